@@ -1,0 +1,78 @@
+# How the folders of src/ become libgradus.so, and those of tests/ become test programs.
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE}")
+endif()
+
+# One set of flags for everything, so that all targets can share the precompiled header.
+add_compile_options(-fPIC -Wall -Wextra -Werror -Wno-psabi)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-fpch-preprocess)  # lets ccache see through the precompiled header
+endif()
+if(GRADUS_SANITIZER)
+  add_compile_options(-fsanitize=${GRADUS_SANITIZER} -fno-omit-frame-pointer -g1 -Wno-maybe-uninitialized)
+  add_link_options(-fsanitize=${GRADUS_SANITIZER})
+endif()
+
+# gradus_headers: include paths and libraries that every part of gradus compiles with.
+# gradus_pch: the precompiled header; other targets reuse it.
+function(gradus_make_base)
+  add_library(gradus_headers INTERFACE)
+  target_include_directories(gradus_headers INTERFACE
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>")
+  target_link_libraries(gradus_headers INTERFACE LibTorch::LibTorch nlohmann_json::nlohmann_json Threads::Threads)
+  file(WRITE "${CMAKE_BINARY_DIR}/pch.cpp" "")
+  add_library(gradus_pch OBJECT "${CMAKE_BINARY_DIR}/pch.cpp")
+  target_link_libraries(gradus_pch PUBLIC gradus_headers)
+  target_precompile_headers(gradus_pch PRIVATE
+    <torch/types.h> <torch/nn/module.h> <nlohmann/json.hpp>
+    <algorithm> <filesystem> <functional> <map> <memory> <optional> <span> <string> <string_view> <vector>)
+endfunction()
+
+# gradus_module(NAME [NO_PCH] [LINK libraries...]): all .cpp files of src/NAME as one object library gradus_NAME.
+function(gradus_module name)
+  cmake_parse_arguments(ARG "NO_PCH;OPENMP" "" "LINK" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
+  if(NOT sources)
+    return()
+  endif()
+  add_library(gradus_${name} OBJECT ${sources})
+  target_link_libraries(gradus_${name} PUBLIC gradus_headers ${ARG_LINK})
+  if(ARG_OPENMP)
+    target_compile_options(gradus_${name} PRIVATE ${OpenMP_CXX_FLAGS})
+  endif()
+  if(NOT ARG_NO_PCH)
+    target_precompile_headers(gradus_${name} REUSE_FROM gradus_pch)
+  endif()
+  set_property(GLOBAL APPEND PROPERTY GRADUS_MODULES gradus_${name})
+endfunction()
+
+# gradus_unit_test(NAME [parts...]): tests/unit/NAME/*.cpp as program unit_NAME, linked from the named modules' objects
+# (default: the whole library). Each gtest case becomes a ctest case of its folder.
+function(gradus_unit_test name)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/unit/${name}/*.cpp")
+  if(NOT sources)
+    return()
+  endif()
+  gradus_test_program(unit_${name} SOURCES ${sources} LABEL unit PARTS ${ARGN})
+endfunction()
+
+function(gradus_test_program program)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;PARTS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${program} ${ARG_SOURCES})
+  if(ARG_PARTS)
+    list(TRANSFORM ARG_PARTS PREPEND gradus_)
+    target_link_libraries(${program} PRIVATE ${ARG_PARTS})
+  else()
+    target_link_libraries(${program} PRIVATE gradus)
+  endif()
+  target_link_libraries(${program} PRIVATE gradus_headers GTest::gtest GTest::gtest_main)
+  target_precompile_headers(${program} REUSE_FROM gradus_pch)
+  target_compile_definitions(${program} PRIVATE GRADUS_SOURCE_DIR="${PROJECT_SOURCE_DIR}" GRADUS_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_test(NAME ${program} COMMAND ${program})
+  set_tests_properties(${program} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <gradus/data/batch.h>
+#include <gradus/data/dataset.h>
+#include <gradus/data/sampler.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <vector>
+
+namespace gradus {
+
+using DataCollator = std::function<Batch(std::vector<Example>)>;
+
+/// Which batch is being collated. Collators that draw random numbers seed their generator from it, so that the
+/// result is the same for any number of workers and after a resume.
+struct CollateContext {
+  int64_t seed = 0;
+  int64_t epoch = 0;
+  int64_t batch_index = 0;
+};
+/// The context of the collator call on this thread; zeros outside of one.
+const CollateContext& collate_context();
+
+/// Batches from elsewhere, for users who make them themselves.
+struct BatchSource {
+  virtual ~BatchSource() = default;
+  virtual std::optional<Batch> next() = 0;
+  virtual void reset(int64_t epoch) = 0;
+  /// Batches of a pass, where that is known.
+  virtual std::optional<int64_t> size() const { return std::nullopt; }
+  /// As in `IterableDataset`: null means "read and drop".
+  virtual nlohmann::json save_state() const;
+  virtual void load_state(const nlohmann::json& state);
+};
+
+struct DataLoaderOptions {
+  DatasetRef dataset;
+  int64_t batch_size = 1;
+  std::shared_ptr<Sampler> sampler;          ///< default: sequential; not for iterable data sets
+  DataCollator collator;                     ///< default: `default_data_collator`
+  bool drop_last = false;                    ///< leave out the last batch when it is short
+  int64_t num_workers = 0;                   ///< threads that read and collate ahead; 0 works in the caller's thread
+  std::optional<int64_t> prefetch_factor;    ///< batches ahead per worker; default 2
+  bool persistent_workers = false;           ///< keep the threads between passes
+  bool in_order = true;                      ///< false: a batch is given as soon as it is ready
+  bool pin_memory = false;                   ///< page-locked batches; only where a GPU is present
+  int64_t seed = 0;                          ///< reaches collators through `collate_context()`
+};
+
+class BatchIterator;
+
+/// A recipe for batches. Copying it is cheap; the position lives in the iterators it makes.
+class DataLoader {
+ public:
+  DataLoader() = default;
+  explicit DataLoader(DataLoaderOptions options);
+  explicit DataLoader(std::shared_ptr<BatchSource> source);
+
+  explicit operator bool() const { return options_ != nullptr || source_ != nullptr; }
+  /// Batches of a pass, where that is known.
+  std::optional<int64_t> size() const;
+  /// Rows of a pass, where that is known.
+  std::optional<int64_t> num_examples() const;
+  /// Null for a loader over a user's batch source.
+  const DataLoaderOptions* options() const { return options_.get(); }
+
+  /// The batches of pass `epoch` from number `first_batch` on. Nothing before it is read for map-style data;
+  /// iterable data goes on from `state` (see `BatchIterator::state`) when it is given, else reads and drops.
+  BatchIterator iterate(int64_t epoch, int64_t first_batch = 0) const;
+  BatchIterator iterate(int64_t epoch, int64_t first_batch, const nlohmann::json& state) const;
+
+ private:
+  std::shared_ptr<const DataLoaderOptions> options_;
+  std::shared_ptr<BatchSource> source_;
+  struct Workers;
+  std::shared_ptr<Workers> workers_;  ///< persistent threads, shared by the copies of this loader
+};
+
+/// One pass over a loader. Destroying it at any moment stops its workers.
+class BatchIterator {
+ public:
+  struct Impl;
+  explicit BatchIterator(std::unique_ptr<Impl> impl);
+  BatchIterator(BatchIterator&&) noexcept;
+  BatchIterator& operator=(BatchIterator&&) noexcept;
+  ~BatchIterator();
+
+  /// The next batch, or nothing at the end of the pass. An exception of a worker is thrown here, with the row's index.
+  std::optional<Batch> next();
+  /// Batches given so far, those skipped by `first_batch` included.
+  int64_t position() const;
+  /// What `DataLoader::iterate` needs to go on after the last batch given, for iterable data; null otherwise.
+  nlohmann::json state() const;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gradus

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <gradus/data/example.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gradus {
+
+/// A data set whose rows can be taken in any order.
+///
+/// Thread-safety: `get` and `get_many` are called by several loader threads at once and must not change the object.
+struct Dataset : std::enable_shared_from_this<Dataset> {
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;
+  virtual Example get(int64_t index) const = 0;
+  /// Several rows; override where one visit to the source is cheaper than many.
+  virtual std::vector<Example> get_many(std::span<const int64_t> indices) const;
+  /// The columns of a row; empty when not known without reading one.
+  virtual std::vector<std::string> column_names() const { return {}; }
+
+  // Views. Each keeps this data set alive, so it must be held by a `std::shared_ptr`.
+
+  /// `function` applied to each row when it is asked for (nothing is computed ahead).
+  std::shared_ptr<Dataset> map(std::function<Example(const Example&)> function) const;
+  /// The rows for which `keep` is true; asks it once for every row, now.
+  std::shared_ptr<Dataset> filter(const std::function<bool(const Example&)>& keep) const;
+  /// The rows at `indices`, in that order.
+  std::shared_ptr<Dataset> select(std::vector<int64_t> indices) const;
+  /// Every `count`-th row from `index` on, or, if `contiguous`, the `index`-th of `count` even runs.
+  std::shared_ptr<Dataset> shard(int64_t count, int64_t index, bool contiguous = true) const;
+};
+
+/// A data set that can only be read from front to back.
+///
+/// Thread-safety: none needed, one thread reads it.
+struct IterableDataset {
+  virtual ~IterableDataset() = default;
+  /// The next row, or nothing at the end of the pass.
+  virtual std::optional<Example> next() = 0;
+  /// Back to the first row of pass number `epoch`.
+  virtual void reset(int64_t epoch) = 0;
+  /// Where the reading stands, so that `load_state` goes on without reading again; null when it cannot say,
+  /// and the loader then reads and drops.
+  virtual nlohmann::json save_state() const;
+  virtual void load_state(const nlohmann::json& state);
+  /// From now on only the rows of process `rank` of `world`; false when it cannot, and the loader then drops the others'.
+  virtual bool shard(int64_t rank, int64_t world);
+  virtual std::vector<std::string> column_names() const { return {}; }
+};
+
+/// Either kind of data set, or none. Takes any `shared_ptr` to a data set.
+class DatasetRef {
+ public:
+  DatasetRef() = default;
+  DatasetRef(std::nullptr_t) {}
+  template <class T>
+    requires std::is_base_of_v<Dataset, T>
+  DatasetRef(std::shared_ptr<T> dataset) : map_style_(std::move(dataset)) {}
+  template <class T>
+    requires std::is_base_of_v<IterableDataset, T>
+  DatasetRef(std::shared_ptr<T> dataset) : iterable_(std::move(dataset)) {}
+
+  explicit operator bool() const { return map_style_ || iterable_; }
+  bool is_iterable() const { return iterable_ != nullptr; }
+  const std::shared_ptr<const Dataset>& map_style() const { return map_style_; }
+  const std::shared_ptr<IterableDataset>& iterable() const { return iterable_; }
+  /// Rows, where that is known.
+  std::optional<int64_t> size() const;
+  std::vector<std::string> column_names() const;
+
+ private:
+  std::shared_ptr<const Dataset> map_style_;
+  std::shared_ptr<IterableDataset> iterable_;
+};
+
+/// Rows that are slices of tensors along their first dimension, which must agree. Throws G-DATA-3 when it does not.
+std::shared_ptr<Dataset> from_tensors(std::vector<std::pair<std::string, torch::Tensor>> columns);
+
+/// Rows held in memory.
+std::shared_ptr<Dataset> from_examples(std::vector<Example> rows);
+
+/// The rows of one after those of the other.
+std::shared_ptr<Dataset> concatenate(std::vector<std::shared_ptr<const Dataset>> parts);
+
+}  // namespace gradus

@@ -1,0 +1,40 @@
+#include <gradus/core/error.h>
+#include <gradus/core/json.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace gradus {
+namespace {
+
+TEST(Json, KeepsNanAndInfinityAsPythonWritesThem) {
+  const auto value = parse_json(R"({"a": NaN, "b": [-Infinity, Infinity], "c": "NaN", "d": -1})");
+  EXPECT_TRUE(std::isnan(value["a"].get<double>()));
+  EXPECT_EQ(value["c"], "NaN");
+  EXPECT_EQ(dump_json(value), R"({"a": NaN, "b": [-Infinity, Infinity], "c": "NaN", "d": -1})");
+}
+
+TEST(Json, WritesNumbersAsPythonDoes) {
+  const std::pair<double, const char*> cases[] = {{5e-5, "5e-05"},  {0.1, "0.1"},         {3, "3.0"},     {1e16, "1e+16"},
+                                                  {1e-8, "1e-08"},  {0.0001, "0.0001"},   {0, "0.0"},     {123456789, "123456789.0"},
+                                                  {-2.5, "-2.5"},   {1.0 / 12, "0.08333333333333333"}, {1e22, "1e+22"}};
+  for (const auto& [value, text] : cases) EXPECT_EQ(json_number(value), text);
+}
+
+TEST(Json, IndentsAndEscapesAsPythonDoes) {
+  EXPECT_EQ(dump_json(nlohmann::json{{"b", {1, 2}}, {"a", nlohmann::json::object()}, {"t", "é\n\"😀"}}, 2),
+            "{\n  \"a\": {},\n  \"b\": [\n    1,\n    2\n  ],\n  \"t\": \"\\u00e9\\n\\\"\\ud83d\\ude00\"\n}");
+}
+
+TEST(Json, ErrorNamesFileLineAndColumn) {
+  try {
+    parse_json("{\"a\": 1,\n \"b\": }", "x.json");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "G-JSON-1");
+    EXPECT_NE(error.message().find("x.json is not valid JSON at line 2"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace gradus
