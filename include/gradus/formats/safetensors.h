@@ -1,0 +1,67 @@
+#pragma once
+
+#include <gradus/formats/checksum.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace gradus {
+
+/// Tensors by name in a fixed order: a state dict.
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
+/// The strings under `__metadata__`, in file order.
+using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
+
+struct SafetensorsFile {
+  NamedTensors tensors;  ///< in the order of their bytes in the file
+  SafetensorsMetadata metadata;
+};
+
+/// Opens a safetensors file by mapping it: nothing is copied, pages come in when a tensor is used.
+///
+/// The tensors are CPU views that keep the mapping alive, also after the file is deleted. The mapping is private:
+/// writing to a tensor never reaches the file. A file must not be cut short in place while it is mapped (replace it
+/// by renaming). A tensor whose bytes are not aligned for its type is copied.
+///
+/// Everything the header says is checked before any tensor is made. Throws, naming file and tensor:
+/// G-IO-1 cannot be opened, G-ST-1 length of the header, G-ST-2 header is not the expected JSON, G-ST-3 a tensor's
+/// entry (dtype, shape, range), G-ST-4 ranges that overlap, leave holes or miss the end.
+SafetensorsFile read_safetensors(const std::filesystem::path& file);
+
+/// Writes a file byte for byte as Python's `safetensors.torch.save_file` does (same order, header and padding).
+///
+/// Tensors may lie anywhere in any layout of strides; each is brought to contiguous CPU memory only while it is
+/// written, so the extra memory is one tensor. May be called from any thread as long as nobody changes the tensors.
+/// Throws G-ST-5 (a name twice, not UTF-8 or reserved; a dtype or layout that cannot be stored), G-IO-2; a failed
+/// write leaves an incomplete file behind: write under a temporary name.
+WrittenFile write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
+                              const SafetensorsMetadata& metadata = {{"format", "pt"}}, Sync sync = Sync::no);
+
+/// "5MB", "50GB", "1GiB", "200KB" or plain bytes, as huggingface_hub reads them (MB = 10^6, MiB = 2^20).
+/// Throws G-ST-6.
+uint64_t parse_shard_size(std::string_view text);
+
+/// One file of a state dict that was written.
+struct WrittenShard {
+  std::string file_name;
+  WrittenFile written;
+};
+
+/// Writes `model.safetensors`, or, above `max_shard_size` bytes, `model-00001-of-0000N.safetensors` … with
+/// `model.safetensors.index.json`, cut as transformers cuts: in the given order, a new file when the next tensor does
+/// not fit. `stem` replaces "model". Returns every file written, the index last.
+/// Shards of an earlier, differently cut save in that folder are removed.
+std::vector<WrittenShard> write_safetensors_folder(const std::filesystem::path& folder, const NamedTensors& tensors,
+                                                   uint64_t max_shard_size, Sync sync = Sync::no, const std::string& stem = "model");
+
+/// Reads what the function above or `save_pretrained` wrote: the single file or all shards of the index.
+/// Throws G-ST-7 when neither is there, a shard is missing, or index and shards disagree.
+NamedTensors read_safetensors_folder(const std::filesystem::path& folder, const std::string& stem = "model");
+
+}  // namespace gradus
