@@ -23,6 +23,9 @@ elseif(EXISTS "${LIBTORCH}/include/torch/csrc/api/include/torch/version.h")
 endif()
 string(REGEX REPLACE "[^0-9;]" "" _numbers "${_lines}")
 string(REPLACE ";" "." LIBTORCH_VERSION "${_numbers}")
+if(NOT EXISTS "${LIBTORCH}/lib/libtorch_cpu.so" OR NOT EXISTS "${LIBTORCH}/lib/libc10.so")
+  set(LIBTORCH_VERSION "")
+endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
@@ -33,8 +36,15 @@ if(LIBTORCH_VERSION VERSION_LESS 2.11 OR LIBTORCH_VERSION VERSION_GREATER_EQUAL 
   message(FATAL_ERROR "LibTorch ${LIBTORCH_VERSION} at ${LIBTORCH}: gradus needs 2.11 to 2.15.")
 endif()
 
-# libtorch_cpu of the ordinary wheel needs libcudart and libcupti, which lie beside torch/ as in site-packages.
-file(GLOB LIBTORCH_RUNTIME_DIRS "${LIBTORCH}/../nvidia/cu*/lib" "${LIBTORCH}/../nvidia/*/lib")
+# libtorch_cpu of the ordinary wheel needs libcudart and libcupti, which lie beside torch/ as in site-packages; for a torch that
+# came without them tools/setup lays them in .deps/cuda-runtime. LIBTORCH_RUNTIME may name a further folder.
+file(GLOB LIBTORCH_RUNTIME_DIRS "${LIBTORCH}/../nvidia/cu*/lib")
+if(NOT LIBTORCH_RUNTIME_DIRS)
+  file(GLOB LIBTORCH_RUNTIME_DIRS "${LIBTORCH}/../nvidia/cuda_runtime/lib" "${LIBTORCH}/../nvidia/cuda_cupti/lib")
+endif()
+if(NOT LIBTORCH_RUNTIME_DIRS)
+  file(GLOB LIBTORCH_RUNTIME_DIRS "${CMAKE_CURRENT_SOURCE_DIR}/.deps/cuda-runtime/nvidia/cu*/lib" ${LIBTORCH_RUNTIME})
+endif()
 set(LIBTORCH_RPATH "${LIBTORCH}/lib")
 foreach(_dir IN LISTS LIBTORCH_RUNTIME_DIRS)
   get_filename_component(_dir "${_dir}" REALPATH)
