@@ -15,7 +15,7 @@ endif()
 get_filename_component(LIBTORCH "${LIBTORCH}" REALPATH)
 set(LIBTORCH "${LIBTORCH}" CACHE PATH "The torch/ folder of a wheel or of the LibTorch zip" FORCE)
 
-set(_libtorch_version "")
+set(_lines "")
 if(EXISTS "${LIBTORCH}/include/torch/headeronly/version.h")
   file(STRINGS "${LIBTORCH}/include/torch/headeronly/version.h" _lines REGEX "#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
 elseif(EXISTS "${LIBTORCH}/include/torch/csrc/api/include/torch/version.h")
