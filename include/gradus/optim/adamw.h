@@ -1,0 +1,49 @@
+#pragma once
+
+#include <gradus/optim/optimizer.h>
+
+#include <array>
+
+namespace gradus {
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 1e-2;  ///< for groups that set none
+  bool amsgrad = false;
+  bool maximize = false;
+  /// Only what `fused` says in the file; the fused kernel is always used.
+  bool fused = true;
+};
+
+/// Adam with decoupled weight decay, `torch.optim.AdamW`, on ATen's fused kernels.
+class AdamW : public Optimizer {
+ public:
+  explicit AdamW(std::vector<torch::Tensor> params, AdamWOptions options = {});
+  explicit AdamW(std::vector<ParamGroupInit> groups, AdamWOptions options = {});
+
+  std::string name() const override { return fused_name_ ? "adamw_torch_fused" : "adamw_torch"; }
+  bool takes_grad_scale() const override { return true; }
+  bool skips_on_device() const override { return true; }
+  bool make_capturable() override;
+  void refresh_device_lr() override;
+
+  const AdamWOptions& options(size_t group) const { return options_.at(group); }
+
+ protected:
+  void update(Bucket& bucket, const StepContext& context) override;
+  std::vector<std::string> slot_names() const override { return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}; }
+  std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
+  int64_t bucket_step(const Bucket& bucket) const override;
+  StateTree group_options(size_t group) const override;
+  void load_group_options(size_t group, const StateTree& saved) override;
+
+ private:
+  std::vector<AdamWOptions> options_;  // one per group
+  bool fused_name_;
+  std::vector<torch::Tensor> device_lr_;  // one per group once capturable
+  std::vector<torch::Tensor> steps_;      // the list handed to the kernel
+};
+
+}  // namespace gradus

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <gradus/optim/optimizer.h>
+
+#include <memory>
+
+namespace gradus {
+
+struct GradScalerOptions {
+  double init_scale = 65536.0;
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+  bool enabled = true;
+};
+
+/// Loss scaling for float16, `torch.amp.GradScaler`: scale the loss, unscale the gradients, skip a step with
+/// infinities and lower the scale, raise it after `growth_interval` good steps.
+///
+/// Scale and counters live on `device`; nothing is read back unless asked.
+/// Order of a step: `scale(loss).backward()`, `unscale_(optimizer)` (only needed before clipping), `step`, `update`.
+/// Thread-safety: none.
+class GradScaler {
+ public:
+  explicit GradScaler(torch::Device device = torch::kCPU, GradScalerOptions options = {});
+
+  bool is_enabled() const { return options_.enabled; }
+  /// The loss times the scale; the loss itself when disabled.
+  torch::Tensor scale(const torch::Tensor& loss);
+  /// Divides the gradients by the scale and notes whether one is not finite.
+  /// Throws `Error` G-OPTIM-8 when called twice since the last `update`.
+  void unscale_(Optimizer& optimizer);
+  /// Steps unless a gradient was not finite. Unscales first when that was not done.
+  void step(Optimizer& optimizer);
+  /// Moves the scale up or down for the next step. Throws G-OPTIM-8 when no gradient was checked since the last.
+  void update();
+
+  /// Whether the last `step` was skipped. Reads the device.
+  bool step_was_skipped() const;
+  /// The scale now. Reads the device.
+  double get_scale() const;
+  void set_scale(double scale);
+
+  /// Python's keys: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; empty when disabled.
+  StateTree state_dict() const;
+  void load_state_dict(const StateTree& state);
+
+ private:
+  enum class Stage { ready, unscaled, stepped };
+
+  GradScalerOptions options_;
+  torch::Device device_;
+  torch::Tensor scale_, growth_tracker_, found_inf_;
+  torch::Tensor last_found_inf_;  // of the last step, for step_was_skipped
+  Stage stage_ = Stage::ready;
+};
+
+}  // namespace gradus

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <gradus/optim/optimizer.h>
+
+#include <array>
+
+namespace gradus {
+
+struct MuonOptions {
+  double lr = 1e-3;
+  double weight_decay = 0.1;
+  double momentum = 0.95;
+  bool nesterov = true;
+  std::array<double, 3> ns_coefficients = {3.4445, -4.775, 2.0315};
+  double eps = 1e-7;
+  int64_t ns_steps = 5;
+  /// How the rate follows a matrix's shape: "original", "match_rms_adamw" or "spectral_unclamped".
+  std::optional<std::string> adjust_lr_fn = std::nullopt;
+  // AdamW for everything that is no hidden matrix.
+  std::optional<double> adamw_lr = std::nullopt;  ///< default: `lr`
+  std::array<double, 2> adamw_betas = {0.9, 0.999};
+  double adamw_eps = 1e-8;
+};
+
+/// Muon: momentum made orthogonal by Newton-Schulz steps, `torch.optim.Muon` for matrices.
+///
+/// Each given group is split in two: two-dimensional parameters, and the rest (biases, norms, convolutions), which
+/// AdamW updates. Embeddings and output heads belong to the rest too; they are told by name ("embed", "wte", "wpe",
+/// "lm_head") where names are given. Empty halves are dropped.
+class Muon : public Optimizer {
+ public:
+  explicit Muon(std::vector<torch::Tensor> params, MuonOptions options = {});
+  explicit Muon(std::vector<ParamGroupInit> groups, MuonOptions options = {});
+
+  std::string name() const override { return "muon"; }
+  /// Whether `group` is one of matrices.
+  bool is_muon_group(size_t group) const { return uses_muon_.at(group); }
+
+ protected:
+  void update(Bucket& bucket, const StepContext& context) override;
+  std::vector<std::string> slot_names() const override { return {"momentum_buffer", "exp_avg", "exp_avg_sq"}; }
+  std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
+  StateTree group_options(size_t group) const override;
+  void load_group_options(size_t group, const StateTree& saved) override;
+  StateTree param_entry(const ParamState& state, size_t group) const override;
+
+ private:
+  struct Split {
+    std::vector<ParamGroupInit> groups;
+    std::vector<bool> uses_muon;
+  };
+  static Split split(std::vector<ParamGroupInit> groups, const MuonOptions& options);
+  Muon(Split split, MuonOptions options);
+  void update_matrices(Bucket& bucket, const MuonOptions& options);
+
+  std::vector<bool> uses_muon_;       // one per group
+  std::vector<MuonOptions> options_;  // one per group
+};
+
+}  // namespace gradus

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <gradus/core/state_tree.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gradus {
+
+/// What an optimizer is built from: parameters that share settings.
+/// What is not set here comes from the optimizer's own options.
+struct ParamGroupInit {
+  std::vector<torch::Tensor> params = {};
+  std::vector<std::string> names = {};  ///< one per parameter, or none; only for messages and rules by name
+  std::optional<double> lr = std::nullopt;
+  std::optional<double> weight_decay = std::nullopt;
+};
+
+/// One group of a living optimizer. `lr` and `weight_decay` may be changed between steps; schedules do so.
+struct ParamGroup {
+  std::vector<torch::Tensor> params;
+  std::vector<std::string> names;
+  double lr = 0.0;
+  std::optional<double> initial_lr;  ///< set by the first schedule; what it multiplies
+  double weight_decay = 0.0;
+};
+
+/// What a mixed-precision step adds. Both are one-element float32 tensors on the parameters' device.
+struct StepContext {
+  std::optional<torch::Tensor> grad_scale;  ///< gradients are still multiplied by this; only where `takes_grad_scale()`
+  std::optional<torch::Tensor> found_inf;   ///< non-zero: leave parameters and state as they are
+};
+
+/// The base of all optimizers: parameter groups, per-parameter state, and Python's file layout of both.
+///
+/// Parameters are held as handles that share storage with the model. State is made when a parameter first has a
+/// gradient, as in torch. A step works on buckets: parameters of one group that share device, dtype and step count,
+/// with their lists kept between steps, so that a step costs one kernel call per bucket and no host-device sync
+/// (a `found_inf` on a GPU is read back only by optimizers where `skips_on_device()` is false).
+/// Thread-safety: none; one thread at a time.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// Updates every parameter that has a gradient.
+  /// Throws `Error` G-OPTIM-2 for sparse gradients, naming the parameter.
+  virtual void step(const StepContext& context = {});
+
+  /// Drops the gradients, or fills them with zeros.
+  virtual void zero_grad(bool set_to_none = true);
+
+  std::vector<ParamGroup>& param_groups() { return groups_; }
+  const std::vector<ParamGroup>& param_groups() const { return groups_; }
+
+  /// The learning rate the optimizer was made with, before any schedule (`optimizer.defaults["lr"]` in Python).
+  double default_lr() const { return default_lr_; }
+
+  /// `{"state": {index: {...}}, "param_groups": [{...}]}` with the keys the Python optimizer of this name writes.
+  /// Tensors are shared with the optimizer, except step counts: copy them before the next step.
+  virtual StateTree state_dict() const;
+
+  /// Takes over a state of this layout, written here or by Python, including the groups' settings.
+  /// Tensors are copied and moved to the parameters' device.
+  /// Throws G-OPTIM-3 when groups, sizes or shapes differ, before anything is changed.
+  virtual void load_state_dict(const StateTree& state);
+
+  /// Switch the parameters between the values gradients are taken at and those to evaluate and save.
+  /// Only schedule-free optimizers keep two; they refuse to step in eval mode. New optimizers are in train mode.
+  virtual void train() {}
+  virtual void eval() {}
+
+  /// HF's name of the optimizer: "adamw_torch_fused".
+  virtual std::string name() const = 0;
+
+  /// Whether `StepContext::grad_scale` is applied inside the step.
+  virtual bool takes_grad_scale() const { return false; }
+  /// Whether `found_inf` skips the step without the host reading it.
+  virtual bool skips_on_device() const { return false; }
+
+  /// Prepares for recording a step into a CUDA graph: what changes between steps (learning rate, step count)
+  /// then lives on the device. Returns false where the optimizer cannot do so.
+  virtual bool make_capturable() { return false; }
+  /// Copies the groups' learning rates to the device for a recorded step. Call it before each replay.
+  virtual void refresh_device_lr() {}
+
+ protected:
+  /// State of one parameter. Slots are in the order of `slot_names()`; an undefined tensor is a slot not in use.
+  struct ParamState {
+    bool exists = false;
+    int64_t step = 0;
+    std::vector<torch::Tensor> slots;
+  };
+
+  /// Parameters updated by one kernel call.
+  struct Bucket {
+    size_t group = 0;
+    std::vector<size_t> index;  ///< positions in the group
+    std::vector<torch::Tensor> params;
+    std::vector<torch::Tensor> grads;               ///< refreshed every step
+    std::vector<std::vector<torch::Tensor>> slots;  ///< [slot][parameter]; empty for a slot not in use
+    int64_t step = 0;                               ///< steps taken; already counts the one under way in `update`
+    torch::Tensor device_step;                      ///< the same, where the optimizer keeps it in a tensor
+  };
+
+  /// How a step count stands in the state of a parameter.
+  enum class StepForm { none, integer, tensor };
+
+  Optimizer(std::vector<ParamGroupInit> groups, double lr, double weight_decay);
+  static std::vector<ParamGroupInit> one_group(std::vector<torch::Tensor> params);
+
+  /// Updates one bucket; gradients are recorded nowhere. `context.found_inf` is set only where `skips_on_device()`.
+  virtual void update(Bucket& bucket, const StepContext& context) = 0;
+  /// Called once before the buckets of a step.
+  virtual void begin_step() {}
+
+  /// Names of the state tensors in Python's order.
+  virtual std::vector<std::string> slot_names() const = 0;
+  virtual StepForm step_form() const { return StepForm::tensor; }
+  /// Makes the slots of a parameter at its first gradient.
+  virtual std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const = 0;
+  /// The step count of a bucket; reads the device where the truth is there.
+  virtual int64_t bucket_step(const Bucket& bucket) const { return bucket.step; }
+
+  /// The options of a group in Python's names and order, without weight_decay, lr, initial_lr and params.
+  virtual StateTree group_options(size_t group) const = 0;
+  virtual void load_group_options(size_t group, const StateTree& saved) = 0;
+  /// One parameter's entry under "state"; an empty dict is left out of the file.
+  virtual StateTree param_entry(const ParamState& state, size_t group) const;
+  virtual ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group, const std::string& what) const;
+
+  /// "parameter 3 (linear.weight)", for messages.
+  std::string parameter_text(size_t group, size_t index) const;
+  /// Copies a saved tensor into `slot`. Throws G-OPTIM-3 when the shapes differ.
+  static void copy_slot(torch::Tensor& slot, const torch::Tensor& saved, const std::string& what);
+  /// State of a parameter right now, buckets included.
+  const std::vector<std::vector<ParamState>>& current_states() const;
+
+  std::vector<ParamGroup> groups_;
+  double default_lr_;
+
+ private:
+  bool collect_grads();
+  void rebuild_buckets();
+  void store_bucket_steps() const;
+
+  mutable std::vector<std::vector<ParamState>> states_;  // [group][parameter]; steps of living buckets are stored lazily
+  std::vector<Bucket> buckets_;
+  std::vector<std::pair<size_t, size_t>> inactive_;  // parameters without gradient at the last step
+  bool stale_ = true;
+};
+
+}  // namespace gradus

@@ -1,0 +1,149 @@
+#pragma once
+
+#include <gradus/core/state_tree.h>
+#include <gradus/optim/optimizer.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gradus {
+
+/// Sets the learning rates of an optimizer's groups as training goes on.
+///
+/// A schedule sets the rates for step 0 when it is made; `step()` moves on by one. The optimizer must outlive it.
+/// States have the layout of the Python class of the same name. Thread-safety: none.
+class LRScheduler {
+ public:
+  virtual ~LRScheduler() = default;
+
+  /// Moves on by one optimizer step. Throws `Error` G-SCHED-5 where a metric is needed.
+  virtual void step() = 0;
+  /// Takes an evaluation result in. Throws G-SCHED-5 where none is wanted.
+  virtual void step(double metric);
+  /// Whether `step(metric)` is to be called, after evaluations, in place of `step()`.
+  virtual bool is_metric_driven() const { return false; }
+
+  /// The rates set last, one per group.
+  virtual std::vector<double> last_lr() const = 0;
+
+  virtual StateTree state_dict() const = 0;
+  virtual void load_state_dict(const StateTree& state) = 0;
+};
+
+/// Rates as a factor of the groups' initial ones: all of HF's schedules that follow the step.
+class LambdaLR : public LRScheduler {
+ public:
+  LambdaLR(Optimizer& optimizer, std::function<double(int64_t)> factor);
+
+  void step() override;
+  using LRScheduler::step;
+  std::vector<double> last_lr() const override { return last_lr_; }
+  StateTree state_dict() const override;
+  void load_state_dict(const StateTree& state) override;
+
+ private:
+  void set_rates();
+
+  Optimizer& optimizer_;
+  std::function<double(int64_t)> factor_;
+  std::vector<double> base_lrs_, last_lr_;
+  int64_t last_epoch_ = 0;
+  int64_t step_count_ = 1;
+};
+
+struct ReduceLROnPlateauOptions {
+  std::string mode = "min";
+  double factor = 0.1;
+  int64_t patience = 10;
+  double threshold = 1e-4;
+  std::string threshold_mode = "rel";
+  int64_t cooldown = 0;
+  std::vector<double> min_lr = {0.0};  ///< one for all groups or one each
+  double eps = 1e-8;
+};
+
+/// `torch.optim.lr_scheduler.ReduceLROnPlateau`: lowers the rates when a metric stops improving.
+class ReduceLROnPlateau : public LRScheduler {
+ public:
+  explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
+
+  void step() override;
+  void step(double metric) override;
+  bool is_metric_driven() const override { return true; }
+  std::vector<double> last_lr() const override { return last_lr_; }
+  StateTree state_dict() const override;
+  void load_state_dict(const StateTree& state) override;
+
+ private:
+  void reduce();
+
+  Optimizer& optimizer_;
+  ReduceLROnPlateauOptions options_;
+  std::vector<double> min_lrs_, last_lr_;
+  double best_;
+  int64_t last_epoch_ = 0, cooldown_counter_ = 0, num_bad_epochs_ = 0;
+};
+
+struct GreedyLROptions {
+  std::string mode = "min";
+  double factor = 0.95;
+  int64_t patience = 10;
+  double threshold = 1e-6;
+  std::string threshold_mode = "abs";
+  int64_t cooldown = 0;
+  int64_t warmup = 0;
+  std::vector<double> min_lr = {1e-3};  ///< one for all groups or one each
+  std::vector<double> max_lr = {1.0};
+  double eps = 1e-8;
+  bool verbose = false;
+  bool smooth = false;  ///< average the metric over `window_size` values
+  int64_t window_size = 50;
+  int64_t reset_start = 500;  ///< reductions at the lower bound before everything starts over
+};
+
+/// `transformers.optimization.GreedyLR`: raises the rates while a metric improves, lowers them when it does not.
+class GreedyLR : public LRScheduler {
+ public:
+  explicit GreedyLR(Optimizer& optimizer, GreedyLROptions options = {});
+
+  void step() override;
+  void step(double metric) override;
+  bool is_metric_driven() const override { return true; }
+  std::vector<double> last_lr() const override { return last_lr_; }
+  StateTree state_dict() const override;
+  void load_state_dict(const StateTree& state) override;
+
+ private:
+  double smoothed(double metric);
+  void reduce();
+  void increase();
+  void reset();
+  void say(const std::string& line) const;
+
+  Optimizer& optimizer_;
+  GreedyLROptions options_;
+  std::vector<double> min_lrs_, max_lrs_, init_lrs_, last_lr_;
+  std::vector<double> window_;
+  double window_sum_ = 0.0;
+  double best_;
+  int64_t last_epoch_ = 0, cooldown_counter_ = 0, warmup_counter_ = 0, num_bad_epochs_ = 0, num_good_epochs_ = 0, reset_left_;
+};
+
+/// Makes one of HF's twelve schedules, `transformers.get_scheduler`. `kwargs` is `lr_scheduler_kwargs`.
+/// Throws `Error` G-SCHED-1 for an unknown name, G-SCHED-2 for a missing number of steps,
+/// G-SCHED-3 for an unknown option (with those known), G-SCHED-4 for a value that cannot be used.
+/// `constant` and `constant_with_warmup` ignore `kwargs`, as in the reference.
+std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, Optimizer& optimizer, std::optional<int64_t> num_warmup_steps,
+                                           std::optional<int64_t> num_training_steps, const nlohmann::json& kwargs);
+std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, Optimizer& optimizer, std::optional<int64_t> num_warmup_steps = std::nullopt,
+                                           std::optional<int64_t> num_training_steps = std::nullopt);
+
+/// The twelve names.
+const std::vector<std::string>& scheduler_names();
+
+}  // namespace gradus

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <gradus/optim/optimizer.h>
+
+namespace gradus {
+
+struct SGDOptions {
+  double lr = 1e-3;
+  double momentum = 0.0;
+  double dampening = 0.0;
+  double weight_decay = 0.0;  ///< added to the gradient; for groups that set none
+  bool nesterov = false;      ///< needs momentum and no dampening
+  bool maximize = false;
+};
+
+/// Stochastic gradient descent, `torch.optim.SGD`, on ATen's fused kernels.
+/// Throws `Error` G-OPTIM-1 for options torch refuses.
+class SGD : public Optimizer {
+ public:
+  explicit SGD(std::vector<torch::Tensor> params, SGDOptions options = {});
+  explicit SGD(std::vector<ParamGroupInit> groups, SGDOptions options = {});
+
+  std::string name() const override { return "sgd"; }
+  bool takes_grad_scale() const override { return true; }
+
+ protected:
+  void update(Bucket& bucket, const StepContext& context) override;
+  std::vector<std::string> slot_names() const override { return {"momentum_buffer"}; }
+  StepForm step_form() const override { return StepForm::none; }
+  std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
+  StateTree group_options(size_t group) const override;
+  void load_group_options(size_t group, const StateTree& saved) override;
+  ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group, const std::string& what) const override;
+
+ private:
+  std::vector<SGDOptions> options_;  // one per group
+};
+
+}  // namespace gradus
