@@ -30,10 +30,17 @@ function(gradus_make_base)
     <algorithm> <filesystem> <functional> <map> <memory> <optional> <span> <string> <string_view> <vector>)
 endfunction()
 
-# gradus_module(NAME [NO_PCH] [LINK libraries...]): all .cpp files of src/NAME as one object library gradus_NAME.
+# gradus_module(NAME [NO_PCH] [FOLDER folder] [EXCLUDE folder] [LINK libraries...]): all .cpp files of src/NAME
+# (or src/FOLDER), less those of src/EXCLUDE, as one object library gradus_NAME.
 function(gradus_module name)
-  cmake_parse_arguments(ARG "NO_PCH;OPENMP" "" "LINK" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
+  cmake_parse_arguments(ARG "NO_PCH;OPENMP" "FOLDER;EXCLUDE" "LINK" ${ARGN})
+  if(NOT ARG_FOLDER)
+    set(ARG_FOLDER "${name}")
+  endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${ARG_FOLDER}/*.cpp")
+  if(ARG_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "/src/${ARG_EXCLUDE}/")
+  endif()
   if(NOT sources)
     return()
   endif()
