@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace gradus {
+
+/// A directory `checkpoint-N` of a run.
+struct CheckpointDir {
+  std::filesystem::path path;
+  int64_t step = 0;
+  bool operator==(const CheckpointDir&) const = default;
+};
+
+/// `run_dir/checkpoint-STEP`.
+std::filesystem::path checkpoint_path(const std::filesystem::path& run_dir, int64_t step);
+
+/// The directories named `checkpoint-N`, by step. Empty when the folder does not exist.
+std::vector<CheckpointDir> list_checkpoints(const std::filesystem::path& run_dir);
+
+/// The one with the largest step, complete or not (HF's get_last_checkpoint).
+std::optional<CheckpointDir> newest_checkpoint(const std::filesystem::path& run_dir);
+
+/// The one with the largest step that passes `verify_checkpoint`.
+std::optional<CheckpointDir> newest_complete_checkpoint(const std::filesystem::path& run_dir);
+
+/// Removes folders that a killed process left half written under a temporary name.
+void remove_unfinished(const std::filesystem::path& run_dir);
+
+}  // namespace gradus

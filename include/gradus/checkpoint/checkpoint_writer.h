@@ -1,0 +1,48 @@
+#pragma once
+
+#include <gradus/checkpoint/rotation_policy.h>
+#include <gradus/checkpoint/snapshot.h>
+
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+namespace gradus {
+
+/// Puts snapshots on disk in a thread of its own, so that a directory is complete and verified or does not exist.
+///
+/// A checkpoint is written as `.tmp-checkpoint-N-PID`, synced, renamed, and its parent synced; then the rotation
+/// policy is asked and acted on. A failed write removes what it wrote and leaves every older checkpoint as it was.
+/// Thread-safety: called from the training thread; at most one write is under way.
+class CheckpointWriter {
+ public:
+  ~CheckpointWriter();
+
+  struct Job {
+    std::filesystem::path run_dir;
+    int64_t step = 0;
+    Snapshot snapshot;
+    RotationPolicy rotation{std::nullopt};
+    std::optional<std::filesystem::path> best;  ///< never rotated away
+  };
+
+  /// Waits for the write before, then starts this one. Throws what the one before failed with.
+  void start(Job job);
+  /// Returns when nothing is being written. Throws `Error` G-CKPT-6 or what the write failed with, once.
+  void wait();
+  /// Whether `directory` is there or on its way.
+  bool will_exist(const std::filesystem::path& directory) const;
+  SnapshotBuffers& buffers() { return buffers_; }
+
+ private:
+  std::thread thread_;
+  std::exception_ptr failure_;
+  std::filesystem::path pending_;
+  SnapshotBuffers buffers_;
+};
+
+/// Writes one snapshot now. Used by the writer's thread; also for a plain, foreground save.
+void write_checkpoint(const CheckpointWriter::Job& job, const std::filesystem::path& temporary);
+
+}  // namespace gradus

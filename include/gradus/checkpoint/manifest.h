@@ -1,0 +1,36 @@
+#pragma once
+
+#include <gradus/formats/checksum.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace gradus {
+
+/// `manifest.json`: every file of a checkpoint with size and checksum, written last.
+struct Manifest {
+  std::map<std::string, WrittenFile> files;
+
+  std::string to_text() const;
+  /// Throws `Error` G-CKPT-2 when it is not a manifest of a version known here.
+  static Manifest read(const std::filesystem::path& file);
+};
+
+/// What is wrong with a checkpoint.
+struct CheckpointReport {
+  bool has_manifest = false;           ///< false for one that Python wrote
+  std::vector<std::string> problems;   ///< one sentence each; empty means complete
+  std::map<std::string, WrittenFile> files;
+  bool complete() const { return problems.empty(); }
+};
+
+/// Quick looks at sizes only; full also reads every file and compares checksums.
+enum class Verify { quick, full };
+
+/// Checks a checkpoint folder against its manifest; one without (Python's) must have weights and a readable trainer_state.json.
+CheckpointReport verify_checkpoint(const std::filesystem::path& directory, Verify depth);
+
+}  // namespace gradus

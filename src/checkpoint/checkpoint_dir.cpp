@@ -1,0 +1,64 @@
+#include <gradus/checkpoint/checkpoint_dir.h>
+#include <gradus/checkpoint/manifest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <charconv>
+
+namespace gradus {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kTemporaryPrefix = ".tmp-checkpoint-";
+
+std::optional<int64_t> parse_count(std::string_view digits) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+fs::path checkpoint_path(const fs::path& run_dir, int64_t step) { return run_dir / (std::string(kPrefix) + std::to_string(step)); }
+
+std::vector<CheckpointDir> list_checkpoints(const fs::path& run_dir) {
+  std::vector<CheckpointDir> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
+    const auto name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix) || !entry.is_directory(ignored)) continue;
+    if (const auto step = parse_count(std::string_view(name).substr(kPrefix.size()))) found.push_back({entry.path(), *step});
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  return found;
+}
+
+std::optional<CheckpointDir> newest_checkpoint(const fs::path& run_dir) {
+  const auto all = list_checkpoints(run_dir);
+  return all.empty() ? std::nullopt : std::optional(all.back());
+}
+
+std::optional<CheckpointDir> newest_complete_checkpoint(const fs::path& run_dir) {
+  auto all = list_checkpoints(run_dir);
+  for (auto it = all.rbegin(); it != all.rend(); ++it)
+    if (verify_checkpoint(it->path, Verify::full).complete()) return *it;
+  return std::nullopt;
+}
+
+void remove_unfinished(const fs::path& run_dir) {
+  std::error_code ignored;
+  std::vector<fs::path> stale;
+  for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
+    const auto name = entry.path().filename().string();
+    if (!name.starts_with(kTemporaryPrefix)) continue;
+    const auto owner = parse_count(std::string_view(name).substr(name.rfind('-') + 1));
+    // Leave the folder of a process that is still writing it.
+    const bool alive = owner && *owner > 0 && ::kill(pid_t(*owner), 0) == 0 && *owner != ::getpid();
+    if (!alive) stale.push_back(entry.path());
+  }
+  for (const auto& path : stale) fs::remove_all(path, ignored);
+}
+
+}  // namespace gradus

@@ -1,0 +1,78 @@
+#include <c10/util/Type.h>
+#include <gradus/core/error.h>
+#include <gradus/train/callback.h>
+
+#include <array>
+
+namespace gradus {
+namespace {
+
+constexpr std::array<const char*, kEventCount> kNames = {
+    "on_init_end",   "on_train_begin",     "on_train_end", "on_epoch_begin", "on_epoch_end", "on_step_begin", "on_pre_optimizer_step", "on_optimizer_step",
+    "on_substep_end", "on_step_end",       "on_evaluate",  "on_predict",     "on_save",      "on_log",        "on_prediction_step",    "on_push_begin"};
+
+bool counts_steps(Event event) {
+  return event == Event::step_end || event == Event::step_begin || event == Event::pre_optimizer_step || event == Event::optimizer_step;
+}
+
+class FunctionCallback : public TrainerCallback {
+ public:
+  FunctionCallback(Event event, Every cadence, EventFunction function) : event_(event), cadence_(cadence), function_(std::move(function)) {}
+
+  std::string name() const override { return "FunctionCallback"; }
+
+#define GRADUS_EVENT(event)                                                                                                                      \
+  void on_##event(const TrainingArguments&, TrainerState& state, TrainerControl& control, const CallbackContext& at) override { \
+    fire(Event::event, state, control, at);                                                                                                      \
+  }
+  GRADUS_EVENT(init_end)
+  GRADUS_EVENT(train_begin)
+  GRADUS_EVENT(train_end)
+  GRADUS_EVENT(epoch_begin)
+  GRADUS_EVENT(epoch_end)
+  GRADUS_EVENT(step_begin)
+  GRADUS_EVENT(pre_optimizer_step)
+  GRADUS_EVENT(optimizer_step)
+  GRADUS_EVENT(substep_end)
+  GRADUS_EVENT(step_end)
+  GRADUS_EVENT(evaluate)
+  GRADUS_EVENT(predict)
+  GRADUS_EVENT(save)
+  GRADUS_EVENT(log)
+  GRADUS_EVENT(prediction_step)
+  GRADUS_EVENT(push_begin)
+#undef GRADUS_EVENT
+
+ private:
+  void fire(Event event, const TrainerState& state, TrainerControl& control, const CallbackContext& at) {
+    if (event != event_) return;
+    const int64_t count = counts_steps(event) ? state.global_step : ++occurrences_;
+    if (count % cadence_.n == 0) function_(at, control);
+  }
+
+  Event event_;
+  Every cadence_;
+  EventFunction function_;
+  int64_t occurrences_ = 0;
+};
+
+}  // namespace
+
+const char* event_name(Event event) { return kNames.at(size_t(event)); }
+
+std::string TrainerCallback::name() const {
+  const auto full = c10::demangle(typeid(*this).name());
+  const auto colon = full.rfind("::");
+  return colon == std::string::npos ? full : full.substr(colon + 2);
+}
+
+Every every(int64_t n) {
+  if (n < 1) throw Error("G-TRAIN-1", ErrorKind::usage, "every(" + std::to_string(n) + "): expected a count of at least 1", "Use every(1) for each time.");
+  return {n};
+}
+
+std::shared_ptr<TrainerCallback> make_callback(Event event, Every cadence, EventFunction function) {
+  return std::make_shared<FunctionCallback>(event, cadence, std::move(function));
+}
+
+}  // namespace gradus
