@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,8 +44,8 @@ SafetensorsFile read_safetensors(const std::filesystem::path& file);
 WrittenFile write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
                               const SafetensorsMetadata& metadata = {{"format", "pt"}}, Sync sync = Sync::no);
 
-/// "5MB", "50GB", "1GiB", "200KB" or plain bytes, as huggingface_hub reads them (MB = 10^6, MiB = 2^20).
-/// Throws G-ST-6.
+/// "5MB", "50GB", "200 KB" as huggingface_hub reads them (units TB, GB, MB, KB of 1000, fractions allowed), also
+/// KiB, MiB, GiB, TiB and plain bytes. Throws G-ST-6.
 uint64_t parse_shard_size(std::string_view text);
 
 /// One file of a state dict that was written.
@@ -53,12 +54,20 @@ struct WrittenShard {
   WrittenFile written;
 };
 
-/// Writes `model.safetensors`, or, above `max_shard_size` bytes, `model-00001-of-0000N.safetensors` … with
+struct ShardOptions {
+  uint64_t max_shard_size = 50'000'000'000;  ///< bytes of tensors per file; a larger tensor gets a file of its own
+  std::string stem = "model";                ///< the names begin with it
+  /// `total_parameters` of the index: those of the model, tied ones once, without buffers. Not set: counted from the tensors.
+  std::optional<int64_t> total_parameters;
+  Sync sync = Sync::no;
+};
+
+/// Writes `model.safetensors`, or, above `max_shard_size`, `model-00001-of-0000N.safetensors` … with
 /// `model.safetensors.index.json`, cut as transformers cuts: in the given order, a new file when the next tensor does
-/// not fit. `stem` replaces "model". Returns every file written, the index last.
-/// Shards of an earlier, differently cut save in that folder are removed.
+/// not fit, tied tensors beside the first of them. Returns every file written, the index last.
+/// Files of an earlier, differently cut save under the same stem are removed afterwards.
 std::vector<WrittenShard> write_safetensors_folder(const std::filesystem::path& folder, const NamedTensors& tensors,
-                                                   uint64_t max_shard_size, Sync sync = Sync::no, const std::string& stem = "model");
+                                                   const ShardOptions& options = {});
 
 /// Reads what the function above or `save_pretrained` wrote: the single file or all shards of the index.
 /// Throws G-ST-7 when neither is there, a shard is missing, or index and shards disagree.
