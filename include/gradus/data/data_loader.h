@@ -21,8 +21,29 @@ struct CollateContext {
   int64_t epoch = 0;
   int64_t batch_index = 0;
 };
-/// The context of the collator call on this thread; zeros outside of one.
+/// The context of the batch that is read and collated on this thread; zeros outside of one.
 const CollateContext& collate_context();
+
+/// The loader thread that calls, as `torch.utils.data.get_worker_info()`; nothing on other threads.
+struct WorkerInfo {
+  int64_t id = 0;
+  int64_t num_workers = 0;
+  int64_t seed = 0;  ///< the loader's seed + id
+};
+std::optional<WorkerInfo> worker_info();
+
+/// Which of the batches this process takes when several train together.
+struct DataShard {
+  int64_t rank = 0;
+  int64_t world = 1;
+  /// Go on with the first rows at the end, so that every process has as many full batches as the others.
+  bool even_batches = true;
+  /// `batch_size` is that of all processes together: each takes its part of every batch.
+  bool split_batches = false;
+  /// Let an iterable data set leave out the others' rows itself (`IterableDataset::shard`), when it can. It must then
+  /// see to it that all processes have equally many. Otherwise every process reads all rows and keeps its own.
+  bool by_source = false;
+};
 
 /// Batches from elsewhere, for users who make them themselves.
 struct BatchSource {
@@ -48,6 +69,7 @@ struct DataLoaderOptions {
   bool in_order = true;                      ///< false: a batch is given as soon as it is ready
   bool pin_memory = false;                   ///< page-locked batches; only where a GPU is present
   int64_t seed = 0;                          ///< reaches collators through `collate_context()`
+  DataShard shard;                           ///< this process's part of the data
 };
 
 class BatchIterator;
@@ -92,11 +114,23 @@ class BatchIterator {
   std::optional<Batch> next();
   /// Batches given so far, those skipped by `first_batch` included.
   int64_t position() const;
-  /// What `DataLoader::iterate` needs to go on after the last batch given, for iterable data; null otherwise.
+  /// What `DataLoader::iterate` needs besides the position to go on after the last batch given: for iterable data,
+  /// and with `in_order = false` when later batches have overtaken earlier ones; null otherwise.
   nlohmann::json state() const;
 
  private:
   std::unique_ptr<Impl> impl_;
 };
+
+struct TensorLoaderOptions {
+  int64_t batch_size = 1;
+  bool shuffle = false;
+  int64_t seed = 0;
+  bool drop_last = false;
+  int64_t num_workers = 0;
+};
+
+/// A loader over tensors in memory: `from_tensors` with a sequential or random order.
+DataLoader tensor_loader(std::vector<std::pair<std::string, torch::Tensor>> columns, TensorLoaderOptions options = {});
 
 }  // namespace gradus

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/data/batch.h>
 #include <gradus/data/example.h>
 
 #include <functional>
@@ -21,6 +22,9 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
   virtual Example get(int64_t index) const = 0;
   /// Several rows; override where one visit to the source is cheaper than many.
   virtual std::vector<Example> get_many(std::span<const int64_t> indices) const;
+  /// The rows as `default_data_collator` would put them together, for data sets that can do so without making rows;
+  /// nothing when this one cannot. The loader asks when its collator is the default one.
+  virtual std::optional<Batch> get_batch(std::span<const int64_t> indices) const;
   /// The columns of a row; empty when not known without reading one.
   virtual std::vector<std::string> column_names() const { return {}; }
 
@@ -34,6 +38,10 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
   std::shared_ptr<Dataset> select(std::vector<int64_t> indices) const;
   /// Every `count`-th row from `index` on, or, if `contiguous`, the `index`-th of `count` even runs.
   std::shared_ptr<Dataset> shard(int64_t count, int64_t index, bool contiguous = true) const;
+  /// Only these columns, in the data set's own order. Columns a row does not have are passed over.
+  std::shared_ptr<Dataset> select_columns(std::vector<std::string> names) const;
+  /// All but these columns.
+  std::shared_ptr<Dataset> remove_columns(std::vector<std::string> names) const;
 };
 
 /// A data set that can only be read from front to back.

@@ -3,9 +3,19 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace gradus {
+
+/// The order of one pass, to be read from any place on.
+class IndexOrder {
+ public:
+  virtual ~IndexOrder() = default;
+  virtual int64_t size() const = 0;
+  /// Fills `out` with the indices from place `first` on.
+  virtual void read(int64_t first, std::span<int64_t> out) const = 0;
+};
 
 /// The order in which the rows of a map-style data set are visited: a pure function of the epoch.
 ///
@@ -17,6 +27,8 @@ class Sampler {
   /// How many indices `order` gives.
   virtual int64_t size() const = 0;
   virtual std::vector<int64_t> order(int64_t epoch) const = 0;
+  /// The same order in the form the loader reads it; override where it need not be written out in full.
+  virtual std::shared_ptr<const IndexOrder> open(int64_t epoch) const;
 };
 
 /// 0, 1, 2, …

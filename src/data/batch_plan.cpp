@@ -1,0 +1,40 @@
+#include "data/batch_plan.h"
+
+#include <gradus/core/error.h>
+
+#include <fmt/format.h>
+
+namespace gradus::data {
+
+BatchPlan::BatchPlan(int64_t batch_size, bool drop_last, const DataShard& shard) : drop_last_(drop_last), fill_up_(shard.world > 1 && shard.even_batches && !drop_last) {
+  if (batch_size < 1) throw Error("G-DATA-8", ErrorKind::usage, fmt::format("batch_size is {}, expected at least 1", batch_size), "Set a positive batch size.");
+  if (shard.world < 1 || shard.rank < 0 || shard.rank >= shard.world) {
+    throw Error("G-DATA-8", ErrorKind::usage, fmt::format("rank {} of {} processes", shard.rank, shard.world), "The rank goes from 0 to world - 1.");
+  }
+  if (shard.split_batches && batch_size % shard.world != 0) {
+    throw Error("G-DATA-8", ErrorKind::usage, fmt::format("split_batches with a batch size of {} for {} processes", batch_size, shard.world),
+                "The batch size must be a multiple of the number of processes.");
+  }
+  step_ = shard.split_batches ? batch_size : batch_size * shard.world;
+  part_ = step_ / shard.world;
+  begin_ = part_ * shard.rank;
+}
+
+int64_t BatchPlan::batches(int64_t rows) const {
+  if (drop_last_) return rows / step_;
+  const int64_t offset = fill_up_ ? 0 : begin_;
+  return rows <= offset ? 0 : (rows - offset + step_ - 1) / step_;
+}
+
+void BatchPlan::read(const IndexOrder& order, int64_t number, std::vector<int64_t>& indices) const {
+  const int64_t rows = order.size();
+  const int64_t first = number * step_ + begin_;
+  const int64_t stored = std::clamp<int64_t>(rows - first, 0, part_);
+  indices.resize(static_cast<size_t>(fill_up_ ? part_ : stored));
+  if (stored > 0) order.read(first, std::span(indices).first(static_cast<size_t>(stored)));
+  for (int64_t i = stored; i < static_cast<int64_t>(indices.size()); ++i) {
+    order.read((first + i - rows) % rows, std::span(indices).subspan(static_cast<size_t>(i), 1));
+  }
+}
+
+}  // namespace gradus::data

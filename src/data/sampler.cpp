@@ -1,0 +1,87 @@
+#include <gradus/data/sampler.h>
+
+#include "data/random_order.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/randperm.h>
+
+#include <numeric>
+
+namespace gradus {
+namespace {
+
+template <class Index>
+class StoredOrder final : public IndexOrder {
+ public:
+  explicit StoredOrder(std::vector<Index> indices) : indices_(std::move(indices)) {}
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  void read(int64_t first, std::span<int64_t> out) const override {
+    std::copy_n(indices_.begin() + first, out.size(), out.begin());
+  }
+
+ private:
+  std::vector<Index> indices_;
+};
+
+class Counting final : public IndexOrder {
+ public:
+  explicit Counting(int64_t rows) : rows_(rows) {}
+  int64_t size() const override { return rows_; }
+  void read(int64_t first, std::span<int64_t> out) const override { std::iota(out.begin(), out.end(), first); }
+
+ private:
+  int64_t rows_;
+};
+
+class SequentialSampler final : public Sampler {
+ public:
+  explicit SequentialSampler(int64_t rows) : rows_(rows) {}
+  int64_t size() const override { return rows_; }
+  std::vector<int64_t> order(int64_t) const override {
+    std::vector<int64_t> result(static_cast<size_t>(rows_));
+    std::iota(result.begin(), result.end(), int64_t{0});
+    return result;
+  }
+  std::shared_ptr<const IndexOrder> open(int64_t) const override { return std::make_shared<Counting>(rows_); }
+
+ private:
+  int64_t rows_;
+};
+
+std::vector<int64_t> torch_randperm(int64_t rows, uint64_t seed) {
+  const auto generator = at::detail::createCPUGenerator(seed);
+  const auto indices = at::randperm(rows, generator, at::kLong);
+  const auto* data = indices.const_data_ptr<int64_t>();
+  return {data, data + rows};
+}
+
+class RandomSampler final : public Sampler {
+ public:
+  RandomSampler(int64_t rows, int64_t seed) : rows_(rows), seed_(seed) {}
+  int64_t size() const override { return rows_; }
+  std::vector<int64_t> order(int64_t epoch) const override {
+    if (!data::fits_random_order(rows_)) return torch_randperm(rows_, seed_of(epoch));
+    const auto indices = data::random_order(rows_, seed_of(epoch));
+    return {indices.begin(), indices.end()};
+  }
+  std::shared_ptr<const IndexOrder> open(int64_t epoch) const override {
+    if (!data::fits_random_order(rows_)) return Sampler::open(epoch);
+    return std::make_shared<StoredOrder<int32_t>>(data::random_order(rows_, seed_of(epoch)));
+  }
+
+ private:
+  uint64_t seed_of(int64_t epoch) const { return static_cast<uint64_t>(seed_ + epoch); }
+
+  int64_t rows_;
+  int64_t seed_;
+};
+
+}  // namespace
+
+std::shared_ptr<const IndexOrder> Sampler::open(int64_t epoch) const { return std::make_shared<StoredOrder<int64_t>>(order(epoch)); }
+
+std::shared_ptr<Sampler> sequential_sampler(int64_t rows) { return std::make_shared<SequentialSampler>(rows); }
+
+std::shared_ptr<Sampler> random_sampler(int64_t rows, int64_t seed) { return std::make_shared<RandomSampler>(rows, seed); }
+
+}  // namespace gradus
