@@ -58,18 +58,18 @@ struct BatchSource {
 };
 
 struct DataLoaderOptions {
-  DatasetRef dataset;
+  DatasetRef dataset = {};
   int64_t batch_size = 1;
-  std::shared_ptr<Sampler> sampler;          ///< default: sequential; not for iterable data sets
-  DataCollator collator;                     ///< default: `default_data_collator`
+  std::shared_ptr<Sampler> sampler = {};     ///< default: sequential; not for iterable data sets
+  DataCollator collator = {};                ///< default: `default_data_collator`
   bool drop_last = false;                    ///< leave out the last batch when it is short
   int64_t num_workers = 0;                   ///< threads that read and collate ahead; 0 works in the caller's thread
-  std::optional<int64_t> prefetch_factor;    ///< batches ahead per worker; default 2
+  std::optional<int64_t> prefetch_factor = {}; ///< batches ahead per worker; default 2
   bool persistent_workers = false;           ///< keep the threads between passes
   bool in_order = true;                      ///< false: a batch is given as soon as it is ready
   bool pin_memory = false;                   ///< page-locked batches; only where a GPU is present
   int64_t seed = 0;                          ///< reaches collators through `collate_context()`
-  DataShard shard;                           ///< this process's part of the data
+  DataShard shard = {};                      ///< this process's part of the data
 };
 
 class BatchIterator;
