@@ -28,9 +28,8 @@ help:
 	@echo 'make clean        remove build/ (downloads in .deps/ and results in runs/ stay)'
 	@sed -n 's/^# \(Variables:\|          \)/\1/p' Makefile
 
-# An interrupted run ends with 130; make itself would turn that into 2, so it is told of the interrupt.
 quickstart:
-	@JOBS=$(JOBS) tools/quickstart || { status=$$?; [ $$status != 130 ] || kill -INT $$PPID; exit $$status; }
+	@JOBS=$(JOBS) exec tools/quickstart
 
 setup:
 	@tools/setup
