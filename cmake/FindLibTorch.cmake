@@ -38,10 +38,7 @@ endif()
 
 # libtorch_cpu of the ordinary wheel needs libcudart and libcupti, which lie beside torch/ as in site-packages; for a torch that
 # came without them tools/setup lays them in .deps/cuda-runtime. LIBTORCH_RUNTIME may name a further folder.
-file(GLOB LIBTORCH_RUNTIME_DIRS "${LIBTORCH}/../nvidia/cu*/lib")
-if(NOT LIBTORCH_RUNTIME_DIRS)
-  file(GLOB LIBTORCH_RUNTIME_DIRS "${LIBTORCH}/../nvidia/cuda_runtime/lib" "${LIBTORCH}/../nvidia/cuda_cupti/lib")
-endif()
+file(GLOB LIBTORCH_RUNTIME_DIRS "${LIBTORCH}/../nvidia/*/lib")
 if(NOT LIBTORCH_RUNTIME_DIRS)
   file(GLOB LIBTORCH_RUNTIME_DIRS "${CMAKE_CURRENT_SOURCE_DIR}/.deps/cuda-runtime/nvidia/cu*/lib" ${LIBTORCH_RUNTIME})
 endif()

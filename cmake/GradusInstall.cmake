@@ -1,6 +1,5 @@
 # `cmake --install build/release --prefix P`: headers, libgradus.so, the program and a package that
 # `find_package(gradus)` finds. The package remembers the LibTorch it was built with.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS gradus EXPORT gradusTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

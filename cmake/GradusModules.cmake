@@ -31,7 +31,7 @@ function(gradus_make_base)
 endfunction()
 
 # gradus_module(NAME [NO_PCH] [FOLDER folder] [EXCLUDE folder] [LINK libraries...]): all .cpp files of src/NAME
-# (or src/FOLDER), less those of src/EXCLUDE, as one object library gradus_NAME.
+# (or src/FOLDER), less those of src/EXCLUDE, as one object library gradus_NAME. libgradus.so is linked with the libraries too.
 function(gradus_module name)
   cmake_parse_arguments(ARG "NO_PCH;OPENMP" "FOLDER;EXCLUDE" "LINK" ${ARGN})
   if(NOT ARG_FOLDER)
@@ -53,6 +53,7 @@ function(gradus_module name)
     target_precompile_headers(gradus_${name} REUSE_FROM gradus_pch)
   endif()
   set_property(GLOBAL APPEND PROPERTY GRADUS_MODULES gradus_${name})
+  set_property(GLOBAL APPEND PROPERTY GRADUS_LIBRARIES ${ARG_LINK})
 endfunction()
 
 # gradus_unit_test(NAME [parts...]): tests/unit/NAME/*.cpp as program unit_NAME, linked from the named modules' objects
