@@ -1,0 +1,106 @@
+#pragma once
+
+#include <gradus/config/steps_or_ratio.h>
+#include <gradus/config/string_or_list.h>
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+/// One place per option: the struct holds name, type and default; a table row beside it holds the rest.
+///
+///     struct DataArguments { std::optional<std::string> train_file = std::nullopt; int64_t block_size = 1024; };
+///     constexpr OptionRow<DataArguments> kDataRows[] = {
+///         {&DataArguments::train_file, "train_file", Group::data, any_value(), "The file to train on."},
+///         {&DataArguments::block_size, "block_size", Group::data, at_least(1), "Tokens per example."},
+///     };
+///
+/// An `OptionSet` binds tables to objects and does the parsing, checking and explaining.
+namespace gradus {
+
+/// Headings of `--help` and of docs/user/options.md, in the order shown.
+enum class Group {
+  task, model, data, generation,
+  output, duration, schedule, optimizer, regularization, precision, gradient_checkpointing, compilation, kernels,
+  optimizations, logging, log_levels, tracking, evaluation, metrics, checkpoints, hub, best_model, resuming,
+  reproducibility, hardware, accelerate, dataloader, ddp, fsdp, deepspeed, debugging, scripts, gradus, program,
+};
+std::string_view group_title(Group group);
+
+/// Whose option it is: transformers has it too, or only gradus does.
+enum class Origin { transformers, gradus };
+
+/// What a `nlohmann::json` field may hold, besides null.
+enum class Shape {
+  plain,               ///< the field's own type says it
+  dictionary,          ///< an object; on the command line as JSON text
+  dictionary_or_path,  ///< an object, or the path of a file
+  text_or_false,       ///< a string or false
+};
+
+/// What values an option takes. Made by the functions below.
+struct Rule {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool least_open = false;  ///< `least` itself is out
+  bool most_open = false;   ///< `most` itself is out
+  std::span<const std::string_view> choices = {};
+  Shape shape = Shape::plain;
+  std::string_view type = {};        ///< in place of the type's own name
+  std::string_view when_true = {};   ///< a text option that may be given as a boolean: the words they stand for
+  std::string_view when_false = {};  ///< empty: not set
+
+  constexpr Rule typed(std::string_view name) const {
+    Rule rule = *this;
+    rule.type = name;
+    return rule;
+  }
+  constexpr Rule boolean_as(std::string_view yes, std::string_view no) const {
+    Rule rule = *this;
+    rule.when_true = yes;
+    rule.when_false = no;
+    return rule;
+  }
+};
+
+constexpr Rule any_value() { return {}; }
+constexpr Rule at_least(double least) { return {.least = least}; }
+constexpr Rule above(double least) { return {.least = least, .least_open = true}; }
+/// Both ends are in.
+constexpr Rule within(double least, double most) { return {.least = least, .most = most}; }
+/// `least` is in, `most` is out.
+constexpr Rule within_below(double least, double most) { return {.least = least, .most = most, .most_open = true}; }
+constexpr Rule one_of(std::span<const std::string_view> choices) { return {.choices = choices}; }
+constexpr Rule holds(Shape shape) { return {.shape = shape}; }
+
+template <class... Types>
+struct FieldTypes {
+  template <class S>
+  using Member = std::variant<Types S::*...>;
+  using Reference = std::variant<Types*...>;
+};
+
+/// The types an option may have.
+using OptionTypes = FieldTypes<bool, int64_t, double, std::string, StepsOrRatio, StringOrList, std::vector<std::string>,
+                               std::optional<bool>, std::optional<int64_t>, std::optional<double>, std::optional<std::string>,
+                               std::optional<StepsOrRatio>, std::optional<StringOrList>, std::optional<std::vector<std::string>>,
+                               nlohmann::json>;
+
+/// One option of struct `S`.
+template <class S>
+struct OptionRow {
+  OptionTypes::Member<S> member;
+  std::string_view name;
+  Group group;
+  Rule rule;
+  std::string_view help;
+  Origin origin = Origin::transformers;
+};
+
+}  // namespace gradus

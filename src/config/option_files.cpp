@@ -1,0 +1,139 @@
+#include <fmt/format.h>
+#include <gradus/config/option_set.h>
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/json.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "config/field_value.h"
+
+// Config files: one option a key, in YAML or JSON. Errors carry the line.
+namespace gradus {
+namespace {
+
+using nlohmann::json;
+
+std::optional<double> yaml_number(const std::string& text) {
+  for (const auto* word : {".inf", ".Inf", ".INF"}) {
+    if (text == word || text == "+" + std::string(word)) return INFINITY;
+    if (text == "-" + std::string(word)) return -INFINITY;
+  }
+  if (text == ".nan" || text == ".NaN" || text == ".NAN") return NAN;
+  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const char* end = text.data() + text.size();
+  double value = 0;
+  const bool digits = text.find_first_of("0123456789") != std::string::npos;
+  const auto [stop, error] = std::from_chars(begin, end, value);
+  return digits && error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
+}
+
+// What a plain scalar means in YAML 1.1, as PyYAML reads it; 5e-5 is a number here.
+json resolve_scalar(const std::string& text) {
+  std::string lower = text;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (lower.empty() || lower == "~" || lower == "null") return nullptr;
+  if (lower == "true" || lower == "yes" || lower == "on") return true;
+  if (lower == "false" || lower == "no" || lower == "off") return false;
+  std::string digits = text;
+  std::erase(digits, '_');
+  int64_t whole = 0;
+  const char* begin = digits.data() + (digits.starts_with('+') ? 1 : 0);
+  const auto [stop, error] = std::from_chars(begin, digits.data() + digits.size(), whole);
+  if (error == std::errc() && stop == digits.data() + digits.size()) return whole;
+  if (const auto number = yaml_number(digits)) return *number;
+  return text;
+}
+
+// `as_text`: the option is text, so that `save_strategy: no` and `run_name: 7` mean what they say.
+json yaml_to_json(const YAML::Node& node, bool as_text) {
+  if (node.IsSequence()) {
+    auto list = json::array();
+    for (const auto& each : node) list.push_back(yaml_to_json(each, as_text));
+    return list;
+  }
+  if (node.IsMap()) {
+    auto object = json::object();
+    for (const auto& pair : node) object[pair.first.as<std::string>()] = yaml_to_json(pair.second, false);
+    return object;
+  }
+  if (!node.IsScalar()) return nullptr;
+  const auto& text = node.Scalar();
+  const bool plain = node.Tag() == "?" || node.Tag().empty();
+  if (!plain || as_text) return plain && (text == "~" || text == "null") ? json(nullptr) : json(text);
+  return resolve_scalar(text);
+}
+
+// The line of a key of the outermost object; JSON parsers do not keep it.
+size_t line_of_key(const std::string& text, const std::string& key) {
+  const std::string quoted = '"' + key + '"';
+  size_t line = 1;
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\n') ++line;
+    if (text[i] == '{' || text[i] == '[') ++depth;
+    if (text[i] == '}' || text[i] == ']') --depth;
+    if (text[i] != '"') continue;
+    if (depth == 1 && text.compare(i, quoted.size(), quoted) == 0) return line;
+    for (++i; i < text.size() && text[i] != '"'; ++i)
+      if (text[i] == '\\') ++i;
+  }
+  return 1;
+}
+
+}  // namespace
+
+void OptionSet::read_file(const std::filesystem::path& file) {
+  std::string text;
+  try {
+    text = gradus::read_file(file);
+  } catch (const Error& error) {
+    throw Error("G-CONF-6", ErrorKind::usage, "config file: " + error.message(), "Give the path of a .yaml, .yml or .json file with one option a key.");
+  }
+  if (file.extension() == ".json") read_json_text(text, file);
+  else read_yaml(text, file);
+}
+
+void OptionSet::read_json_text(const std::string& text, const std::filesystem::path& file) {
+  json dict;
+  try {
+    dict = parse_json(text, file.string());
+  } catch (const Error& error) {
+    throw Error("G-CONF-6", ErrorKind::usage, "config file: " + error.message(), "Correct the file; it must hold one JSON object.");
+  }
+  if (!dict.is_object()) return read_dict(dict, file.string());
+  for (const auto& [key, value] : dict.items())
+    read_dict({{key, value}}, fmt::format("{} line {}", file.string(), line_of_key(text, key)));
+}
+
+void OptionSet::read_yaml(const std::string& text, const std::filesystem::path& file) {
+  std::vector<YAML::Node> documents;
+  try {
+    documents = YAML::LoadAll(text);
+  } catch (const YAML::Exception& error) {
+    throw Error("G-CONF-6", ErrorKind::usage, fmt::format("config file: {} is not valid YAML at line {}: {}", file.string(), error.mark.line + 1, error.msg),
+                "Correct the line; an option is written as `learning_rate: 5e-5`.");
+  }
+  if (documents.size() > 1)
+    throw Error("G-CONF-6", ErrorKind::usage, fmt::format("config file: {} holds {} YAML documents, expected one", file.string(), documents.size()),
+                "Keep one and remove the --- lines.");
+  if (documents.empty() || documents[0].IsNull()) return;
+  if (!documents[0].IsMap()) return read_dict(yaml_to_json(documents[0], false), file.string());
+  std::set<std::string> seen;
+  for (const auto& pair : documents[0]) {
+    const auto where = fmt::format("{} line {}", file.string(), pair.first.Mark().line + 1);
+    if (!pair.first.IsScalar()) throw Error("G-CONF-6", ErrorKind::usage, where + ": expected the name of an option before the colon");
+    auto key = pair.first.Scalar();
+    if (!seen.insert(key).second) throw Error("G-CONF-6", ErrorKind::usage, fmt::format("{}: {} stands there twice", where, key), "Keep one of the two.");
+    std::replace(key.begin(), key.end(), '-', '_');
+    const auto* option = find(key);
+    const bool as_text = option != nullptr && config::is_text(option->field);
+    const bool boolean = as_text && !option->rule.when_true.empty() && pair.second.IsScalar() && resolve_scalar(pair.second.Scalar()).is_boolean() &&
+                         std::find(option->rule.choices.begin(), option->rule.choices.end(), pair.second.Scalar()) == option->rule.choices.end();
+    read_dict({{key, yaml_to_json(pair.second, as_text && !boolean)}}, where);
+  }
+}
+
+}  // namespace gradus
