@@ -10,17 +10,24 @@
 namespace gradus {
 namespace {
 
-template <class Index>
 class StoredOrder final : public IndexOrder {
  public:
-  explicit StoredOrder(std::vector<Index> indices) : indices_(std::move(indices)) {}
+  explicit StoredOrder(std::vector<int64_t> indices) : indices_(std::move(indices)) {}
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
-  void read(int64_t first, std::span<int64_t> out) const override {
-    std::copy_n(indices_.begin() + first, out.size(), out.begin());
-  }
+  void read(int64_t first, std::span<int64_t> out) const override { std::copy_n(indices_.begin() + first, out.size(), out.begin()); }
 
  private:
-  std::vector<Index> indices_;
+  std::vector<int64_t> indices_;
+};
+
+class ShuffledOrder final : public IndexOrder {
+ public:
+  explicit ShuffledOrder(data::IndexBuffer indices) : indices_(std::move(indices)) {}
+  int64_t size() const override { return static_cast<int64_t>(indices_.values().size()); }
+  void read(int64_t first, std::span<int64_t> out) const override { std::copy_n(indices_.values().begin() + first, out.size(), out.begin()); }
+
+ private:
+  data::IndexBuffer indices_;
 };
 
 class Counting final : public IndexOrder {
@@ -62,11 +69,11 @@ class RandomSampler final : public Sampler {
   std::vector<int64_t> order(int64_t epoch) const override {
     if (!data::fits_random_order(rows_)) return torch_randperm(rows_, seed_of(epoch));
     const auto indices = data::random_order(rows_, seed_of(epoch));
-    return {indices.begin(), indices.end()};
+    return {indices.values().begin(), indices.values().end()};
   }
   std::shared_ptr<const IndexOrder> open(int64_t epoch) const override {
     if (!data::fits_random_order(rows_)) return Sampler::open(epoch);
-    return std::make_shared<StoredOrder<int32_t>>(data::random_order(rows_, seed_of(epoch)));
+    return std::make_shared<ShuffledOrder>(data::random_order(rows_, seed_of(epoch)));
   }
 
  private:
@@ -78,7 +85,7 @@ class RandomSampler final : public Sampler {
 
 }  // namespace
 
-std::shared_ptr<const IndexOrder> Sampler::open(int64_t epoch) const { return std::make_shared<StoredOrder<int64_t>>(order(epoch)); }
+std::shared_ptr<const IndexOrder> Sampler::open(int64_t epoch) const { return std::make_shared<StoredOrder>(order(epoch)); }
 
 std::shared_ptr<Sampler> sequential_sampler(int64_t rows) { return std::make_shared<SequentialSampler>(rows); }
 
