@@ -16,7 +16,7 @@ namespace gradus {
 /// Tensors by name in a fixed order: a state dict.
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
-/// The strings under `__metadata__`, in file order.
+/// The strings under `__metadata__`: sorted by key when read, in the given order when written.
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 
 struct SafetensorsFile {

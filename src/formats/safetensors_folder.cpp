@@ -1,0 +1,198 @@
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/json.h>
+#include <gradus/formats/safetensors.h>
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <regex>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "formats/output_file.h"
+
+namespace gradus {
+namespace fs = std::filesystem;
+namespace {
+
+uint64_t bytes_of(const torch::Tensor& tensor) { return tensor.defined() ? uint64_t(tensor.numel()) * tensor.element_size() : 0; }
+
+/// Where the tensor's data lies; null when it has none (`write_safetensors` refuses such tensors by name).
+const void* memory_of(const torch::Tensor& tensor) {
+  return bytes_of(tensor) > 0 && tensor.has_storage() && !tensor.is_meta() ? tensor.const_data_ptr() : nullptr;
+}
+
+/// Which tensors go into which file, as huggingface_hub's split_torch_state_dict_into_shards decides.
+std::vector<NamedTensors> split(const NamedTensors& tensors, uint64_t max_size) {
+  using Shard = std::shared_ptr<NamedTensors>;
+  std::vector<Shard> shards;
+  std::map<std::pair<const void*, uint64_t>, Shard> by_memory;  // where the first tensor over that memory went
+  auto current = std::make_shared<NamedTensors>();
+  uint64_t current_size = 0;
+  std::vector<std::pair<Shard, size_t>> tied;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto size = bytes_of(tensors[i].second);
+    const auto key = std::pair(memory_of(tensors[i].second), size);
+    if (const auto found = by_memory.find(key); key.first != nullptr && found != by_memory.end()) {
+      tied.emplace_back(found->second, i);
+      continue;
+    }
+    if (size > max_size) {
+      shards.push_back(std::make_shared<NamedTensors>(NamedTensors{tensors[i]}));
+      by_memory[key] = shards.back();
+      continue;
+    }
+    if (current_size + size > max_size) {
+      shards.push_back(std::exchange(current, std::make_shared<NamedTensors>()));
+      current_size = 0;
+    }
+    current->push_back(tensors[i]);
+    current_size += size;
+    by_memory[key] = current;
+  }
+  if (!current->empty() || shards.empty()) shards.push_back(current);
+  for (const auto& [shard, index] : tied) shard->push_back(tensors[index]);
+  std::vector<NamedTensors> result;
+  for (auto& shard : shards) result.push_back(std::move(*shard));
+  return result;
+}
+
+std::string index_text(const std::vector<NamedTensors>& shards, const std::vector<std::string>& names, const ShardOptions& options) {
+  nlohmann::json weight_map = nlohmann::json::object();
+  uint64_t total_size = 0;
+  int64_t total_parameters = 0;
+  std::set<const void*> seen;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    for (const auto& [name, tensor] : shards[i]) {
+      weight_map[name] = names[i];
+      if (const void* memory = memory_of(tensor); memory != nullptr && !seen.insert(memory).second) continue;
+      total_size += bytes_of(tensor);
+      total_parameters += tensor.numel();
+    }
+  }
+  const nlohmann::json metadata = {{"total_parameters", options.total_parameters.value_or(total_parameters)}, {"total_size", total_size}};
+  return dump_json(nlohmann::json{{"metadata", metadata}, {"weight_map", weight_map}}, 2) + "\n";
+}
+
+WrittenFile write_text(const fs::path& file, const std::string& text, Sync sync) {
+  OutputFile output(file);
+  output.write(text.data(), text.size());
+  output.close(sync);
+  return {text.size(), checksum_of(text.data(), text.size())};
+}
+
+/// Weight files under the same stem that this save did not write.
+void remove_stale(const fs::path& folder, const std::string& stem, const std::vector<WrittenShard>& written) {
+  static const std::regex kShard(R"(-\d{5}-of-\d{5}\.safetensors)");
+  std::set<std::string> fresh;
+  for (const auto& shard : written) fresh.insert(shard.file_name);
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const auto name = entry.path().filename().string();
+    if (!name.starts_with(stem) || fresh.contains(name)) continue;
+    const auto rest = name.substr(stem.size());
+    if (rest == ".safetensors" || rest == ".safetensors.index.json" || std::regex_match(rest, kShard)) {
+      std::error_code ignored;
+      fs::remove(entry.path(), ignored);
+    }
+  }
+}
+
+[[noreturn]] void bad_folder(const fs::path& where, const std::string& what) {
+  throw Error("G-ST-7", ErrorKind::model, "cannot read the weights in " + where.string() + ": " + what,
+              "The folder is incomplete. Copy all files of the model, or save it again.");
+}
+
+/// tensor name → file name, checked.
+std::map<std::string, std::string> weight_map_of(const fs::path& index_file) {
+  const auto index = read_json(index_file);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+    bad_folder(index_file, "no object weight_map");
+  std::map<std::string, std::string> map;
+  for (const auto& [name, shard] : index["weight_map"].items()) {
+    if (!shard.is_string()) bad_folder(index_file, "weight_map entry '" + name + "' is not a file name");
+    const auto file = shard.get<std::string>();
+    if (file.empty() || fs::path(file).filename() != fs::path(file)) bad_folder(index_file, "weight_map names '" + file + "', expected a file of the same folder");
+    map[name] = file;
+  }
+  return map;
+}
+
+}  // namespace
+
+uint64_t parse_shard_size(std::string_view text) {
+  const auto fail = [&]() {
+    throw Error("G-ST-6", ErrorKind::usage, "the shard size '" + std::string(text) + "' cannot be read",
+                "Give a number with KB, MB, GB or TB, such as 500MB or 50GB.");
+  };
+  const auto trimmed = [](std::string_view part) {
+    while (!part.empty() && part.front() == ' ') part.remove_prefix(1);
+    while (!part.empty() && part.back() == ' ') part.remove_suffix(1);
+    return part;
+  };
+  auto number = trimmed(text);
+  double factor = 1;
+  if (!number.empty() && (number.back() == 'B' || number.back() == 'b')) {
+    number.remove_suffix(1);
+    double base = 1000;
+    if (!number.empty() && number.back() == 'i') {
+      base = 1024;
+      number.remove_suffix(1);
+    }
+    const auto power = number.empty() ? std::string_view::npos : std::string_view("KMGT").find(char(std::toupper(number.back())));
+    if (power == std::string_view::npos) fail();
+    factor = std::pow(base, double(power + 1));
+    number = trimmed(number.substr(0, number.size() - 1));
+  }
+  double value = 0;
+  const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (code != std::errc{} || end != number.data() + number.size() || !(value > 0) || value * factor >= 9.2e18) fail();
+  return uint64_t(value * factor);
+}
+
+std::vector<WrittenShard> write_safetensors_folder(const fs::path& folder, const NamedTensors& tensors, const ShardOptions& options) {
+  const auto shards = split(tensors, options.max_shard_size);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < shards.size(); ++i)
+    names.push_back(shards.size() == 1 ? options.stem + ".safetensors"
+                                       : fmt::format("{}-{:05d}-of-{:05d}.safetensors", options.stem, i + 1, shards.size()));
+  std::vector<WrittenShard> written;
+  for (size_t i = 0; i < shards.size(); ++i)
+    written.push_back({names[i], write_safetensors(folder / names[i], shards[i], {{"format", "pt"}}, options.sync)});
+  if (shards.size() > 1) {
+    const auto index = options.stem + ".safetensors.index.json";
+    written.push_back({index, write_text(folder / index, index_text(shards, names, options), options.sync)});
+  }
+  remove_stale(folder, options.stem, written);
+  return written;
+}
+
+NamedTensors read_safetensors_folder(const fs::path& folder, const std::string& stem) {
+  const auto single = folder / (stem + ".safetensors");
+  const auto index = folder / (stem + ".safetensors.index.json");
+  if (fs::exists(single)) return read_safetensors(single).tensors;
+  if (!fs::exists(index)) bad_folder(folder, "neither " + single.filename().string() + " nor " + index.filename().string() + " is there");
+
+  const auto weight_map = weight_map_of(index);
+  std::set<std::string> files;
+  for (const auto& entry : weight_map) files.insert(entry.second);
+  for (const auto& file : files)
+    if (!fs::exists(folder / file)) bad_folder(folder, "the index names " + file + ", which is missing");
+  NamedTensors tensors;
+  std::unordered_set<std::string> found;
+  for (const auto& file : files) {
+    for (auto& [name, tensor] : read_safetensors(folder / file).tensors) {
+      const auto entry = weight_map.find(name);
+      if (entry == weight_map.end() || entry->second != file) continue;  // as transformers: the index decides
+      found.insert(name);
+      tensors.emplace_back(std::move(name), std::move(tensor));
+    }
+  }
+  for (const auto& [name, file] : weight_map)
+    if (!found.contains(name)) bad_folder(folder, "the index says that " + file + " holds tensor '" + name + "', which it does not");
+  return tensors;
+}
+
+}  // namespace gradus

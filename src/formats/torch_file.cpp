@@ -1,0 +1,72 @@
+#include <gradus/core/error.h>
+#include <gradus/formats/torch_file.h>
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include "formats/byte_readers.h"
+#include "formats/output_file.h"
+#include "formats/pickle_reader.h"
+#include "formats/pickle_writer.h"
+#include "formats/zip.h"
+
+namespace gradus {
+namespace {
+
+constexpr size_t kMaxPickle = size_t{128} << 20;  // plain values only: tensors lie beside it
+constexpr size_t kStorageAlignment = 16;          // of the widest element
+
+[[noreturn]] void fail(const MappedFile& file, const std::string& what) {
+  throw Error("G-PT-1", ErrorKind::checkpoint, "cannot read " + file.name() + ": " + what,
+              "The file is damaged or was not written by torch.save. Fetch or save it again.");
+}
+
+std::string_view content(const MappedFile& file, const ZipEntry& entry) { return {file.data() + entry.offset, entry.size}; }
+
+WrittenFile write_tree(const ByteSink& sink, const StateTree& tree, const std::string& name) {
+  PickleWriter pickle(name);
+  const auto bytes = pickle.write(tree);
+  ChecksummedSink checked(sink);
+  ZipWriter zip(checked, "archive");
+  zip.add("data.pkl", bytes);
+  zip.add("byteorder", "little");
+  size_t key = 0;
+  for (const auto& storage : pickle.storages()) {
+    const auto size = int64_t(storage.nbytes());
+    const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
+    const auto plain = at::empty({0}, options).set_(storage, 0, {size}, {1}).cpu();
+    zip.add("data/" + std::to_string(key++), plain.const_data_ptr(), size_t(size));
+  }
+  zip.add("version", "3\n");
+  zip.finish();
+  return checked.written();
+}
+
+}  // namespace
+
+StateTree read_torch_file(const std::shared_ptr<MappedFile>& file) {
+  const ZipDirectory zip(*file);
+  const auto* pickle = zip.find("data.pkl");
+  if (pickle == nullptr) fail(*file, "the archive has no data.pkl");
+  if (pickle->size > kMaxPickle) fail(*file, fmt::format("data.pkl has {} bytes, at most {} are read", pickle->size, kMaxPickle));
+  if (const auto* order = zip.find("byteorder"); order != nullptr && content(*file, *order) != "little")
+    fail(*file, "it was written on a machine of another byte order");
+  return read_pickle(content(*file, *pickle), file->name(), [&](const std::string& key) {
+    const auto* entry = zip.find("data/" + key);
+    if (entry == nullptr) fail(*file, "storage '" + key.substr(0, 80) + "' is missing");
+    return storage_over(file, entry->offset, entry->size, kStorageAlignment);
+  });
+}
+
+StateTree read_torch_file(const std::filesystem::path& file) { return read_torch_file(MappedFile::open(file)); }
+
+WrittenFile write_torch_file(const ByteSink& sink, const StateTree& tree) { return write_tree(sink, tree, "a torch file"); }
+
+WrittenFile write_torch_file(const std::filesystem::path& file, const StateTree& tree, Sync sync) {
+  OutputFile output(file);
+  const auto written = write_tree([&](const void* data, size_t size) { output.write(data, size); }, tree, file.string());
+  output.close(sync);
+  return written;
+}
+
+}  // namespace gradus
