@@ -56,11 +56,11 @@ constexpr std::string_view kPageHead =
     "a YAML or JSON config file. Flags win over the file, the file over defaults. Names and meanings are those of transformers, except for\n"
     "the group \"Options of gradus\".\n";
 
-template <class Use>
-auto with_every_option(Use use) {
-  Seq2SeqTrainingArguments defaults;
+template <class Args, class Use>
+auto with_defaults(std::span<const OptionRow<Args>> rows, Use use) {
+  Args defaults;
   OptionSet options;
-  options.add(defaults, seq2seq_training_options());
+  options.add(defaults, rows);
   return use(options);
 }
 
@@ -70,21 +70,15 @@ std::span<const OptionRow<TrainingArguments>> training_options() { return kTrain
 std::span<const OptionRow<Seq2SeqTrainingArguments>> seq2seq_training_options() { return kSeq2Seq; }
 
 std::string options_text() {
-  TrainingArguments defaults;
-  OptionSet options;
-  options.add(defaults, training_options());
-  return options.help();
+  return with_defaults(training_options(), [](const OptionSet& options) { return options.help(); });
 }
 
 std::string options_json() {
-  TrainingArguments defaults;
-  OptionSet options;
-  options.add(defaults, training_options());
-  return dump_json(options.describe(), 2) + "\n";
+  return with_defaults(training_options(), [](const OptionSet& options) { return dump_json(options.describe(), 2) + "\n"; });
 }
 
 std::string options_markdown() {
-  return std::string(kPageHead) + with_every_option([](const OptionSet& options) { return options.markdown(); });
+  return std::string(kPageHead) + with_defaults(seq2seq_training_options(), [](const OptionSet& options) { return options.markdown(); });
 }
 
 }  // namespace gradus

@@ -40,6 +40,9 @@ struct TrainingArguments {
   /// "fp16", "bf16", or what ACCELERATE_MIXED_PRECISION says (default "no").
   std::string mixed_precision() const;
 
+  /// `max_shard_size` in bytes; as in transformers a small b counts bits. Throws G-CONF-3 for what is no size.
+  int64_t max_shard_bytes() const;
+
   /// This process among those a launcher started (see launch_environment.h). Throws G-CONF-8 for a broken environment.
   int64_t world_size() const;
   int64_t process_index() const;
