@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace gradus {
@@ -36,5 +37,35 @@ std::shared_ptr<Sampler> sequential_sampler(int64_t rows);
 
 /// The peer's order, bit for bit: `torch.randperm(rows)` from a generator seeded with `seed + epoch`.
 std::shared_ptr<Sampler> random_sampler(int64_t rows, int64_t seed);
+
+/// Rows of similar length side by side, as the peer's `LengthGroupedSampler`: a random order is cut into mega-batches,
+/// each is sorted by falling length, and the longest row of all comes first. The generator is seeded with `seed + epoch`,
+/// so that a run can be resumed (the peer draws from the global one). `batch_size` is that of an optimizer step.
+std::shared_ptr<Sampler> length_grouped_sampler(std::vector<int64_t> lengths, int64_t batch_size, int64_t seed);
+
+/// The part of process `rank` of `world` in the order above: every `world`-th index. Without `drop_last` the first ones
+/// come again at the end so that all processes have equally many (`DistributedLengthGroupedSampler`).
+std::shared_ptr<Sampler> distributed_length_grouped_sampler(std::vector<int64_t> lengths, int64_t batch_size, int64_t seed, int64_t rank, int64_t world,
+                                                            bool drop_last = false);
+
+/// 0, 1, 2, … dealt to processes batch by batch, going on from the start to fill the last round (`ShardSampler`).
+std::shared_ptr<Sampler> shard_sampler(int64_t rows, int64_t batch_size, int64_t rank, int64_t world, bool drop_last = false);
+
+struct RepeatSamplerOptions {
+  int64_t mini_repeat_count = 1;  ///< how often an index is repeated in a row
+  int64_t batch_size = 1;         ///< different indices of a batch; a short last batch is left out
+  int64_t repeat_count = 1;       ///< how often a batch is repeated
+  bool shuffle = true;
+  int64_t seed = 0;
+};
+
+/// TRL's `RepeatSampler`: groups of indices, each repeated. Epoch e is the (e+1)-th permutation of one generator.
+std::shared_ptr<Sampler> repeat_sampler(int64_t rows, RepeatSamplerOptions options);
+
+struct Dataset;
+
+/// The length of column `name` of every row, for the grouped samplers; reads each row once.
+/// Throws G-DATA-10 when a row does not have it or it is not a list, text or tensor.
+std::vector<int64_t> column_lengths(const Dataset& dataset, const std::string& name = "input_ids");
 
 }  // namespace gradus
