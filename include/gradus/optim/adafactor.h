@@ -54,6 +54,7 @@ class AdafactorSchedule : public LRScheduler {
   explicit AdafactorSchedule(Adafactor& optimizer, double initial_lr = 0.0);
 
   void step() override;
+  using LRScheduler::step;
   std::vector<double> last_lr() const override;
   StateTree state_dict() const override;
   void load_state_dict(const StateTree& state) override;

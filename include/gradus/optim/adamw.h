@@ -35,15 +35,14 @@ class AdamW : public Optimizer {
   void update(Bucket& bucket, const StepContext& context) override;
   std::vector<std::string> slot_names() const override { return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}; }
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
-  int64_t bucket_step(const Bucket& bucket) const override;
+  int64_t bucket_step(const Bucket& bucket) const override { return read_step_tensor(bucket); }
   StateTree group_options(size_t group) const override;
   void load_group_options(size_t group, const StateTree& saved) override;
 
  private:
   std::vector<AdamWOptions> options_;  // one per group
   bool fused_name_;
-  std::vector<torch::Tensor> device_lr_;  // one per group once capturable
-  std::vector<torch::Tensor> steps_;      // the list handed to the kernel
+  std::vector<torch::Tensor> device_lr_;  // one per group once capturable, else empty
 };
 
 }  // namespace gradus

@@ -35,6 +35,9 @@ class GradScaler {
   /// Moves the scale up or down for the next step. Throws G-OPTIM-8 when no gradient was checked since the last.
   void update();
 
+  /// One element, non-zero when `unscale_` met a gradient that is not finite. Ranks that hold different gradients
+  /// add theirs up between `unscale_` and `step`.
+  torch::Tensor& found_inf() { return found_inf_; }
   /// Whether the last `step` was skipped. Reads the device.
   bool step_was_skipped() const;
   /// The scale now. Reads the device.
@@ -51,7 +54,6 @@ class GradScaler {
   GradScalerOptions options_;
   torch::Device device_;
   torch::Tensor scale_, growth_tracker_, found_inf_;
-  torch::Tensor last_found_inf_;  // of the last step, for step_was_skipped
   Stage stage_ = Stage::ready;
 };
 

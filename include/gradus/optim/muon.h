@@ -40,6 +40,7 @@ class Muon : public Optimizer {
   void update(Bucket& bucket, const StepContext& context) override;
   std::vector<std::string> slot_names() const override { return {"momentum_buffer", "exp_avg", "exp_avg_sq"}; }
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
+  int64_t bucket_step(const Bucket& bucket) const override;
   StateTree group_options(size_t group) const override;
   void load_group_options(size_t group, const StateTree& saved) override;
   StateTree param_entry(const ParamState& state, size_t group) const override;

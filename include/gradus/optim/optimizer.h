@@ -104,7 +104,8 @@ class Optimizer {
     std::vector<torch::Tensor> grads;               ///< refreshed every step
     std::vector<std::vector<torch::Tensor>> slots;  ///< [slot][parameter]; empty for a slot not in use
     int64_t step = 0;                               ///< steps taken; already counts the one under way in `update`
-    torch::Tensor device_step;                      ///< the same, where the optimizer keeps it in a tensor
+    torch::Tensor step_tensor;                      ///< the same for kernels that read it; see `advance_step_tensor`
+    std::vector<torch::Tensor> steps;               ///< `step_tensor` once per parameter
   };
 
   /// How a step count stands in the state of a parameter.
@@ -112,6 +113,8 @@ class Optimizer {
 
   Optimizer(std::vector<ParamGroupInit> groups, double lr, double weight_decay);
   static std::vector<ParamGroupInit> one_group(std::vector<torch::Tensor> params);
+  /// Throws G-OPTIM-1 unless lr and weight decay are not negative and `betas` lie in [0, 1).
+  void check_ranges(const std::vector<double>& betas = {}) const;
 
   /// Updates one bucket; gradients are recorded nowhere. `context.found_inf` is set only where `skips_on_device()`.
   virtual void update(Bucket& bucket, const StepContext& context) = 0;
@@ -125,6 +128,11 @@ class Optimizer {
   virtual std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const = 0;
   /// The step count of a bucket; reads the device where the truth is there.
   virtual int64_t bucket_step(const Bucket& bucket) const { return bucket.step; }
+  /// Brings `bucket.step_tensor` to `bucket.step`: a plain store on the CPU, a counter of its own on a GPU, where a
+  /// step that was skipped or replayed from a graph is unknown to the host.
+  static void advance_step_tensor(Bucket& bucket);
+  /// `bucket_step` for optimizers that use `advance_step_tensor`.
+  static int64_t read_step_tensor(const Bucket& bucket);
 
   /// The options of a group in Python's names and order, without weight_decay, lr, initial_lr and params.
   virtual StateTree group_options(size_t group) const = 0;
@@ -148,7 +156,7 @@ class Optimizer {
   void rebuild_buckets();
   void store_bucket_steps() const;
 
-  mutable std::vector<std::vector<ParamState>> states_;  // [group][parameter]; steps of living buckets are stored lazily
+  mutable std::vector<std::vector<ParamState>> states_;  // [group][parameter]; step counts of buckets are stored when asked for
   std::vector<Bucket> buckets_;
   std::vector<std::pair<size_t, size_t>> inactive_;  // parameters without gradient at the last step
   bool stale_ = true;

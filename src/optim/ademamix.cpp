@@ -1,0 +1,107 @@
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcdiv.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sqrt.h>
+#include <gradus/optim/ademamix.h>
+
+#include <cmath>
+
+#include "optim/bitsandbytes_layout.h"
+#include "optim/saved_options.h"
+#include "optim/working_precision.h"
+
+namespace gradus {
+namespace {
+
+double warmed_alpha(const AdEMAMixOptions& o, int64_t step) {
+  return o.t_alpha.value_or(0) > 0 ? std::min(double(step) * o.alpha / double(*o.t_alpha), o.alpha) : o.alpha;
+}
+
+// Grows from beta1 to beta3 so that the half-life rises linearly.
+double warmed_beta3(const AdEMAMixOptions& o, int64_t step) {
+  if (o.t_beta3.value_or(0) <= 0) return o.betas[2];
+  const double log1 = std::log(o.betas[0]), log3 = std::log(o.betas[2]);
+  const double share = double(step) / double(*o.t_beta3);
+  return std::min(std::exp(log1 * log3 / ((1 - share) * log3 + share * log1)), o.betas[2]);
+}
+
+std::vector<torch::Tensor> halves(const std::vector<torch::Tensor>& stacked, int64_t which) {
+  std::vector<torch::Tensor> result;
+  result.reserve(stacked.size());
+  for (const auto& tensor : stacked) result.push_back(tensor.select(0, which));
+  return result;
+}
+
+void decay_and_add(const std::vector<torch::Tensor>& average, const std::vector<torch::Tensor>& values, double beta) {
+  at::_foreach_mul_(average, beta);
+  at::_foreach_add_(average, values, 1 - beta);
+}
+
+}  // namespace
+
+AdEMAMix::AdEMAMix(std::vector<torch::Tensor> params, AdEMAMixOptions options) : AdEMAMix(one_group(std::move(params)), options) {}
+
+AdEMAMix::AdEMAMix(std::vector<ParamGroupInit> groups, AdEMAMixOptions options)
+    : Optimizer(std::move(groups), options.lr, options.weight_decay), options_(groups_.size(), options) {
+  check_ranges({options.betas[0], options.betas[1], options.betas[2]});
+}
+
+void AdEMAMix::update(Bucket& bucket, const StepContext&) {
+  const auto& group = groups_[bucket.group];
+  const auto& o = options_[bucket.group];
+  const auto fast = halves(bucket.slots[0], 0), slow = halves(bucket.slots[0], 1);
+  const auto& second = bucket.slots[1];
+  const auto params = in_working_precision(bucket.params);
+  const auto grads = in_working_precision(bucket.grads);
+  decay_and_add(fast, grads, o.betas[0]);
+  decay_and_add(slow, grads, warmed_beta3(o, bucket.step));
+  at::_foreach_mul_(second, o.betas[1]);
+  at::_foreach_addcmul_(second, grads, grads, 1 - o.betas[1]);
+  const double correction1 = 1 - std::pow(o.betas[0], double(bucket.step));
+  const double correction2 = std::sqrt(1 - std::pow(o.betas[1], double(bucket.step)));
+  if (group.weight_decay > 0) at::_foreach_mul_(params, 1 - group.lr * group.weight_decay);
+  auto momentum = at::_foreach_div(fast, correction1);
+  at::_foreach_add_(momentum, slow, warmed_alpha(o, bucket.step));
+  auto denominator = at::_foreach_sqrt(second);
+  at::_foreach_div_(denominator, correction2);
+  at::_foreach_add_(denominator, o.eps);
+  at::_foreach_addcdiv_(params, momentum, denominator, -group.lr);
+  write_back(params, bucket.params);
+}
+
+std::vector<torch::Tensor> AdEMAMix::make_slots(const torch::Tensor& param, size_t) const {
+  const auto type = working_type(param.scalar_type());
+  auto stacked_sizes = param.sizes().vec();
+  stacked_sizes.insert(stacked_sizes.begin(), 2);
+  return {torch::zeros(stacked_sizes, param.options().dtype(type).requires_grad(false)), zeros_like_param(param, type)};
+}
+
+StateTree AdEMAMix::group_options(size_t group) const {
+  const auto& o = options_[group];
+  return StateTree::dict()
+      .set("lr", groups_[group].lr)
+      .set("betas", saved::tuple_of(o.betas))
+      .set("eps", o.eps)
+      .set("alpha", o.alpha)
+      .set("t_alpha", saved::or_none(o.t_alpha))
+      .set("t_beta3", saved::or_none(o.t_beta3));
+}
+
+void AdEMAMix::load_group_options(size_t group, const StateTree& saved) {
+  auto& o = options_[group];
+  saved::take(saved, "betas", o.betas);
+  saved::take(saved, "eps", o.eps);
+  saved::take(saved, "alpha", o.alpha);
+  saved::take(saved, "t_alpha", o.t_alpha);
+  saved::take(saved, "t_beta3", o.t_beta3);
+}
+
+StateTree AdEMAMix::param_entry(const ParamState& state, size_t group) const { return bitsandbytes::nested(Optimizer::param_entry(state, group)); }
+
+Optimizer::ParamState AdEMAMix::read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group, const std::string& what) const {
+  return Optimizer::read_param_entry(bitsandbytes::flat(entry), param, group, what);
+}
+
+}  // namespace gradus
