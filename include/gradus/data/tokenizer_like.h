@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,8 +32,11 @@ struct TokenizerLike {
   virtual std::vector<std::string> model_input_names() const { return {"input_ids", "token_type_ids", "attention_mask"}; }
   /// The text of one id as the vocabulary spells it ("##ing"); nothing when it cannot say.
   virtual std::optional<std::string> id_to_token(int64_t id) const;
+  /// Writes the tokenizer's files into a folder that exists, where it has any: the Trainer calls it for every save.
+  virtual void save_pretrained(const std::filesystem::path& directory) const;
 };
 
 inline std::optional<std::string> TokenizerLike::id_to_token(int64_t) const { return std::nullopt; }
+inline void TokenizerLike::save_pretrained(const std::filesystem::path&) const {}
 
 }  // namespace gradus

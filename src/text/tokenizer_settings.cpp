@@ -1,0 +1,241 @@
+#include "text/tokenizer_settings.h"
+
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/json.h>
+
+#include <algorithm>
+#include <array>
+
+#include "text/tokenizer_class.h"
+
+namespace gradus::text {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+constexpr double kLargestLength = 1e20;  // above it transformers means "not known"
+constexpr const char* kUnknownLength = "1000000000000000019884624838656";
+
+bool is_named(std::string_view key) {
+  return std::find(kNamedTokens.begin(), kNamedTokens.end(), key) != kNamedTokens.end();
+}
+
+json read_if_there(const std::filesystem::path& file) {
+  return std::filesystem::exists(file) ? read_json(file) : json();
+}
+
+/// The text of a token given as text or as {"content": …}; "" when it is neither.
+std::string token_text(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_object() && value.contains("content") && value["content"].is_string()) return value["content"].get<std::string>();
+  return {};
+}
+
+/// A token as an entry of "added_tokens"; flags are kept where the file gives them.
+json token_entry(const json& value, bool special) {
+  if (!value.is_object()) return special_token_entry(value.get<std::string>());
+  auto entry = value;
+  entry.erase("__type");
+  entry["special"] = special || entry.value("special", false);
+  return entry;
+}
+
+PaddingSide side_of(const json& value, PaddingSide otherwise) {
+  if (!value.is_string()) return otherwise;
+  const auto text = value.get<std::string>();
+  return text == "left" || text == "Left" ? PaddingSide::left : PaddingSide::right;
+}
+
+/// tokenizer_config.json with the older files merged in, as transformers does when it has no added_tokens_decoder.
+json merged_config(const json& tokenizer_config, const json& special_tokens_map) {
+  auto config = tokenizer_config.is_object() ? tokenizer_config : json::object();
+  if (config.contains("added_tokens_decoder") || !special_tokens_map.is_object()) return config;
+  for (const auto& [key, value] : special_tokens_map.items()) config[key] = value;
+  return config;
+}
+
+void read_special_tokens(const json& config, const ClassFacts& facts, TokenizerSettings& settings) {
+  for (const auto& [name, text] : facts.special_tokens) {
+    if (!config.contains(name)) settings.set_special(name, text);
+  }
+  for (const auto& [key, value] : config.items()) {
+    if (!key.ends_with("_token")) continue;
+    const bool own = !is_named(key);
+    if (own && !value.is_string()) continue;  // add_bos_token and the like
+    if (const auto text = token_text(value); !text.empty()) settings.set_special(key, text);
+  }
+  auto extra = config.value("extra_special_tokens", json());
+  if ((extra.is_null() || extra.empty()) && config.contains("additional_special_tokens")) extra = config["additional_special_tokens"];
+  if (extra.is_object()) {
+    for (const auto& [key, value] : extra.items()) settings.set_special(key, token_text(value));
+  } else if (extra.is_array()) {
+    for (const auto& value : extra) settings.extra_special_tokens.push_back(token_text(value));
+  }
+}
+
+void read_chat_templates(const std::filesystem::path& directory, const json& config, TokenizerSettings& settings) {
+  if (config.contains("chat_template")) {
+    const auto& entry = config["chat_template"];
+    if (entry.is_string()) settings.chat_templates["default"] = entry.get<std::string>();
+    if (entry.is_array()) {
+      for (const auto& named : entry) settings.chat_templates[named.at("name").get<std::string>()] = named.at("template").get<std::string>();
+    }
+  }
+  std::map<std::string, std::string> files;
+  if (const auto file = directory / "chat_template.jinja"; std::filesystem::exists(file)) files["default"] = read_file(file);
+  if (const auto folder = directory / "chat_templates"; std::filesystem::is_directory(folder)) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().extension() == ".jinja") files[entry.path().stem().string()] = read_file(entry.path());
+    }
+  }
+  if (!files.empty()) settings.chat_templates = std::move(files);
+}
+
+void read_general(const json& config, const json& baked, const ClassFacts& facts, TokenizerSettings& settings) {
+  const auto& truncation = baked["truncation"];
+  const auto& padding = baked["padding"];
+  const auto class_side = facts.pads_left ? PaddingSide::left : PaddingSide::right;
+  settings.padding_side = side_of(config.value("padding_side", json()), padding.is_object() ? side_of(padding.value("direction", json()), class_side) : class_side);
+  settings.truncation_side = side_of(config.value("truncation_side", json()),
+                                     truncation.is_object() ? side_of(truncation.value("direction", json()), PaddingSide::right) : PaddingSide::right);
+  if (padding.is_object() && settings.find_special("pad_token") == nullptr && !config.contains("pad_token")) {
+    settings.set_special("pad_token", padding.value("pad_token", "[PAD]"));
+  }
+  const auto length = config.contains("model_max_length") ? config["model_max_length"] : config.value("max_len", json());
+  if (length.is_number() && length.get<double>() <= kLargestLength) settings.model_max_length = length.get<int64_t>();
+  settings.model_input_names = config.contains("model_input_names") ? config["model_input_names"].get<std::vector<std::string>>() : facts.model_input_names;
+  const auto flag = [&](const char* key) { return config.contains(key) && config[key].is_boolean() && config[key].get<bool>(); };
+  settings.clean_up_tokenization_spaces = flag("clean_up_tokenization_spaces");
+  settings.clean_up_bpe = flag("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output");
+  settings.split_special_tokens = flag("split_special_tokens");
+}
+
+/// Added tokens the folder lists, ordered by id.
+std::vector<json> listed_tokens(const json& config, const json& added_tokens, const TokenizerSettings& settings) {
+  std::map<int64_t, json> tokens;
+  if (config.contains("added_tokens_decoder")) {
+    for (const auto& [id, token] : config["added_tokens_decoder"].items()) tokens[std::stoll(id)] = token_entry(token, false);
+  } else if (added_tokens.is_object()) {
+    for (const auto& [text, id] : added_tokens.items()) {
+      const bool special = std::any_of(settings.special_tokens.begin(), settings.special_tokens.end(), [&](const auto& named) { return named.second == text; }) ||
+                           std::find(settings.extra_special_tokens.begin(), settings.extra_special_tokens.end(), text) != settings.extra_special_tokens.end();
+      tokens[id.get<int64_t>()] = {{"content", text}, {"special", special}, {"normalized", !special}};
+    }
+  }
+  std::vector<json> ordered;
+  for (auto& [id, token] : tokens) ordered.push_back(std::move(token));
+  return ordered;
+}
+
+/// Adds what the folder names and the backend does not have as an added token yet.
+void add_missing_tokens(Backend& backend, const json& config, const json& added_tokens, const TokenizerSettings& settings) {
+  std::vector<std::string> there;
+  for (const auto& token : backend.added_tokens()) there.push_back(token["content"].get<std::string>());
+  auto missing = json::array();
+  const auto add = [&](json entry) {
+    const auto text = entry["content"].get<std::string>();
+    if (text.empty() || std::find(there.begin(), there.end(), text) != there.end()) return;
+    there.push_back(text);
+    missing.push_back(std::move(entry));
+  };
+  for (auto& token : listed_tokens(config, added_tokens, settings)) add(std::move(token));
+  for (const auto& [name, text] : settings.special_tokens) {
+    const auto entry = config.value(name, json());
+    add(entry.is_object() ? token_entry(entry, true) : special_token_entry(text));
+  }
+  for (const auto& text : settings.extra_special_tokens) add(special_token_entry(text));
+  if (!missing.empty()) backend.add_tokens(missing);
+}
+
+[[noreturn]] void throw_no_tokenizer(const std::filesystem::path& directory) {
+  const bool folder = std::filesystem::is_directory(directory);
+  throw Error("G-TEXT-2", ErrorKind::model,
+              "cannot load a tokenizer from " + directory.string() + ": " + (folder ? "there is no tokenizer.json in it" : "it is not a folder"),
+              folder ? "Save the tokenizer with transformers' AutoTokenizer.from_pretrained(...).save_pretrained(folder); it writes tokenizer.json."
+                     : "Give the folder of a model, or use Tokenizer::from_file for a tokenizer.json.");
+}
+
+}  // namespace
+
+const std::string* TokenizerSettings::find_special(std::string_view name) const {
+  for (const auto& [key, text] : special_tokens) {
+    if (key == name) return &text;
+  }
+  return nullptr;
+}
+
+void TokenizerSettings::set_special(const std::string& name, std::string token) {
+  for (auto& [key, text] : special_tokens) {
+    if (key == name) {
+      text = std::move(token);
+      return;
+    }
+  }
+  special_tokens.emplace_back(name, std::move(token));
+  const auto rank = [](const auto& entry) { return std::find(kNamedTokens.begin(), kNamedTokens.end(), entry.first) - kNamedTokens.begin(); };
+  std::stable_sort(special_tokens.begin(), special_tokens.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+}
+
+bool TokenizerSettings::takes(std::string_view input_name) const {
+  return std::find(model_input_names.begin(), model_input_names.end(), input_name) != model_input_names.end();
+}
+
+json special_token_entry(const std::string& content) {
+  return {{"content", content}, {"special", true}, {"normalized", false}};
+}
+
+std::pair<std::unique_ptr<Backend>, TokenizerSettings> load_tokenizer_folder(const std::filesystem::path& directory) {
+  const auto file = directory / "tokenizer.json";
+  if (!std::filesystem::exists(file)) throw_no_tokenizer(directory);
+  json baked;
+  auto backend = Backend::from_json(read_file(file), file.string(), baked);
+  const auto raw = read_if_there(directory / "tokenizer_config.json");
+  TokenizerSettings settings;
+  try {
+    const auto model_config = read_if_there(directory / "config.json");
+    settings.tokenizer_class = pick_tokenizer_class(model_config, raw, *backend);
+    const auto facts = facts_of_class(settings.tokenizer_class);
+    const auto config = merged_config(raw, read_if_there(directory / "special_tokens_map.json"));
+    settings.raw = raw.is_object() ? raw : json::object();
+    read_special_tokens(config, facts, settings);
+    read_general(config, baked, facts, settings);
+    read_chat_templates(directory, config, settings);
+    rebuild_pipeline(*backend, settings.tokenizer_class, config);
+    add_missing_tokens(*backend, config, read_if_there(directory / "added_tokens.json"), settings);
+    rebuild_post_processor(*backend, settings);
+  } catch (const json::exception& error) {
+    throw Error("G-TEXT-2", ErrorKind::model, "cannot use the tokenizer files in " + directory.string() + ": " + error.what(),
+                "tokenizer_config.json, special_tokens_map.json and added_tokens.json must have the form transformers writes.");
+  }
+  return {std::move(backend), std::move(settings)};
+}
+
+std::string tokenizer_config_text(const TokenizerSettings& settings) {
+  auto config = settings.raw;
+  for (const char* key : {"added_tokens_decoder", "additional_special_tokens", "chat_template", "tokenizer_file", "vocab_file", "merges_file",
+                          "name_or_path", "special_tokens_map_file", "add_bos_token", "add_eos_token", "device_map", "slow_tokenizer_class"}) {
+    config.erase(key);
+  }
+  config["backend"] = "tokenizers";
+  config["tokenizer_class"] = settings.tokenizer_class;
+  config["model_input_names"] = settings.model_input_names;
+  config["padding_side"] = settings.padding_side == PaddingSide::left ? "left" : "right";
+  config["truncation_side"] = settings.truncation_side == PaddingSide::left ? "left" : "right";
+  config["clean_up_tokenization_spaces"] = settings.clean_up_tokenization_spaces;
+  for (const char* name : kNamedTokens) {
+    if (config.contains(name) && settings.find_special(name) == nullptr) config[name] = nullptr;
+  }
+  for (const auto& [name, text] : settings.special_tokens) config[name] = text;
+  if (!settings.extra_special_tokens.empty()) config["extra_special_tokens"] = settings.extra_special_tokens;
+  const std::string placeholder = "\u0001length\u0001";
+  config["model_max_length"] = settings.model_max_length ? json(*settings.model_max_length) : json(placeholder);
+  auto text = config.dump(2) + "\n";
+  const auto quoted = json(placeholder).dump();
+  if (const auto at = text.find(quoted); at != std::string::npos) text.replace(at, quoted.size(), kUnknownLength);
+  return text;
+}
+
+}  // namespace gradus::text

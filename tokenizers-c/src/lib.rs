@@ -1,0 +1,8 @@
+//! C ABI of gradus over the `tokenizers` and `minijinja` crates; the contract is in include/gradus_tokenizers_c.h.
+
+mod abi;
+mod encode;
+mod python;
+mod template;
+mod tokenizer;
+mod train;
