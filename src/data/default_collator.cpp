@@ -1,6 +1,7 @@
 #include <gradus/core/error.h>
 #include <gradus/data/collators.h>
 
+#include "data/column_collate.h"
 #include "data/nested_tensor.h"
 #include "data/row_copy.h"
 
@@ -146,6 +147,38 @@ Column gather(const std::vector<Example>& rows, std::string_view name, size_t pl
 }
 
 }  // namespace
+
+namespace data {
+
+torch::Tensor collate_column(const std::vector<Example>& rows, std::string_view name, size_t place) { return collate(name, gather(rows, name, place)); }
+
+IntLists::IntLists(const std::vector<Example>& rows, std::string_view name) {
+  lists_.reserve(rows.size());
+  for (size_t row = 0; row < rows.size(); ++row) add(rows[row].at(name), name, row);
+}
+
+IntLists::IntLists(std::span<const Value* const> values, std::string_view name) {
+  lists_.reserve(values.size());
+  for (size_t row = 0; row < values.size(); ++row) add(*values[row], name, row);
+}
+
+void IntLists::add(const Value& value, std::string_view name, size_t row) {
+  if (value.is_ints()) {
+    lists_.emplace_back(value.ints());
+    return;
+  }
+  const bool empty = (value.is_floats() && value.floats().empty()) || (value.is_strings() && value.strings().empty()) ||
+                     (value.is_nested() && value.json().is_array() && value.json().empty());
+  if (empty) {
+    lists_.emplace_back();
+    return;
+  }
+  if (!value.is_tensor() || value.tensor().dim() != 1 || value.tensor().is_floating_point()) throw_value(name, row, value.type_name(), "a list of int");
+  kept_.push_back(value.tensor().to(at::kCPU, at::kLong).contiguous());
+  lists_.emplace_back(kept_.back().const_data_ptr<int64_t>(), static_cast<size_t>(kept_.back().numel()));
+}
+
+}  // namespace data
 
 Batch default_data_collator(std::vector<Example> rows) {
   Batch batch;
