@@ -50,8 +50,8 @@ StateTree tree_of(const json& value) {
   return dict;
 }
 
-struct Run {
-  explicit Run(const json& fixture) : fixture_(fixture) {
+struct Replay {
+  explicit Replay(const json& fixture) : fixture_(fixture) {
     const auto& after = fixture["params_after"]["1"];
     std::vector<ParamGroupInit> groups(2);
     const auto& args = fixture["args"];
@@ -162,7 +162,7 @@ class OptimizerParity : public ::testing::TestWithParam<size_t> {
 };
 
 TEST_P(OptimizerParity, ThirtyStepsEqualThePeers) {
-  Run run(fixture());
+  Replay run(fixture());
   for (const char* step : {"1", "10", "30"}) {
     run.to(std::stoll(step));
     run.expect_params(fixture()["params_after"][step]);
@@ -174,20 +174,20 @@ TEST_P(OptimizerParity, ThirtyStepsEqualThePeers) {
 
 TEST_P(OptimizerParity, StateHasThePeersLayoutAndValues) {
   if (fixture()["name"] == "muon") GTEST_SKIP() << "the layout is ours: two kinds of groups";
-  Run run(fixture());
+  Replay run(fixture());
   run.to(30);
   expect_same(run.optimizer->state_dict(), tree_of(fixture()["state_after"]["30"]), fixture()["label"]);
 }
 
 TEST_P(OptimizerParity, GoesOnFromThePeersState) {
-  Run run(fixture());
+  Replay run(fixture());
   run.take_peer_state();
   run.to(30);
   run.expect_params(fixture()["params_after"]["30"]);
 }
 
 TEST_P(OptimizerParity, ResumeIsBitEqual) {
-  Run whole(fixture()), first(fixture()), second(fixture());
+  Replay whole(fixture()), first(fixture()), second(fixture());
   first.to(10);
   const auto optimizer_state = deep_copy(first.optimizer->state_dict());
   for (size_t k = 0; k < first.params.size(); ++k)
@@ -195,18 +195,20 @@ TEST_P(OptimizerParity, ResumeIsBitEqual) {
   first.to(12);  // the saved state must not follow
   second.optimizer->load_state_dict(optimizer_state);
   if (second.scheduler) {
-    Run stepped(fixture());
+    Replay stepped(fixture());
     stepped.to(10);
     second.scheduler->load_state_dict(stepped.scheduler->state_dict());
   }
   second.done = 10;
   whole.to(30);
   second.to(30);
-  for (size_t k = 0; k < whole.params.size(); ++k)
-    if (whole.params[k].defined()) EXPECT_TRUE(torch::equal(whole.params[k], second.params[k])) << fixture()["label"];
+  for (size_t k = 0; k < whole.params.size(); ++k) {
+    if (!whole.params[k].defined()) continue;
+    EXPECT_TRUE(torch::equal(whole.params[k], second.params[k])) << fixture()["label"];
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OptimizerParity, ::testing::Range<size_t>(0, fixtures()["cases"].size()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(All, OptimizerParity, ::testing::Range<size_t>(0, fixtures()["cases"].size()), [](const ::testing::TestParamInfo<size_t>& info) {
   return fixtures()["cases"][info.param]["label"].get<std::string>();
 });
 
