@@ -16,7 +16,7 @@ std::string metavar(const OptionTypes::Reference& field, const Rule& rule) {
   if (config::is_boolean(field)) return "[true|false]";
   if (rule.shape == Shape::dictionary_or_path) return "JSON|FILE";
   if (rule.shape == Shape::dictionary) return "JSON";
-  if (config::is_list(field)) return "WORD…";
+  if (config::is_list(field)) return "WORD...";
   const auto type = config::field_type(field, {});
   return type.starts_with("int") ? "INT" : type.starts_with("float") ? "NUMBER" : "TEXT";
 }
@@ -101,11 +101,9 @@ std::string OptionSet::help(int width) const {
     for (const auto& option : options_) {
       if (option.group != group) continue;
       const auto name = fmt::format("  --{} {}", option.name, metavar(option.field, option.rule));
-      size_t shown = 0;  // columns, not bytes
-      for (const unsigned char c : name) shown += (c & 0xc0) != 0x80;
       out += name;
-      if (shown + 2 > kNameColumn) out.append("\n").append(kNameColumn, ' ');
-      else out.append(kNameColumn - shown, ' ');
+      if (name.size() + 2 > kNameColumn) out.append("\n").append(kNameColumn, ' ');
+      else out.append(kNameColumn - name.size(), ' ');
       std::string text(option.help);
       if (const auto choices = choices_text(option.rule); !choices.empty()) text += " One of: " + choices + ".";
       if (!option.default_value.is_null() && option.default_value != "") text += " (default: " + plain_text(option.default_value) + ")";

@@ -46,8 +46,6 @@ void refuse_what_cannot_be(const TrainingArguments& args) {
          "Leave it away; several processes train with plain data parallelism.");
   refuse(args.ddp_backend && *args.ddp_backend != "nccl" && *args.ddp_backend != "gloo", "ddp_backend: gradus has nccl and gloo only",
          "Leave it away: nccl is used on GPUs, gloo on CPUs.");
-  refuse(args.accelerator_config.is_object() && args.accelerator_config.value("use_configured_state", false),
-         "accelerator_config: use_configured_state needs an Accelerator made in Python", "Leave it away.");
   refuse(args.tf32 == true && !gpu_visible(), "tf32: there is no GPU that could use it", "Leave it away, or run where an Ampere or newer GPU is visible.");
 }
 

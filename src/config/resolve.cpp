@@ -6,11 +6,9 @@
 #include <gradus/core/nearest.h>
 
 #include <cmath>
-#include <cstdlib>
 
 #include "config/field_value.h"
 #include "config/python_only.h"
-#include "config/python_text.h"
 #include "config/training_choices.h"
 
 // The stages of transformers' TrainingArguments.__post_init__, in its order, each a function.
@@ -179,6 +177,9 @@ void resolve_accelerator(TrainingArguments& args) {
                     "Give one of the two.");
     args.gradient_accumulation_steps = steps;
   }
+  if (all["use_configured_state"] == true)
+    throw Error("G-CONF-5", ErrorKind::usage, where + ": use_configured_state needs an Accelerator made in Python", "Leave it away.");
+  all.erase("use_configured_state");  // as transformers does once it has been read
   args.accelerator_config = std::move(all);
 }
 
