@@ -13,6 +13,8 @@
 
 namespace gradus {
 
+struct TokenizerLike;
+
 struct ForwardOptions {
   std::optional<torch::Tensor> num_items_in_batch;  ///< labels counted over the whole window; the loss is divided by it
   bool output_hidden_states = false;
@@ -53,6 +55,11 @@ class Model : public torch::nn::Module {
   virtual nlohmann::json config() const;
   /// Writes whatever belongs beside the weights (config.json, generation_config.json).
   virtual void save_config(const std::filesystem::path& directory) const;
+
+  /// Takes over the tokenizer's special ids (bos, eos, pad) where the model has a config for them.
+  virtual void align_special_tokens(const TokenizerLike&) {}
+  /// Floating-point operations of forward and backward on `inputs`; 0 when the model cannot say.
+  virtual double floating_point_ops(const Batch&) const { return 0; }
 
   /// Recompute activations in backward. Throws G-MODEL-3 when the model has no such points.
   virtual void gradient_checkpointing_enable();

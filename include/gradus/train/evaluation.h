@@ -17,14 +17,14 @@ using TensorList = std::vector<torch::Tensor>;
 /// What `compute_metrics` sees. Rows of all batches are joined along the first dimension, shorter ones padded
 /// with -100 in the second.
 struct EvalPrediction {
-  torch::Tensor predictions;  ///< the model's output; undefined when there are several
-  torch::Tensor label_ids;    ///< the labels; undefined when there are several
-  torch::Tensor inputs;       ///< with "inputs" in include_for_metrics
-  torch::Tensor losses;       ///< with "loss" in include_for_metrics: one value per row
-  TensorList prediction_parts;  ///< every output, also when there is just one
-  TensorList label_parts;
-  std::vector<TensorList> prediction_batches;  ///< with eval_do_concat_batches=false: the parts of each batch
-  std::vector<TensorList> label_batches;
+  torch::Tensor predictions = {};  ///< the model's output; undefined when there are several
+  torch::Tensor label_ids = {};    ///< the labels; undefined when there are several
+  torch::Tensor inputs = {};       ///< with "inputs" in include_for_metrics
+  torch::Tensor losses = {};       ///< with "loss" in include_for_metrics: one value per row
+  TensorList prediction_parts = {};  ///< every output, also when there is just one
+  TensorList label_parts = {};
+  std::vector<TensorList> prediction_batches = {};  ///< with eval_do_concat_batches=false: the parts of each batch
+  std::vector<TensorList> label_batches = {};
 };
 
 /// `(EvalPrediction) -> Metrics`, or, for `batch_eval_metrics`, `(EvalPrediction, bool compute_result) -> Metrics`.

@@ -9,6 +9,8 @@
 
 namespace gradus {
 
+struct RngState;
+
 /// Where `train` starts.
 class Resume {
  public:
@@ -154,15 +156,24 @@ class Trainer {
   TrainOutput training_loop(const std::filesystem::path& checkpoint);
   std::unique_ptr<Run> begin_run(const std::filesystem::path& checkpoint);
   TrainOutput finish_run(Run& run);
-  std::vector<Batch> next_window(Run& run) const;
+  void begin_epoch(Run& run);
+  void end_epoch(Run& run);
+  std::vector<Batch> next_window(Run& run);
+  void count_step(Run& run, const Batch& batch, const torch::Tensor& loss);
+  int64_t count_input_tokens(const Batch& batch) const;
   torch::Tensor clip_gradients();
-  void step_optimizer(Run& run);
+  void step_optimizer();
+  void step_scheduler(Run& run);
   void act_on_control(Run& run);
   void log_training(Run& run);
   Metrics evaluate_in_training(bool step_scheduler);
+  std::optional<torch::Tensor> get_eval_items(const Batch& batch) const;
+  double best_metric_of(const Metrics& metrics) const;
   bool update_best_metric(const Metrics& metrics);
   void save_checkpoint(Run& run);
   void load_best_model();
+  void remove_all_but_best();
+  void restore_rng(const RngState& rng);
   void load_weights(const std::filesystem::path& checkpoint);
   void restore_run(Run& run, const std::filesystem::path& checkpoint);
   void call(Event event, const Logs& logs = {}, const Metrics& metrics = {}, const std::string& exception = {});

@@ -16,7 +16,7 @@ namespace gradus {
 
 class LRScheduler;
 class Optimizer;
-struct ParamGroup;
+struct ParamGroupInit;
 struct TokenizerLike;
 
 /// One data set to evaluate on, several with names (metrics `eval_<name>_…`), or none.
@@ -48,7 +48,7 @@ using ComputeLossFunction = std::function<torch::Tensor(const ModelOutput&, cons
 /// `(logits, labels) -> logits`, applied to each batch before it is kept.
 using PreprocessLogits = std::function<TensorList(const TensorList& logits, const TensorList& labels)>;
 /// Makes an optimizer for the two parameter groups (decay, no decay).
-using OptimizerFactory = std::function<std::shared_ptr<Optimizer>(std::vector<ParamGroup>, const TrainingArguments&)>;
+using OptimizerFactory = std::function<std::shared_ptr<Optimizer>(std::vector<ParamGroupInit>, const TrainingArguments&)>;
 
 struct Optimizers {
   std::shared_ptr<Optimizer> optimizer = nullptr;

@@ -1,0 +1,23 @@
+#pragma once
+
+// All of gradus. Programs include this one header.
+
+#include <torch/torch.h>
+
+#include <gradus/config/parse_args.h>
+#include <gradus/config/training_arguments.h>
+#include <gradus/core/error.h>
+#include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <gradus/data/collators.h>
+#include <gradus/data/data_loader.h>
+#include <gradus/data/dataset.h>
+#include <gradus/data/images.h>
+#include <gradus/models/image_classifier.h>
+#include <gradus/models/model.h>
+#include <gradus/optim/adamw.h>
+#include <gradus/optim/factory.h>
+#include <gradus/optim/schedulers.h>
+#include <gradus/train/callbacks.h>
+#include <gradus/train/trainer.h>
+#include <gradus/version.h>

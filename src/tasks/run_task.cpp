@@ -1,0 +1,85 @@
+#include <fmt/format.h>
+#include <gradus/checkpoint/checkpoint_dir.h>
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/log.h>
+#include <gradus/tasks/task.h>
+#include <gradus/train/callbacks.h>
+#include <signal.h>
+
+namespace gradus {
+namespace fs = std::filesystem;
+namespace {
+
+// A run folder with checkpoints is only gone on with, or overwritten, when that is asked for.
+void check_output_dir(const TrainingArguments& args) {
+  const fs::path folder = *args.output_dir;
+  if (!args.do_train || args.resume_from_checkpoint) return;
+  const auto newest = newest_checkpoint(folder);
+  if (!newest) return;
+  if (!args.overwrite_output_dir)
+    throw Error("G-TASK-2", ErrorKind::usage, fmt::format("{} already holds checkpoints (the newest is {})", folder.string(), newest->path.filename().string()),
+                "Go on with --resume_from_checkpoint last, begin anew with --overwrite_output_dir, or name another --output_dir.");
+  for (const auto& dir : list_checkpoints(folder)) fs::remove_all(dir.path);
+}
+
+void train_stage(Trainer& trainer, const TrainingArguments& args, TaskResult& result) {
+  auto output = trainer.train(args.resume_from_checkpoint ? Resume::parse(*args.resume_from_checkpoint) : Resume::none());
+  result.global_step = output.global_step;
+  for (const auto& callback : trainer.callbacks())
+    if (const auto* interrupt = dynamic_cast<const InterruptCallback*>(callback.get())) result.interrupted_by = std::max(result.interrupted_by, interrupt->received());
+  if (result.interrupted_by != 0) return;
+  trainer.save_model();
+  trainer.log_metrics("train", output.metrics);
+  trainer.save_metrics("train", output.metrics);
+  trainer.save_state();
+  result.metrics["train"] = std::move(output.metrics);
+}
+
+}  // namespace
+
+TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signals) {
+  task.check(args);
+  make_directory(*args.output_dir);
+  check_output_dir(args);
+  auto prepared = task.prepare(args);
+  prepared.trainer.args = args;
+  const auto train_rows = prepared.trainer.train_dataset.size();
+  const auto eval_rows = prepared.trainer.eval_dataset.single().size();
+  const auto predict_rows = prepared.predict_dataset.size();
+  if (handle_signals && args.do_train) prepared.trainer.callbacks.push_back(std::make_shared<InterruptCallback>(std::vector<int>{SIGINT, SIGTERM}));
+  const auto trainer = prepared.make_trainer ? prepared.make_trainer(std::move(prepared.trainer)) : std::make_unique<Trainer>(std::move(prepared.trainer));
+
+  TaskResult result;
+  if (args.do_train) {
+    train_stage(*trainer, args, result);
+    if (result.interrupted_by != 0) return result;
+    if (train_rows) {
+      result.metrics["train"]["train_samples"] = double(*train_rows);
+      trainer->save_metrics("train", result.metrics["train"]);
+    }
+  }
+  if (args.do_eval) {
+    log_info("*** Evaluate ***");
+    auto metrics = trainer->evaluate();
+    if (eval_rows) metrics["eval_samples"] = double(*eval_rows);
+    if (prepared.finish_eval_metrics) prepared.finish_eval_metrics(metrics);
+    trainer->log_metrics("eval", metrics);
+    trainer->save_metrics("eval", metrics);
+    result.metrics["eval"] = std::move(metrics);
+  }
+  if (args.do_predict) {
+    if (!prepared.predict_dataset) throw Error("G-TASK-3", ErrorKind::usage, "do_predict is set, but there is no data to predict on", "Give --test_file (or the task's own flag for it).");
+    log_info("*** Predict ***");
+    auto output = trainer->predict(prepared.predict_dataset, {}, "predict");
+    if (predict_rows) output.metrics["predict_samples"] = double(*predict_rows);
+    trainer->log_metrics("predict", output.metrics);
+    trainer->save_metrics("predict", output.metrics);
+    if (prepared.write_predictions) prepared.write_predictions(output, *args.output_dir);
+    result.metrics["predict"] = std::move(output.metrics);
+  }
+  if (args.do_train) trainer->create_model_card();
+  return result;
+}
+
+}  // namespace gradus

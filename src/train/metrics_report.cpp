@@ -1,0 +1,109 @@
+// log_metrics, save_metrics, the model card, and how numbers are printed.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gradus/core/files.h>
+#include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <gradus/train/callbacks.h>
+#include <gradus/version.h>
+
+#include <cmath>
+
+#include "train/trainer_parts.h"
+
+namespace gradus {
+namespace fs = std::filesystem;
+namespace {
+
+// Python's str() of a duration in seconds: 0:01:02.345678, cut to hundredths.
+std::string duration_text(double seconds) {
+  const auto hundredths = int64_t(seconds * 100);
+  return fmt::format("{}:{:02}:{:02}.{:02}", hundredths / 360000, hundredths / 6000 % 60, hundredths / 100 % 60, hundredths % 100);
+}
+
+std::string metric_text(const std::string& key, double value) {
+  if (key.find("_mem_") != std::string::npos) return fmt::format("{}MB", int64_t(value) >> 20);
+  if (key.find("_runtime") != std::string::npos) return duration_text(value);
+  if (key == "total_flos") return fmt::format("{}GF", int64_t(value) >> 30);
+  if (value == std::floor(value) && (key.ends_with("_samples") || key == "num_input_tokens_seen")) return fmt::format("{}", int64_t(value));
+  return json_number(std::round(value * 1e4) / 1e4);
+}
+
+// The order in which a log is printed: what is read first comes first.
+int print_rank(const std::string& key) {
+  static const Names kFirst = {"loss", "grad_norm", "learning_rate"};
+  static const Names kLast = {"epoch", "num_input_tokens_seen"};
+  for (size_t i = 0; i < kFirst.size(); ++i)
+    if (key == kFirst[i]) return int(i) - 100;
+  for (size_t i = 0; i < kLast.size(); ++i)
+    if (key == kLast[i]) return int(i) + 100;
+  return 0;
+}
+
+nlohmann::json metrics_json(const Metrics& metrics) {
+  auto json = log_entry(metrics, 0);
+  json.erase("step");
+  for (auto& [key, value] : json.items())
+    if (key.ends_with("_samples") && value.is_number_float()) value = int64_t(value.get<double>());
+  return json;
+}
+
+}  // namespace
+
+std::string format_logs(const Logs& logs) {
+  std::vector<std::pair<std::string, double>> items(logs.begin(), logs.end());
+  std::erase_if(items, [](const auto& item) { return item.first == "total_flos"; });
+  std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return print_rank(a.first) < print_rank(b.first); });
+  Names parts;
+  for (const auto& [key, value] : items) parts.push_back(fmt::format("'{}': '{:.4g}'", key, value));
+  return fmt::format("{{{}}}", fmt::join(parts, ", "));
+}
+
+void Trainer::log_metrics(const std::string& split, const Metrics& metrics) const {
+  if (!is_world_process_zero()) return;
+  size_t key_width = 0, value_width = 0;
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const auto& [key, value] : metrics) {
+    rows.emplace_back(key, metric_text(key, value));
+    key_width = std::max(key_width, key.size());
+    value_width = std::max(value_width, rows.back().second.size());
+  }
+  std::string table = fmt::format("***** {} metrics *****\n", split);
+  for (const auto& [key, text] : rows) table += fmt::format("  {:<{}} = {:>{}}\n", key, key_width, text, value_width);
+  log_print(table);
+}
+
+void Trainer::save_metrics(const std::string& split, const Metrics& metrics, bool combined) const {
+  if (!parts_->args.should_save()) return;
+  const fs::path folder = *parts_->args.output_dir;
+  make_directory(folder);
+  const auto json = metrics_json(metrics);
+  write_file_atomically(folder / (split + "_results.json"), dump_json(json, 4));
+  if (!combined) return;
+  const auto file = folder / "all_results.json";
+  auto all = fs::exists(file) ? read_json(file) : nlohmann::json::object();
+  all.update(json);
+  write_file_atomically(file, dump_json(all, 4));
+}
+
+void Trainer::create_model_card() const {
+  if (!parts_->args.should_save()) return;
+  const auto& args = parts_->args;
+  const auto& state = parts_->state;
+  std::string card = fmt::format("---\nlibrary_name: gradus\ntags:\n- generated_from_trainer\n---\n\n# {}\n\n", fs::path(*args.output_dir).filename().string());
+  card += fmt::format("Trained with gradus {} for {} steps ({:.2f} epochs).\n\n", kVersion, state.global_step, state.epoch);
+  card += "## Training procedure\n\nThe following options were used:\n\n";
+  card += fmt::format("- learning_rate: {}\n- train_batch_size: {}\n- eval_batch_size: {}\n- gradient_accumulation_steps: {}\n- seed: {}\n- optimizer: {}\n- lr_scheduler_type: {}\n- num_epochs: {}\n",
+                      json_number(args.learning_rate), args.train_batch_size(), args.eval_batch_size(), args.gradient_accumulation_steps, args.seed, args.optim, args.lr_scheduler_type,
+                      json_number(args.num_train_epochs));
+  card += "\n## Training results\n\n| Step | Epoch | Training Loss | Validation Loss |\n|---|---|---|---|\n";
+  std::string training_loss = "No log";
+  for (const auto& entry : state.log_history) {
+    if (entry.contains("loss")) training_loss = fmt::format("{:.4f}", entry["loss"].get<double>());
+    if (entry.contains("eval_loss"))
+      card += fmt::format("| {} | {:.4g} | {} | {:.4f} |\n", entry["step"].get<int64_t>(), entry.value("epoch", 0.0), training_loss, entry["eval_loss"].get<double>());
+  }
+  write_file_atomically(fs::path(*args.output_dir) / "README.md", card);
+}
+
+}  // namespace gradus

@@ -1,0 +1,250 @@
+// The Trainer's constructor, parts and callbacks. The loop is in trainer_loop.cpp.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/log.h>
+#include <gradus/data/collators.h>
+#include <gradus/data/tokenizer_like.h>
+#include <gradus/device/runtime.h>
+#include <gradus/optim/factory.h>
+#include <gradus/optim/param_groups.h>
+#include <gradus/train/callbacks.h>
+
+#include "train/trainer_parts.h"
+#include "train/trackers_of.h"
+
+namespace gradus {
+namespace {
+
+void check_options(const TrainerOptions& options, const TrainingArguments& args) {
+  const auto refuse = [](const std::string& message, const std::string& advice) { throw Error("G-TRAIN-8", ErrorKind::usage, message, advice); };
+  if (!options.model && !options.model_init) refuse("Trainer needs a model: neither model nor model_init is set", "Set one of them in TrainerOptions.");
+  if (options.model && options.model_init) refuse("Trainer received both model and model_init: expected exactly one", "Leave one out; model_init is called at every train().");
+  if (options.model_init && (options.optimizers.optimizer || options.optimizers.lr_scheduler))
+    refuse("model_init cannot go with optimizers: a new model would leave them with the old parameters", "Override create_optimizer_and_scheduler, or set optimizer_factory.");
+  if (options.optimizer_factory && options.optimizers.optimizer) refuse("Trainer received both optimizers and optimizer_factory: expected at most one", "Leave one out.");
+  if (args.eval_strategy != "no" && !options.eval_dataset)
+    refuse("eval_strategy is '" + args.eval_strategy + "' but there is no eval_dataset", "Give an eval_dataset (--validation_file), or set --eval_strategy no.");
+  if ((args.save_strategy == "best" || args.load_best_model_at_end) && !args.metric_for_best_model)
+    refuse("metric_for_best_model must be provided when save_strategy is 'best' or load_best_model_at_end is set", "Set --metric_for_best_model, for example to loss.");
+  if (args.batch_eval_metrics && options.compute_metrics && !options.compute_metrics.takes_compute_result())
+    refuse("batch_eval_metrics needs a compute_metrics that takes (EvalPrediction, bool compute_result)", "Add the second parameter: it is true for the last batch.");
+  if (options.train_dataset && !options.train_dataset.size() && args.max_steps <= 0)
+    refuse("train_dataset has no length and max_steps is " + std::to_string(args.max_steps) + ": the number of steps is not known", "Set --max_steps to a positive number.");
+  if (args.world_size() > 1)
+    refuse(fmt::format("WORLD_SIZE is {}: training with several processes is not there yet", args.world_size()), "Start one process.");
+  if (!options.optimizers.optimizer && !options.optimizer_factory) check_optimizer_name(args.optim);
+}
+
+void say_if_several_gpus(const TrainingArguments& args) {
+  if (!args.use_cpu && device::gpu_count() > 1) log_warning_once(fmt::format("{} GPUs are there; one is used.", device::gpu_count()));
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainerOptions options) {
+  auto args = options.args.resolved();
+  set_log_level(args.get_process_log_level());
+  check_options(options, args);
+  device::set_num_threads(args.num_threads);
+  if (args.tf32) device::allow_tf32(*args.tf32);
+  if (args.full_determinism) device::use_deterministic_algorithms();
+  device::load_cuda();
+  device::seed_all(args.seed);
+  say_if_several_gpus(args);
+  parts_ = std::make_unique<Parts>(std::move(args), device::pick_device(options.args.use_cpu, 0));
+  auto& p = *parts_;
+  p.memory.start("init");
+  p.foreign_rng.python = python_random_state(uint64_t(p.args.seed));
+  p.foreign_rng.numpy = numpy_random_state(uint64_t(p.args.seed));
+
+  p.model_init = std::move(options.model_init);
+  p.model = options.model ? std::move(options.model) : p.model_init();
+  if (!p.model) throw Error("G-TRAIN-8", ErrorKind::model, "model_init returned no model", "Return a std::shared_ptr<Model> that points to one.");
+  if (!p.args.fp16_full_eval && !p.args.bf16_full_eval) p.model->to(p.device);
+
+  p.train_dataset = std::move(options.train_dataset);
+  p.eval_dataset = std::move(options.eval_dataset);
+  p.processing_class = std::move(options.processing_class);
+  p.collator = options.data_collator ? std::move(options.data_collator) : DataCollator(default_data_collator);
+  if (!options.data_collator && p.processing_class) p.collator = DataCollatorWithPadding({.tokenizer = p.processing_class});
+  p.compute_loss_func = std::move(options.compute_loss_func);
+  p.compute_metrics = std::move(options.compute_metrics);
+  p.optimizer_factory = std::move(options.optimizer_factory);
+  p.preprocess_logits = std::move(options.preprocess_logits_for_metrics);
+  p.optimizer = std::move(options.optimizers.optimizer);
+  p.lr_scheduler = std::move(options.optimizers.lr_scheduler);
+
+  p.label_names = p.args.label_names.value_or(p.model->label_names());
+  p.model_accepts_loss_kwargs = p.model->accepts_loss_kwargs();
+  p.train_batch_size = p.args.train_batch_size();
+  const auto precision = p.args.mixed_precision();
+  p.autocast_dtype = precision == "fp16" ? torch::kHalf : precision == "bf16" ? torch::kBFloat16 : torch::kFloat;
+  if (p.args.label_smoothing_factor != 0) {
+    const auto config = p.model->config();
+    if (config.is_object() && config.value("problem_type", nlohmann::json()) == "multi_label_classification")
+      log_warning("Label smoothing does not go with multi-label classification and is switched off for this run.");
+    else
+      p.label_smoother.emplace(p.args.label_smoothing_factor);
+  }
+
+  p.callbacks.push_back(std::make_shared<DefaultFlowCallback>());
+  for (auto& callback : tracker_callbacks(p.args)) p.callbacks.push_back(std::move(callback));
+  if (p.args.enable_jit_checkpoint) p.callbacks.push_back(std::make_shared<JITCheckpointCallback>());
+  for (auto& callback : options.callbacks) add_callback(std::move(callback));
+  if (p.args.disable_tqdm.value_or(false)) p.callbacks.push_back(std::make_shared<PrinterCallback>());
+  else p.callbacks.push_back(std::make_shared<ProgressCallback>());
+
+  if (p.args.should_save()) make_directory(*p.args.output_dir);
+  call(Event::init_end);
+  p.memory.stop("init", nullptr);
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::call(Event event, const Logs& logs, const Metrics& metrics, const std::string& exception) {
+  auto& p = *parts_;
+  switch (event) {  // what is asked for is cleared before the callbacks run, as in HF
+    case Event::train_begin: p.control.new_training(); break;
+    case Event::epoch_begin: p.control.new_epoch(); break;
+    case Event::step_begin: p.control.new_step(); break;
+    case Event::evaluate: p.control.should_evaluate = false; break;
+    case Event::save: p.control.should_save = false; break;
+    case Event::log: p.control.should_log = false; break;
+    default: break;
+  }
+  const CallbackContext at{p.state,
+                           logs,
+                           metrics,
+                           p.model.get(),
+                           p.processing_class.get(),
+                           p.optimizer.get(),
+                           p.lr_scheduler.get(),
+                           p.train_loader ? &p.train_loader : nullptr,
+                           p.eval_loader ? &p.eval_loader : nullptr,
+                           exception};
+  for (size_t i = 0; i < p.callbacks.size(); ++i) {  // by index: a callback may add another
+    const auto callback = p.callbacks[i];
+#define GRADUS_CALL(name)                                     \
+  case Event::name:                                           \
+    callback->on_##name(p.args, p.state, p.control, at);      \
+    break;
+    switch (event) {
+      GRADUS_CALL(init_end)
+      GRADUS_CALL(train_begin)
+      GRADUS_CALL(train_end)
+      GRADUS_CALL(epoch_begin)
+      GRADUS_CALL(epoch_end)
+      GRADUS_CALL(step_begin)
+      GRADUS_CALL(pre_optimizer_step)
+      GRADUS_CALL(optimizer_step)
+      GRADUS_CALL(substep_end)
+      GRADUS_CALL(step_end)
+      GRADUS_CALL(evaluate)
+      GRADUS_CALL(predict)
+      GRADUS_CALL(save)
+      GRADUS_CALL(log)
+      GRADUS_CALL(prediction_step)
+      GRADUS_CALL(push_begin)
+    }
+#undef GRADUS_CALL
+  }
+}
+
+void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
+  if (!callback) throw Error("G-TRAIN-9", ErrorKind::usage, "add_callback received no callback", "Pass a std::make_shared<YourCallback>(…).");
+  const auto& type = typeid(*callback);
+  for (const auto& other : parts_->callbacks)
+    if (typeid(*other) == type && callback->name() != "FunctionCallback") log_warning("A callback of type " + callback->name() + " is there already; now there are two.");
+  parts_->callbacks.push_back(std::move(callback));
+}
+
+std::shared_ptr<TrainerCallback> Trainer::pop_callback(const std::string& name) {
+  for (const auto& callback : parts_->callbacks) {
+    if (callback->name() == name) {
+      const auto found = callback;
+      remove_callback(found);
+      return found;
+    }
+  }
+  return nullptr;
+}
+
+bool Trainer::remove_callback(const std::shared_ptr<TrainerCallback>& callback) { return std::erase(parts_->callbacks, callback) > 0; }
+const std::vector<std::shared_ptr<TrainerCallback>>& Trainer::callbacks() const { return parts_->callbacks; }
+void Trainer::on(Event event, EventFunction function) { on(event, Every{1}, std::move(function)); }
+void Trainer::on(Event event, Every cadence, EventFunction function) { add_callback(make_callback(event, cadence, std::move(function))); }
+
+Model& Trainer::model() const { return *parts_->model; }
+std::shared_ptr<Model> Trainer::model_ptr() const { return parts_->model; }
+const TrainingArguments& Trainer::args() const { return parts_->args; }
+TrainingArguments& Trainer::args() { return parts_->args; }
+TrainerState& Trainer::state() { return parts_->state; }
+const TrainerState& Trainer::state() const { return parts_->state; }
+TrainerControl& Trainer::control() { return parts_->control; }
+std::shared_ptr<Optimizer> Trainer::optimizer() const { return parts_->optimizer; }
+std::shared_ptr<LRScheduler> Trainer::lr_scheduler() const { return parts_->lr_scheduler; }
+torch::Device Trainer::device() const { return parts_->device; }
+bool Trainer::is_in_train() const { return parts_->is_in_train; }
+bool Trainer::is_world_process_zero() const { return parts_->args.process_index() == 0; }
+const Names& Trainer::label_names() const { return parts_->label_names; }
+int64_t Trainer::filtered_losses() const { return parts_->filtered_losses; }
+void Trainer::wait_for_saves() { parts_->writer.wait(); }
+
+int64_t Trainer::num_trainable_parameters() const {
+  int64_t count = 0;
+  for (const auto& [name, parameter] : trainable_parameters(parts_->model->named_module())) count += parameter.numel();
+  return count;
+}
+
+std::vector<double> Trainer::get_learning_rates() const {
+  if (!parts_->optimizer)
+    throw Error("G-TRAIN-5", ErrorKind::training, "the optimizer does not exist before training", "Call train() or create_optimizer first.");
+  std::vector<double> rates;
+  for (const auto& group : parts_->optimizer->param_groups()) rates.push_back(group.lr);
+  return rates;
+}
+
+Names Trainer::get_decay_parameter_names() const { return decay_parameter_names(parts_->model->named_module()); }
+
+// Optimizer and schedule.
+
+void Trainer::set_optimizer(std::shared_ptr<Optimizer> optimizer) { parts_->optimizer = std::move(optimizer); }
+
+void Trainer::set_lr_scheduler(std::shared_ptr<LRScheduler> lr_scheduler) {
+  parts_->lr_scheduler = std::move(lr_scheduler);
+  parts_->created_lr_scheduler = false;
+}
+
+void Trainer::create_optimizer_and_scheduler(int64_t num_training_steps) {
+  create_optimizer();
+  create_scheduler(num_training_steps);
+}
+
+void Trainer::create_optimizer() {
+  auto& p = *parts_;
+  if (p.optimizer) return;
+  auto groups = decay_groups(p.model->named_module(), p.args.weight_decay);
+  if (p.optimizer_factory) {
+    p.optimizer = p.optimizer_factory(std::move(groups), p.args);
+    return;
+  }
+  p.optimizer = make_optimizer(p.args.optim, std::move(groups),
+                               {.learning_rate = p.args.learning_rate,
+                                .weight_decay = p.args.weight_decay,
+                                .adam_beta1 = p.args.adam_beta1,
+                                .adam_beta2 = p.args.adam_beta2,
+                                .adam_epsilon = p.args.adam_epsilon,
+                                .warmup_steps = p.args.warmup_steps.value(),
+                                .optim_args = p.args.optim_args.value_or("")});
+}
+
+void Trainer::create_scheduler(int64_t num_training_steps) {
+  auto& p = *parts_;
+  if (p.lr_scheduler) return;
+  p.lr_scheduler = get_scheduler(p.args.lr_scheduler_type, *p.optimizer, p.args.get_warmup_steps(num_training_steps), num_training_steps, p.args.lr_scheduler_kwargs);
+  p.created_lr_scheduler = true;
+}
+
+}  // namespace gradus

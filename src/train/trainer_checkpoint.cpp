@@ -1,0 +1,310 @@
+// Saving a run and going on with it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gradus/checkpoint/checkpoint_dir.h>
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <gradus/data/tokenizer_like.h>
+#include <gradus/device/runtime.h>
+#include <gradus/formats/torch_file.h>
+#include <gradus/train/callbacks.h>
+
+#include "train/resume.h"
+#include "train/trainer_parts.h"
+
+namespace gradus {
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+constexpr int kStateVersion = 1;
+
+NamedTensors named_tensors(const Model& model) {
+  NamedTensors tensors;
+  for (const auto& item : model.state_dict()) tensors.emplace_back(item.key(), item.value());
+  return tensors;
+}
+
+NamedTensors read_weights(const fs::path& directory) {
+  if (!fs::exists(directory / "model.safetensors") && !fs::exists(directory / "model.safetensors.index.json") && fs::exists(directory / "pytorch_model.bin")) {
+    NamedTensors tensors;
+    const auto tree = read_torch_file(directory / "pytorch_model.bin");
+    for (const auto& [key, value] : tree.entries()) tensors.emplace_back(std::get<std::string>(key), value.as_tensor());
+    return tensors;
+  }
+  return read_safetensors_folder(directory);
+}
+
+// HF's form for trainer_state.json: one state, or a list of them, under each name.
+json exported_states(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, const TrainerControl& control) {
+  json states = json::object();
+  for (const auto& callback : callbacks) {
+    if (!callback->is_exportable()) continue;
+    auto& slot = states[callback->name()];
+    if (slot.is_null()) slot = callback->state_dict();
+    else if (slot.is_array()) slot.push_back(callback->state_dict());
+    else slot = json::array({slot, callback->state_dict()});
+  }
+  states["TrainerControl"] = control.state();
+  return states;
+}
+
+json all_states(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
+  json states = json::array();
+  for (const auto& callback : callbacks)
+    if (auto state = callback->state_dict(); !state.is_null()) states.push_back({{"name", callback->name()}, {"state", std::move(state)}});
+  return states;
+}
+
+// Hands each saved state to the next callback of its name; says which names are gone.
+void restore_states(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, const std::vector<std::pair<std::string, json>>& states) {
+  std::vector<bool> used(callbacks.size(), false);
+  Names missing;
+  for (const auto& [name, state] : states) {
+    size_t i = 0;
+    while (i < callbacks.size() && (used[i] || callbacks[i]->name() != name)) ++i;
+    if (i == callbacks.size()) {
+      missing.push_back(name);
+      continue;
+    }
+    used[i] = true;
+    try {
+      callbacks[i]->load_state_dict(state);
+    } catch (const json::exception& error) {
+      throw Error("G-CKPT-5", ErrorKind::checkpoint, "the saved state of callback " + name + " cannot be restored: " + error.what(), "The callback's state_dict has changed since the checkpoint was written.");
+    }
+  }
+  if (!missing.empty()) log_warning(fmt::format("The checkpoint has states of callbacks that this run does not have; they are ignored: {}.", fmt::join(missing, ", ")));
+}
+
+void restore_exported(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, const json& stateful_callbacks) {
+  std::vector<std::pair<std::string, json>> states;
+  for (const auto& [name, value] : stateful_callbacks.items()) {
+    if (name == "TrainerControl") continue;
+    if (!value.is_array()) states.emplace_back(name, value);
+    else for (const auto& item : value) states.emplace_back(name, item);
+  }
+  restore_states(callbacks, states);
+}
+
+}  // namespace
+
+void Trainer::save_checkpoint(Run& run) {
+  auto& p = *parts_;
+  if (!p.args.should_save()) return;
+  p.writer.wait();  // the buffers of the save before are used again
+  p.store_flos();
+  const fs::path run_dir = *p.args.output_dir;
+  const auto directory = checkpoint_path(run_dir, p.state.global_step);
+  if (p.args.save_strategy != "no" && p.state.best_global_step) {
+    const auto best = checkpoint_path(run_dir, *p.state.best_global_step);
+    if (best == directory || fs::is_directory(best)) p.state.best_model_checkpoint = best.string();
+  }
+  p.state.stateful_callbacks = exported_states(p.callbacks, p.control);
+
+  bool interrupted = false;
+  for (const auto& callback : p.callbacks)
+    if (const auto* each = dynamic_cast<const InterruptCallback*>(callback.get())) interrupted |= each->received() != 0;
+
+  auto& buffers = p.writer.buffers();
+  buffers.begin();
+  Snapshot snapshot;
+  snapshot.weights = buffers.copy(named_tensors(*p.model));
+  snapshot.max_shard_size = parse_shard_size(p.args.max_shard_size);
+  snapshot.side_files.push_back([&p](const fs::path& folder) {
+    p.model->save_config(folder);
+    if (p.processing_class) p.processing_class->save_pretrained(folder);
+  });
+  snapshot.texts["trainer_state.json"] = p.state.to_text();
+  snapshot.texts["training_args.json"] = p.args.to_json_string() + "\n";
+  if (!p.args.save_only_model) {
+    auto optimizer = p.optimizer->state_dict();
+    auto tensors = StateTree::list();
+    for (const auto& callback : p.callbacks)
+      if (auto tree = callback->tensor_state(); !tree.is_none()) tensors.push(StateTree::dict().set("name", callback->name()).set("state", std::move(tree)));
+    if (!tensors.items().empty()) optimizer.set("gradus_callbacks", std::move(tensors));  // Python's loaders pass over it
+    snapshot.optimizer = buffers.copy(optimizer);
+    snapshot.scheduler = p.lr_scheduler->state_dict();
+    if (p.scaler) snapshot.scaler = buffers.copy(p.scaler->state_dict());
+    snapshot.rng = p.foreign_rng;
+    snapshot.rng->cpu = device::get_cpu_rng_state();
+    snapshot.rng->cuda = device::get_gpu_rng_states();
+    const json gradus_state = {
+        {"version", kStateVersion},
+        {"loss_sum", run.loss.sum()},
+        {"filtered_losses", run.loss.filtered()},
+        {"total_loss", run.total_loss},
+        {"loss_from_step", run.loss_from_step},
+        {"last_logged_step", run.last_logged_step},
+        {"stopped_by_callback", p.control.should_training_stop && p.state.global_step < p.state.max_steps && !interrupted},
+        {"position",
+         {{"epoch", run.epoch},
+          {"batches", run.batches_done},
+          {"at_epoch_end", run.at_epoch_end},
+          {"loader", run.batches ? run.batches->state() : json(nullptr)},
+          {"steps_in_epoch", run.plan.steps_in_epoch},
+          {"batch_size", p.train_batch_size},
+          {"gradient_accumulation_steps", p.args.gradient_accumulation_steps}}},
+        {"callbacks", all_states(p.callbacks)}};
+    snapshot.texts["gradus_state.json"] = dump_json(gradus_state, 2) + "\n";
+  }
+  std::optional<fs::path> best;
+  if (p.state.best_model_checkpoint) best = *p.state.best_model_checkpoint;
+  p.writer.start({run_dir, p.state.global_step, std::move(snapshot), RotationPolicy(p.args.save_total_limit), best});
+}
+
+void Trainer::restore_run(Run& run, const fs::path& checkpoint) {
+  auto& p = *parts_;
+  p.state = TrainerState::load_from_json(checkpoint / "trainer_state.json");
+  p.state.is_world_process_zero = p.state.is_local_process_zero = is_world_process_zero();
+  if (p.state.best_model_checkpoint && !fs::is_directory(*p.state.best_model_checkpoint)) {
+    log_warning("The best checkpoint " + *p.state.best_model_checkpoint + " of the resumed run does not exist any more and is ignored.");
+    p.state.best_model_checkpoint.reset();
+  }
+  warn_about_changed_options(p.args, p.state, checkpoint);
+  run.last_logged_step = p.state.global_step;
+  run.loss_from_step = p.state.global_step;
+
+  // Optimizer and schedule only together, as in HF.
+  if (fs::exists(checkpoint / "optimizer.pt") && fs::exists(checkpoint / "scheduler.pt")) {
+    const auto optimizer = read_torch_file(checkpoint / "optimizer.pt");
+    p.optimizer->load_state_dict(optimizer);
+    p.lr_scheduler->load_state_dict(read_torch_file(checkpoint / "scheduler.pt"));
+    if (const auto* tensors = optimizer.find("gradus_callbacks")) {
+      std::vector<bool> used(p.callbacks.size(), false);
+      for (const auto& item : tensors->items())
+        for (size_t i = 0; i < p.callbacks.size(); ++i)
+          if (!used[i] && p.callbacks[i]->name() == item.at("name").as_string()) {
+            p.callbacks[i]->load_tensor_state(item.at("state"));
+            used[i] = true;
+            break;
+          }
+    }
+  } else {
+    log_warning(checkpoint.string() + " has no optimizer.pt and scheduler.pt (save_only_model): both start anew.");
+  }
+  if (p.scaler && fs::exists(checkpoint / "scaler.pt")) p.scaler->load_state_dict(read_torch_file(checkpoint / "scaler.pt"));
+  if (fs::exists(checkpoint / "rng_state.pth")) {
+    run.rng = read_rng_state(checkpoint / "rng_state.pth");
+    p.foreign_rng.python = run.rng->python;
+    p.foreign_rng.numpy = run.rng->numpy;
+  }
+
+  const auto& plan = run.plan;
+  run.first_epoch = p.state.global_step / plan.num_update_steps_per_epoch;
+  if (!p.args.ignore_data_skip) run.skip_batches = p.state.global_step % plan.num_update_steps_per_epoch * p.args.gradient_accumulation_steps;
+  bool stopped_at_epoch_end = false;
+  if (const auto file = checkpoint / "gradus_state.json"; fs::exists(file)) {
+    try {
+      const auto saved = read_json(file);
+      run.loss.restore(saved.at("loss_sum"), saved.at("filtered_losses"));
+      run.total_loss = saved.at("total_loss");
+      run.loss_from_step = saved.at("loss_from_step");
+      run.last_logged_step = saved.at("last_logged_step");
+      run.ended_by_callback = saved.at("stopped_by_callback");
+      std::vector<std::pair<std::string, json>> states;
+      for (const auto& item : saved.at("callbacks")) states.emplace_back(item.at("name"), item.at("state"));
+      restore_states(p.callbacks, states);
+      const auto& position = saved.at("position");
+      const bool same_batches = position.at("steps_in_epoch") == plan.steps_in_epoch && position.at("batch_size") == p.train_batch_size &&
+                                position.at("gradient_accumulation_steps") == p.args.gradient_accumulation_steps;
+      if (same_batches || !run.loader.size()) {
+        stopped_at_epoch_end = position.at("at_epoch_end");
+        run.first_epoch = position.at("epoch").get<int64_t>() + (stopped_at_epoch_end ? 1 : 0);
+        run.skip_batches = stopped_at_epoch_end || p.args.ignore_data_skip ? 0 : position.at("batches").get<int64_t>();
+        if (run.skip_batches > 0) run.loader_state = position.at("loader");
+      }
+    } catch (const json::exception& error) {
+      throw Error("G-CKPT-5", ErrorKind::checkpoint, file.string() + " lacks something a resume needs: " + error.what(), "It was written by another version of gradus, or is damaged.");
+    }
+  } else {
+    stopped_at_epoch_end = p.state.global_step >= plan.max_steps;
+    if (p.args.restore_callback_states_from_checkpoint) restore_exported(p.callbacks, p.state.stateful_callbacks);
+  }
+  // Nothing is left to do of a run that is over.
+  const bool over = run.ended_by_callback || p.state.global_step >= plan.max_steps;
+  if (over) log_warning(fmt::format("The run had ended at step {}: nothing is left to train.", p.state.global_step));
+  if (over && stopped_at_epoch_end) run.first_epoch = plan.num_train_epochs;
+}
+
+void Trainer::restore_rng(const RngState& rng) {
+  device::set_cpu_rng_state(rng.cpu);
+  device::set_gpu_rng_states(rng.cuda);
+}
+
+void Trainer::load_weights(const fs::path& checkpoint) {
+  auto& model = *parts_->model;
+  auto expected = model.state_dict();
+  Names unexpected;
+  std::map<std::string, bool> seen;
+  StateDict values;
+  for (const auto& [name, tensor] : read_weights(checkpoint)) {
+    if (!expected.contains(name)) {
+      unexpected.push_back(name);
+      continue;
+    }
+    values.insert(name, tensor);
+  }
+  Names missing;
+  for (const auto& item : expected) {
+    if (values.contains(item.key())) continue;
+    missing.push_back(item.key());
+    values.insert(item.key(), item.value());
+  }
+  if (!missing.empty()) log_warning(fmt::format("There were missing keys in the checkpoint model loaded: {}.", fmt::join(missing, ", ")));
+  if (!unexpected.empty()) log_warning(fmt::format("There were unexpected keys in the checkpoint model loaded: {}.", fmt::join(unexpected, ", ")));
+  model.load_state_dict(values);
+}
+
+void Trainer::load_best_model() {
+  const auto& best = *parts_->state.best_model_checkpoint;
+  log_info(fmt::format("Loading best model from {} (score: {}).", best, parts_->state.best_metric.value_or(0)));
+  if (!fs::is_directory(best)) {
+    log_warning("The best checkpoint " + best + " is not there any more; the model stays as it is after the last step.");
+    return;
+  }
+  load_weights(best);
+}
+
+// With save_total_limit=1 two may be left, the best and the newest: only the best stays once training is over.
+void Trainer::remove_all_but_best() {
+  const auto& p = *parts_;
+  if (!p.args.should_save() || !p.state.best_model_checkpoint || p.args.save_total_limit != 1) return;
+  const auto best = fs::path(*p.state.best_model_checkpoint).filename();
+  for (const auto& dir : list_checkpoints(*p.args.output_dir)) {
+    std::error_code ignored;
+    if (dir.path.filename() != best) fs::remove_all(dir.path, ignored);
+  }
+}
+
+void Trainer::save_model(const fs::path& directory) {
+  auto& p = *parts_;
+  if (!p.args.should_save()) return;
+  const fs::path target = directory.empty() ? fs::path(*p.args.output_dir) : directory;
+  make_directory(target);
+  // Written beside and moved in file by file, so that a failure leaves the files of an earlier save whole.
+  const auto temporary = target / ".tmp-model";
+  std::error_code ignored;
+  fs::remove_all(temporary, ignored);
+  make_directory(temporary);
+  try {
+    write_safetensors_folder(temporary, named_tensors(*p.model), {.max_shard_size = parse_shard_size(p.args.max_shard_size), .sync = Sync::yes});
+    p.model->save_config(temporary);
+    if (p.processing_class) p.processing_class->save_pretrained(temporary);
+    write_file_atomically(temporary / "training_args.json", p.args.to_json_string() + "\n");
+    for (const auto& entry : fs::directory_iterator(temporary)) fs::rename(entry.path(), target / entry.path().filename());
+    fs::remove_all(temporary);
+    sync_path(target);
+  } catch (...) {
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+}
+
+void Trainer::save_state() {
+  if (parts_->args.should_save()) parts_->state.save_to_json(fs::path(*parts_->args.output_dir) / "trainer_state.json");
+}
+
+}  // namespace gradus

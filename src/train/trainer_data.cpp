@@ -1,0 +1,115 @@
+// Loaders and samplers of a Trainer.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gradus/core/error.h>
+#include <gradus/core/log.h>
+#include <gradus/data/collators.h>
+#include <gradus/data/tokenizer_like.h>
+
+#include <set>
+
+#include "train/trainer_parts.h"
+
+namespace gradus {
+namespace {
+
+// The columns the model can use: its inputs, its labels, and the names collators turn into labels.
+std::set<std::string> usable_columns(const Model& model, const Names& label_names) {
+  const auto inputs = model.input_names();
+  std::set<std::string> columns(inputs.begin(), inputs.end());
+  columns.insert({"label", "label_ids"});
+  columns.insert(label_names.begin(), label_names.end());
+  return columns;
+}
+
+// `remove_unused_columns`: leaves out what the model's forward does not take.
+void remove_unused_columns(DataLoaderOptions& options, const Model& model, const Names& label_names, const char* description) {
+  if (model.input_names().empty()) return;
+  const auto usable = usable_columns(model, label_names);
+  const auto columns = options.dataset.column_names();
+  if (!columns.empty() && !options.dataset.is_iterable()) {
+    Names kept, ignored;
+    for (const auto& column : columns) (usable.contains(column) ? kept : ignored).push_back(column);
+    if (kept.empty())
+      throw Error("G-TRAIN-14", ErrorKind::data, fmt::format("no column of the {} set is one the model takes: it has {}; the model takes {}", description, fmt::join(columns, ", "), fmt::join(usable, ", ")),
+                  "Rename the columns, or set --remove_unused_columns false.");
+    if (ignored.empty()) return;
+    log_info(fmt::format("The following columns in the {} set don't have a corresponding argument in the model's forward and have been ignored: {}.", description, fmt::join(ignored, ", ")));
+    options.dataset = options.dataset.map_style()->select_columns(kept);
+    return;
+  }
+  options.collator = RemoveColumnsCollator({.collator = options.collator, .columns = {usable.begin(), usable.end()}, .model_name = "the model", .description = description});
+}
+
+DataLoaderOptions loader_options(const TrainingArguments& args, const DatasetRef& dataset, const DataCollator& collator, int64_t batch_size, torch::Device device) {
+  return {.dataset = dataset,
+          .batch_size = batch_size,
+          .collator = collator,
+          .drop_last = args.dataloader_drop_last,
+          .num_workers = args.dataloader_num_workers,
+          .prefetch_factor = args.dataloader_prefetch_factor,
+          .persistent_workers = args.dataloader_persistent_workers,
+          .in_order = args.dataloader_in_order,
+          .pin_memory = args.dataloader_pin_memory && device.is_cuda(),
+          .seed = args.data_seed.value_or(args.seed)};
+}
+
+// Rows of similar length together. Lengths come from their own column where there is one.
+std::shared_ptr<Sampler> grouped_by_length(const DatasetRef& dataset, const TrainingArguments& args, const TokenizerLike* tokenizer, int64_t batch_size) {
+  const auto& rows = *dataset.map_style();
+  const auto columns = rows.column_names();
+  std::vector<int64_t> lengths;
+  if (std::find(columns.begin(), columns.end(), args.length_column_name) != columns.end()) {
+    for (int64_t i = 0; i < rows.size(); ++i) lengths.push_back(rows.get(i).at(args.length_column_name).integer());
+  } else {
+    const auto inputs = tokenizer != nullptr ? tokenizer->model_input_names() : Names();
+    lengths = column_lengths(rows, inputs.empty() ? "input_ids" : inputs.front());
+  }
+  return length_grouped_sampler(std::move(lengths), batch_size, args.data_seed.value_or(args.seed));
+}
+
+}  // namespace
+
+DataLoaderOptions Trainer::train_dataloader_options() {
+  auto& p = *parts_;
+  if (!p.train_dataset) throw Error("G-TRAIN-15", ErrorKind::usage, "training needs a train_dataset: the Trainer has none", "Set train_dataset in TrainerOptions (--train_file).");
+  auto options = loader_options(p.args, p.train_dataset, p.collator, p.train_batch_size, p.device);
+  options.sampler = get_train_sampler();
+  if (p.args.remove_unused_columns) remove_unused_columns(options, *p.model, p.label_names, "Training");
+  return options;
+}
+
+DataLoaderOptions Trainer::eval_dataloader_options(const DatasetRef& eval_dataset) {
+  auto& p = *parts_;
+  auto options = loader_options(p.args, eval_dataset, p.collator, p.args.eval_batch_size(), p.device);
+  options.sampler = get_eval_sampler(eval_dataset);
+  if (p.args.remove_unused_columns) remove_unused_columns(options, *p.model, p.label_names, "Evaluation");
+  return options;
+}
+
+DataLoader Trainer::get_train_dataloader() { return DataLoader(train_dataloader_options()); }
+DataLoader Trainer::get_eval_dataloader(const DatasetRef& eval_dataset) { return DataLoader(eval_dataloader_options(eval_dataset)); }
+DataLoader Trainer::get_test_dataloader(const DatasetRef& test_dataset) { return DataLoader(eval_dataloader_options(test_dataset)); }
+
+std::shared_ptr<Sampler> Trainer::get_train_sampler() {
+  auto& p = *parts_;
+  const auto rows = p.train_dataset.size();
+  if (p.train_dataset.is_iterable() || !rows) {
+    if (p.args.train_sampling_strategy == "group_by_length") log_warning("train_sampling_strategy 'group_by_length' is ignored: the training data can only be read in its own order.");
+    return nullptr;
+  }
+  if (p.args.train_sampling_strategy == "sequential") return sequential_sampler(*rows);
+  if (p.args.train_sampling_strategy == "group_by_length")
+    return grouped_by_length(p.train_dataset, p.args, p.processing_class.get(), p.train_batch_size * p.args.gradient_accumulation_steps);
+  return random_sampler(*rows, p.args.data_seed.value_or(p.args.seed));
+}
+
+std::shared_ptr<Sampler> Trainer::get_eval_sampler(const DatasetRef& eval_dataset) {
+  const auto& p = *parts_;
+  if (eval_dataset.is_iterable() || !eval_dataset.size()) return nullptr;
+  if (p.args.train_sampling_strategy == "group_by_length")
+    return grouped_by_length(eval_dataset, p.args, p.processing_class.get(), p.args.eval_batch_size());
+  return sequential_sampler(*eval_dataset.size());
+}
+
+}  // namespace gradus

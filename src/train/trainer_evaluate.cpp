@@ -1,0 +1,247 @@
+// Evaluation and prediction.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gradus/core/error.h>
+#include <gradus/core/log.h>
+#include <gradus/device/runtime.h>
+#include <gradus/train/callbacks.h>
+
+#include <cmath>
+#include <limits>
+
+#include "train/trainer_parts.h"
+
+namespace gradus {
+namespace {
+
+std::string keys_of(const Metrics& metrics) {
+  Names keys;
+  for (const auto& [key, value] : metrics) keys.push_back(key);
+  return fmt::format("{}", fmt::join(keys, ", "));
+}
+
+// The averaged weights stand in for the model's while one of these lives.
+class UseAverage {
+ public:
+  UseAverage(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, Model& model) : model_(model) {
+    for (const auto& callback : callbacks)
+      if (auto* ema = dynamic_cast<EmaCallback*>(callback.get()); ema != nullptr && ema->has_average()) ema_ = ema;
+    if (ema_ != nullptr) ema_->swap(model_);
+  }
+  ~UseAverage() {
+    if (ema_ != nullptr) ema_->swap(model_);
+  }
+  UseAverage(const UseAverage&) = delete;
+  UseAverage& operator=(const UseAverage&) = delete;
+
+ private:
+  Model& model_;
+  EmaCallback* ema_ = nullptr;
+};
+
+torch::Tensor single(const TensorList& parts) { return parts.size() == 1 ? parts.front() : torch::Tensor(); }
+
+Metrics with_prefix(const Metrics& metrics, const std::string& prefix) {
+  Metrics renamed;
+  for (const auto& [key, value] : metrics) renamed[key.starts_with(prefix + "_") ? key : prefix + "_" + key] = value;
+  return renamed;
+}
+
+}  // namespace
+
+Metrics Trainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix) {
+  auto& p = *parts_;
+  if (!eval_dataset) eval_dataset = p.eval_dataset;
+  if (!eval_dataset) throw Error("G-TRAIN-12", ErrorKind::usage, "evaluate() needs an eval_dataset: the Trainer has none", "Give one to evaluate() or to the Trainer.");
+  if (eval_dataset.is_named()) {
+    Metrics all;
+    for (const auto& [name, dataset] : eval_dataset.named()) all.merge(evaluate(dataset, ignore_keys, metric_key_prefix + "_" + name));
+    return all;
+  }
+  p.memory.start("eval");
+  const auto loader = get_eval_dataloader(eval_dataset.single());
+  const double start = wall_clock();
+  const auto loss_only = p.compute_metrics ? std::optional<bool>() : std::optional(true);
+  auto output = evaluation_loop(loader, "Evaluation", loss_only, ignore_keys, metric_key_prefix);
+  const double steps = std::ceil(double(output.num_samples) / double(p.args.eval_batch_size() * p.args.world_size()));
+  output.metrics.merge(speed_metrics(metric_key_prefix, start + output.metrics[metric_key_prefix + "_model_preparation_time"], double(output.num_samples), steps));
+  if (!p.model_preparation_time) output.metrics.erase(metric_key_prefix + "_model_preparation_time");
+  log(output.metrics);
+  output.metrics["epoch"] = p.state.epoch;
+  call(Event::evaluate, {}, output.metrics);
+  p.memory.stop("eval", &output.metrics);
+  return output.metrics;
+}
+
+PredictionOutput Trainer::predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix) {
+  auto& p = *parts_;
+  p.memory.start("test");
+  const auto loader = get_test_dataloader(test_dataset);
+  const double start = wall_clock();
+  auto output = evaluation_loop(loader, "Prediction", std::nullopt, ignore_keys, metric_key_prefix);
+  const double steps = std::ceil(double(output.num_samples) / double(p.args.eval_batch_size() * p.args.world_size()));
+  output.metrics.merge(speed_metrics(metric_key_prefix, start, double(output.num_samples), steps));
+  call(Event::predict, {}, output.metrics);
+  p.memory.stop("test", &output.metrics);
+  auto& found = output.prediction;
+  return {found.predictions, found.label_ids, std::move(found.prediction_parts), std::move(found.label_parts), std::move(output.metrics)};
+}
+
+EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std::string& description, std::optional<bool> prediction_loss_only,
+                                        std::optional<Names> ignore_keys, const std::string& metric_key_prefix) {
+  auto& p = *parts_;
+  auto& model = *p.model;
+  const bool loss_only = prediction_loss_only.value_or(p.args.prediction_loss_only);
+  const bool keep = !p.args.batch_eval_metrics || description == "Prediction";
+  const auto includes = [&](const char* what) { return std::find(p.args.include_for_metrics.begin(), p.args.include_for_metrics.end(), what) != p.args.include_for_metrics.end(); };
+  const bool with_inputs = includes("inputs"), with_losses = includes("loss");
+
+  if (!std::exchange(p.model_prepared, true)) {
+    const double start = wall_clock();
+    model.to(p.device);
+    p.model_preparation_time = std::round((wall_clock() - start) * 1e4) / 1e4;
+  }
+  if (!p.is_in_train && p.args.fp16_full_eval) model.to(p.device, torch::kHalf);
+  else if (!p.is_in_train && p.args.bf16_full_eval) model.to(p.device, torch::kBFloat16);
+
+  log_info("***** Running " + description + " *****");
+  log_info(dataloader.num_examples() ? fmt::format("  Num examples = {}", *dataloader.num_examples()) : "  Num examples: Unknown");
+  log_info(fmt::format("  Batch size = {}", p.args.eval_batch_size()));
+  model.eval();
+  if (p.optimizer) p.optimizer->eval();
+  p.eval_loader = dataloader;
+
+  EvalAccumulator losses, predictions, labels, inputs;
+  double loss_sum = 0, loss_weight = 0;
+  Metrics metrics;
+  int64_t observed = 0, step = 0;
+  const auto ignored = ignore_keys.value_or(model.keys_to_ignore_at_inference());
+  auto batches = dataloader.iterate(0);
+  auto batch = batches.next();
+  while (batch) {
+    const int64_t rows = batch->rows();
+    observed += rows;
+    auto result = prediction_step(model, *batch, loss_only, ignored);
+    if (result.loss) {
+      const double weight = p.args.eval_loss_weighting == "tokens" && batch->contains("labels") ? (*get_eval_items(*batch)).item<double>() : double(rows);
+      loss_sum += result.loss->item<double>() * weight;
+      loss_weight += weight;
+      if (with_losses) losses.add({result.loss->repeat({rows})});
+    }
+    TensorList inputs_now;
+    if (with_inputs)
+      if (const auto* input = batch->find(model.main_input_name())) inputs_now = {*input};
+    if (!inputs_now.empty() && keep) inputs.add(inputs_now);
+    if (!result.logits.empty() && p.preprocess_logits) result.logits = p.preprocess_logits(result.logits, result.labels);
+    if (!result.logits.empty() && keep) predictions.add(result.logits);
+    if (!result.labels.empty() && keep) labels.add(result.labels);
+    call(Event::prediction_step);
+
+    auto next = batches.next();
+    if (p.args.batch_eval_metrics) {
+      if (p.compute_metrics && !result.logits.empty() && !result.labels.empty()) {
+        EvalPrediction now{.predictions = single(result.logits), .label_ids = single(result.labels), .prediction_parts = result.logits, .label_parts = result.labels};
+        if (with_losses && result.loss) now.losses = result.loss->repeat({rows});
+        if (!inputs_now.empty()) now.inputs = inputs_now.front();
+        metrics = p.compute_metrics(now, /*compute_result=*/!next);
+      }
+    } else if (p.args.eval_accumulation_steps && (step + 1) % *p.args.eval_accumulation_steps == 0) {
+      for (auto* each : {&losses, &predictions, &labels, &inputs}) each->to_cpu();
+    }
+    batch = std::move(next);
+    ++step;
+  }
+
+  EvalLoopOutput output;
+  output.num_samples = dataloader.num_examples().value_or(observed);
+  if (output.num_samples == 0) output.num_samples = observed;
+  auto& all = output.prediction;
+  if (p.args.eval_do_concat_batches) {
+    all.prediction_parts = predictions.join();
+    all.label_parts = labels.join();
+    all.predictions = single(all.prediction_parts);
+    all.label_ids = single(all.label_parts);
+  } else {
+    all.prediction_batches = predictions.batches();
+    all.label_batches = labels.batches();
+  }
+  if (!losses.empty()) all.losses = single(losses.join());
+  if (!inputs.empty()) all.inputs = single(inputs.join());
+  if (p.compute_metrics && !p.args.batch_eval_metrics && !predictions.empty() && !labels.empty()) metrics = p.compute_metrics(all);
+  if (loss_weight > 0) metrics[metric_key_prefix + "_loss"] = loss_sum / loss_weight;
+  if (p.model_preparation_time) metrics[metric_key_prefix + "_model_preparation_time"] = *p.model_preparation_time;
+  output.metrics = with_prefix(metrics, metric_key_prefix);
+  return output;
+}
+
+std::optional<torch::Tensor> Trainer::get_eval_items(const Batch& batch) const {
+  auto labels = batch["labels"];
+  if (parts_->model->shifts_labels() && labels.dim() > 0) labels = labels.slice(-1, 1);
+  return labels.ne(-100).sum();
+}
+
+PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool prediction_loss_only, const Names& ignore_keys) {
+  auto& p = *parts_;
+  const torch::NoGradGuard no_grad;
+  inputs = prepare_inputs(std::move(inputs));
+  PredictionStep step;
+  bool has_labels = !p.label_names.empty();
+  for (const auto& name : p.label_names) has_labels &= inputs.contains(name);
+  if (has_labels)
+    for (const auto& name : p.label_names) step.labels.push_back(inputs[name].detach());
+
+  const device::AutocastGuard autocast(p.device.type(), p.autocast_dtype);
+  p.forward = ForwardOptions{.num_items_in_batch = std::nullopt, .need_logits = !prediction_loss_only || typeid(*this) != typeid(Trainer)};
+  ModelOutput outputs;
+  if (has_labels) {
+    auto computed = compute_loss(model, inputs, get_num_items_in_batch({inputs}));
+    step.loss = computed.loss.detach().mean();
+    outputs = std::move(computed.outputs);
+  } else {
+    outputs = run_model(model, inputs, /*training=*/false);
+  }
+  p.forward = {};
+  if (prediction_loss_only) {
+    step.labels.clear();
+    return step;
+  }
+  for (const auto& [name, value] : outputs) {
+    const bool skip = (has_labels && name == "loss") || std::find(ignore_keys.begin(), ignore_keys.end(), name) != ignore_keys.end();
+    if (!skip && value.defined()) step.logits.push_back(value.detach());
+  }
+  return step;
+}
+
+Metrics Trainer::evaluate_in_training(bool step_scheduler) {
+  auto& p = *parts_;
+  const auto metrics = [&] {
+    const UseAverage average(p.callbacks, *p.model);
+    return evaluate();
+  }();
+  if (step_scheduler && p.lr_scheduler && p.lr_scheduler->is_metric_driven()) p.lr_scheduler->step(best_metric_of(metrics));
+  return metrics;
+}
+
+double Trainer::best_metric_of(const Metrics& metrics) const {
+  const auto key = best_metric_key(parts_->args);
+  const auto found = metrics.find(key);
+  if (found == metrics.end())
+    throw Error("G-TRAIN-13", ErrorKind::training, fmt::format("metric_for_best_model is '{}', which the evaluation did not give; it gave: {}", key, keys_of(metrics)),
+                "Return that metric from compute_metrics, or set --metric_for_best_model to one of these.");
+  return found->second;
+}
+
+bool Trainer::update_best_metric(const Metrics& metrics) {
+  auto& p = *parts_;
+  if (!p.args.metric_for_best_model) return false;
+  const double value = best_metric_of(metrics);
+  const bool greater = p.args.greater_is_better.value_or(false);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (!p.state.best_metric) p.state.best_metric = greater ? -kInfinity : kInfinity;
+  if (!(greater ? value > *p.state.best_metric : value < *p.state.best_metric)) return false;
+  p.state.best_metric = value;
+  if (p.args.save_strategy != "no") p.state.best_global_step = p.state.global_step;
+  return true;
+}
+
+}  // namespace gradus

@@ -1,0 +1,302 @@
+// train(): the loop, and what happens before, at and after a step of it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gradus/core/error.h>
+#include <gradus/core/log.h>
+#include <gradus/device/runtime.h>
+#include <gradus/optim/clip.h>
+#include <gradus/train/callbacks.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "train/resume.h"
+#include "train/trainer_parts.h"
+
+namespace gradus {
+namespace {
+
+double rounded(double value, double digits) {
+  const double scale = std::pow(10.0, digits);
+  return std::round(value * scale) / scale;
+}
+
+// Whether the failure says that memory ran out, in the words of torch's allocators.
+bool is_out_of_memory(const std::exception& error) {
+  const std::string text = error.what();
+  for (const char* phrase : {" out of memory.", "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED.", "DefaultCPUAllocator: can't allocate memory"})
+    if (text.find(phrase) != std::string::npos) return true;
+  return false;
+}
+
+bool is_interrupted(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
+  for (const auto& callback : callbacks)
+    if (const auto* interrupt = dynamic_cast<const InterruptCallback*>(callback.get()); interrupt != nullptr && interrupt->received() != 0) return true;
+  return false;
+}
+
+}  // namespace
+
+double wall_clock() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+Metrics speed_metrics(const std::string& split, double start_time, std::optional<double> samples, std::optional<double> steps, std::optional<double> tokens) {
+  const double runtime = wall_clock() - start_time;
+  Metrics metrics{{split + "_runtime", rounded(runtime, 4)}};
+  if (runtime == 0) return metrics;
+  if (samples) metrics[split + "_samples_per_second"] = rounded(*samples / runtime, 3);
+  if (steps) metrics[split + "_steps_per_second"] = rounded(*steps / runtime, 3);
+  if (tokens) metrics[split + "_tokens_per_second"] = rounded(*tokens / runtime, 3);
+  return metrics;
+}
+
+TrainOutput Trainer::train(Resume resume) {
+  auto& p = *parts_;
+  p.memory.start("train");
+  p.is_in_train = true;
+  if (p.model_init) {
+    device::seed_all(p.args.seed);
+    p.model = p.model_init();
+    p.optimizer = nullptr;
+    p.lr_scheduler = nullptr;
+  }
+  p.model->to(p.device);
+  p.model_prepared = true;
+  if (p.args.gradient_checkpointing) p.model->gradient_checkpointing_enable();
+  if (p.processing_class) p.model->align_special_tokens(*p.processing_class);
+  if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(*p.args.neftune_noise_alpha);
+  const auto checkpoint = resolve_resume(resume, *p.args.output_dir);
+  if (!checkpoint.empty()) {
+    load_weights(checkpoint);
+    const auto saved = TrainerState::load_from_json(checkpoint / "trainer_state.json");
+    if (saved.train_batch_size && p.args.auto_find_batch_size) p.train_batch_size = *saved.train_batch_size;
+  }
+  for (;;) {
+    try {
+      return training_loop(checkpoint);
+    } catch (const std::exception& error) {
+      p.is_in_train = false;
+      if (!p.args.auto_find_batch_size || !is_out_of_memory(error)) {
+        call(Event::train_end, {}, {}, error.what());
+        throw;
+      }
+      p.optimizer->zero_grad();
+      p.train_batch_size = int64_t(double(p.train_batch_size) * 0.9);
+      if (p.train_batch_size == 0)
+        throw Error("G-TRAIN-10", ErrorKind::training, "no executable batch size found: memory ran out even with a batch size of 1", "Use a smaller model, shorter sequences, or --gradient_checkpointing.");
+      p.is_in_train = true;
+    }
+  }
+}
+
+// The loop. docs: ARCHITECTURE.md draws it with every event.
+TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
+  auto& p = *parts_;
+  const auto run = begin_run(checkpoint);
+  call(Event::train_begin);
+  if (p.args.eval_on_start) evaluate_in_training(/*step_scheduler=*/false);
+  p.control.should_training_stop |= run->ended_by_callback || p.state.global_step >= run->plan.max_steps;
+
+  for (run->epoch = run->first_epoch; run->epoch < run->plan.num_train_epochs; ++run->epoch) {
+    call(Event::epoch_begin);
+    begin_epoch(*run);
+    while (!p.control.should_epoch_stop && !p.control.should_training_stop) {
+      const auto window = next_window(*run);
+      if (window.empty()) break;
+      const auto num_items_in_batch = get_num_items_in_batch(window);
+      for (const auto& batch : window) {
+        if (run->batches_done % p.args.gradient_accumulation_steps == 0) call(Event::step_begin);
+        const auto loss = training_step(*p.model, batch, num_items_in_batch);
+        ++run->batches_done;
+        count_step(*run, batch, loss);
+        if (run->window_is_complete(p.args.gradient_accumulation_steps)) break;
+        call(Event::substep_end);
+        if (p.control.should_epoch_stop || p.control.should_training_stop) break;
+      }
+      if (!run->window_is_complete(p.args.gradient_accumulation_steps)) break;  // data ended or a stop was asked for inside a window
+
+      run->grad_norm = clip_gradients();
+      call(Event::pre_optimizer_step);
+      step_optimizer();
+      call(Event::optimizer_step);
+      step_scheduler(*run);
+      p.optimizer->zero_grad();
+      p.state.global_step += 1;
+      p.state.epoch = double(run->epoch) + double(run->batches_done) / double(run->plan.steps_in_epoch);
+      call(Event::step_end);
+      act_on_control(*run);  // log, evaluate, save, in this order
+    }
+    p.optimizer->zero_grad();  // of a window that was left unfinished
+    if (is_interrupted(p.callbacks)) break;
+    end_epoch(*run);
+    if (p.control.should_training_stop) break;
+  }
+  return finish_run(*run);
+}
+
+std::unique_ptr<Trainer::Run> Trainer::begin_run(const std::filesystem::path& checkpoint) {
+  auto& p = *parts_;
+  auto run = std::make_unique<Run>(p.device);
+  run->loader = p.train_loader = get_train_dataloader();
+  run->plan = plan_training(p.args, run->loader, p.train_batch_size);
+  const auto& plan = run->plan;
+
+  p.state = TrainerState();
+  p.state.is_world_process_zero = p.state.is_local_process_zero = is_world_process_zero();
+  if (std::exchange(p.created_lr_scheduler, false)) p.lr_scheduler = nullptr;  // its length may differ this time
+  create_optimizer_and_scheduler(plan.max_steps);
+  p.parameters = all_parameters(*p.optimizer);
+  p.scaler.reset();
+  if (p.autocast_dtype == torch::kHalf) p.scaler.emplace(p.device);
+  if (!checkpoint.empty()) restore_run(*run, checkpoint);
+  p.state.train_batch_size = p.train_batch_size;
+  p.state.max_steps = plan.max_steps;
+  p.state.num_train_epochs = plan.num_train_epochs;
+  p.state.compute_steps(p.args, plan.max_steps);
+
+  log_info("***** Running training *****");
+  log_info(fmt::format("  Num examples = {}", plan.num_examples));
+  log_info(fmt::format("  Num Epochs = {}", plan.num_train_epochs));
+  log_info(fmt::format("  Num update steps per epoch = {}", plan.num_update_steps_per_epoch));
+  log_info(fmt::format("  Instantaneous batch size per device = {}", p.train_batch_size));
+  log_info(fmt::format("  Total train batch size (w. parallel, distributed & accumulation) = {}", plan.total_train_batch_size));
+  log_info(fmt::format("  Gradient Accumulation steps = {}", p.args.gradient_accumulation_steps));
+  log_info(fmt::format("  Total optimization steps = {}", plan.max_steps));
+  log_info(fmt::format("  Number of trainable parameters = {}", num_trainable_parameters()));
+  if (!checkpoint.empty())
+    log_info(fmt::format("  Continuing from {} at epoch {}, step {}, batch {} of the pass", checkpoint.string(), run->first_epoch, p.state.global_step, run->skip_batches));
+
+  run->start_time = wall_clock();
+  run->initial_global_step = p.state.global_step;
+  p.initial_num_input_tokens_seen = p.state.num_input_tokens_seen;
+  p.optimizer->zero_grad();
+  return run;
+}
+
+void Trainer::begin_epoch(Run& run) {
+  const auto skip = std::exchange(run.skip_batches, 0);
+  const auto state = std::exchange(run.loader_state, nullptr);
+  run.batches.emplace(run.loader.iterate(run.epoch, skip, state));
+  run.batches_done = skip;
+  run.at_epoch_end = false;
+  run.grad_norm.reset();
+  run.learning_rate.reset();
+}
+
+std::vector<Batch> Trainer::next_window(Run& run) {
+  const auto wanted = std::min(parts_->args.gradient_accumulation_steps, run.plan.steps_in_epoch - run.batches_done);
+  std::vector<Batch> window;
+  window.reserve(size_t(std::max<int64_t>(wanted, 0)));
+  while (int64_t(window.size()) < wanted) {
+    auto batch = run.batches->next();
+    if (!batch) break;
+    window.push_back(std::move(*batch));
+  }
+  parts_->current_window = int64_t(window.size());
+  if (run.rng) restore_rng(*std::exchange(run.rng, std::nullopt));
+  return window;
+}
+
+void Trainer::count_step(Run& run, const Batch& batch, const torch::Tensor& loss) {
+  auto& p = *parts_;
+  run.loss.add(loss, p.args.logging_nan_inf_filter, p.state.global_step - run.last_logged_step);
+  p.current_flos += floating_point_ops(batch);
+  if (p.args.include_num_input_tokens_seen != "no") p.state.num_input_tokens_seen += count_input_tokens(batch);
+}
+
+torch::Tensor Trainer::clip_gradients() {
+  auto& p = *parts_;
+  if (p.scaler) p.scaler->unscale_(*p.optimizer);
+  return p.args.max_grad_norm > 0 ? clip_grad_norm_(p.parameters, p.args.max_grad_norm) : grad_norm(p.parameters);
+}
+
+void Trainer::step_optimizer() {
+  auto& p = *parts_;
+  if (!p.scaler) return p.optimizer->step();
+  p.scaler->step(*p.optimizer);
+  p.scaler->update();
+}
+
+void Trainer::step_scheduler(Run& run) {
+  auto& p = *parts_;
+  run.learning_rate = p.optimizer->param_groups().front().lr;
+  const bool skipped = p.scaler && p.scaler->step_was_skipped();
+  if (!skipped && !p.lr_scheduler->is_metric_driven()) p.lr_scheduler->step();
+}
+
+void Trainer::act_on_control(Run& run) {
+  auto& p = *parts_;
+  if (p.control.should_log && p.state.global_step > run.last_logged_step) log_training(run);
+  if (p.control.should_evaluate) {
+    const bool is_best = update_best_metric(evaluate_in_training(/*step_scheduler=*/true));
+    if (p.args.save_strategy == "best") p.control.should_save = is_best;
+  }
+  if (p.control.should_save) {
+    save_checkpoint(run);
+    call(Event::save);
+  }
+}
+
+void Trainer::end_epoch(Run& run) {
+  auto& p = *parts_;
+  if (run.batches_done == 0) {
+    log_warning(fmt::format("There is not a single row in this pass over the data: training stops at step {}. This is expected when max_steps ({}) is more than the data gives.",
+                            p.state.global_step, p.state.max_steps));
+    p.control.should_training_stop = true;
+  }
+  run.at_epoch_end = true;
+  call(Event::epoch_end);
+  act_on_control(run);
+}
+
+void Trainer::log_training(Run& run) {
+  auto& p = *parts_;
+  const double sum = run.loss.drain();
+  p.filtered_losses = run.loss.filtered();
+  Logs logs{{"loss", sum / double(p.state.global_step - run.last_logged_step)}};
+  if (run.grad_norm) logs["grad_norm"] = run.grad_norm->item<double>();
+  logs["learning_rate"] = run.learning_rate.value_or(p.optimizer->param_groups().front().lr);
+  run.total_loss += sum;
+  run.last_logged_step = p.state.global_step;
+  p.store_flos();
+  log(std::move(logs), run.start_time);
+}
+
+void Trainer::log(Logs logs, std::optional<double> start_time) {
+  auto& p = *parts_;
+  logs["epoch"] = p.state.epoch;
+  if (p.args.include_num_input_tokens_seen != "no") {
+    logs["num_input_tokens_seen"] = double(p.state.num_input_tokens_seen);
+    if (start_time) logs.merge(speed_metrics("train", *start_time, {}, {}, double(p.state.num_input_tokens_seen - p.initial_num_input_tokens_seen)));
+  }
+  p.state.log_history.push_back(log_entry(logs, p.state.global_step));
+  call(Event::log, logs);
+}
+
+TrainOutput Trainer::finish_run(Run& run) {
+  auto& p = *parts_;
+  run.total_loss += run.loss.drain();
+  p.filtered_losses = run.loss.filtered();
+  if (p.filtered_losses > 0) log_warning(fmt::format("{} losses were NaN or infinite and left out of the logs (logging_nan_inf_filter).", p.filtered_losses));
+  const double train_loss = run.total_loss / std::max(double(p.state.global_step - run.loss_from_step), 0.001);
+  const double steps = double(p.state.global_step - run.initial_global_step);
+  const double samples = run.plan.num_train_samples * steps / std::max(double(p.state.max_steps), 1.0);
+  auto metrics = speed_metrics("train", run.start_time, samples, steps);
+  p.store_flos();
+  metrics["total_flos"] = p.state.total_flos;
+  metrics["train_loss"] = train_loss;
+  p.memory.stop("train", &metrics);
+  log(metrics);
+  metrics["epoch"] = p.state.epoch;
+
+  wait_for_saves();
+  if (!is_interrupted(p.callbacks)) {
+    if (p.args.load_best_model_at_end && p.state.best_model_checkpoint) load_best_model();
+    remove_all_but_best();
+  }
+  call(Event::train_end);
+  if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(std::nullopt);
+  p.is_in_train = false;
+  return {p.state.global_step, train_loss, metrics};
+}
+
+}  // namespace gradus

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <gradus/checkpoint/checkpoint_writer.h>
+#include <gradus/optim/grad_scaler.h>
+#include <gradus/optim/optimizer.h>
+#include <gradus/optim/schedulers.h>
+#include <gradus/train/plan.h>
+#include <gradus/train/trainer.h>
+
+#include "train/label_smoother.h"
+#include "train/loss_meter.h"
+#include "train/memory_tracker.h"
+
+namespace gradus {
+
+/// What a Trainer is made of. Private to src/train/trainer*.cpp.
+struct Trainer::Parts {
+  Parts(TrainingArguments resolved, torch::Device on) : args(std::move(resolved)), device(on), memory(!args.skip_memory_metrics, on) {}
+
+  TrainingArguments args;
+  torch::Device device;
+  std::shared_ptr<Model> model;
+  std::function<std::shared_ptr<Model>()> model_init;
+  DataCollator collator;
+  DatasetRef train_dataset;
+  EvalDatasets eval_dataset;
+  std::shared_ptr<TokenizerLike> processing_class;
+  ComputeLossFunction compute_loss_func;
+  ComputeMetrics compute_metrics;
+  OptimizerFactory optimizer_factory;
+  PreprocessLogits preprocess_logits;
+
+  std::vector<std::shared_ptr<TrainerCallback>> callbacks;
+  TrainerState state;
+  TrainerControl control;
+
+  std::shared_ptr<Optimizer> optimizer;
+  std::shared_ptr<LRScheduler> lr_scheduler;
+  bool created_lr_scheduler = false;  ///< by us: made anew at every train()
+  std::optional<GradScaler> scaler;   ///< fp16
+  torch::ScalarType autocast_dtype = torch::kFloat;
+  std::vector<torch::Tensor> parameters;  ///< those the optimizer has, for clipping
+
+  Names label_names;
+  bool model_accepts_loss_kwargs = false;
+  std::optional<LabelSmoother> label_smoother;
+  ForwardOptions forward;  ///< of the compute_loss call under way
+
+  int64_t train_batch_size = 8;
+  int64_t current_window = 1;  ///< micro-batches of the window under way
+  double current_flos = 0;     ///< not yet in state.total_flos
+  int64_t filtered_losses = 0;
+  bool is_in_train = false;
+  bool model_prepared = false;
+  std::optional<double> model_preparation_time;
+  int64_t initial_num_input_tokens_seen = 0;
+
+  DataLoader train_loader;
+  DataLoader eval_loader;
+  CheckpointWriter writer;
+  RngState foreign_rng;  ///< Python's generators, carried through from the checkpoint resumed from
+  MemoryTracker memory;
+
+  void store_flos() {
+    state.total_flos += current_flos;
+    current_flos = 0;
+  }
+};
+
+/// One call of train(): from the first step it does to the last.
+struct Trainer::Run {
+  explicit Run(torch::Device device) : loss(device) {}
+
+  TrainingPlan plan;
+  DataLoader loader;
+  double start_time = 0;
+  LossMeter loss;
+  double total_loss = 0;             ///< of all steps of the run, those before a resume included
+  int64_t loss_from_step = 0;        ///< the step `total_loss` counts from: not 0 after a resume from Python's checkpoint
+  int64_t last_logged_step = 0;
+  int64_t initial_global_step = 0;
+
+  // Where to begin: pass, batches of it already done, and the loader's own state.
+  int64_t first_epoch = 0;
+  int64_t skip_batches = 0;
+  nlohmann::json loader_state;
+  bool ended_by_callback = false;    ///< the checkpoint resumed from was the last of a run that a callback had stopped
+  std::optional<RngState> rng;       ///< set before the first step after a resume
+
+  // The pass under way.
+  int64_t epoch = 0;
+  int64_t batches_done = 0;          ///< of this pass
+  bool at_epoch_end = false;
+  std::optional<BatchIterator> batches;
+  nlohmann::json loader_state_now;   ///< after the last batch of the last window
+  std::optional<torch::Tensor> grad_norm;
+  std::optional<double> learning_rate;
+
+  /// Whether the micro-batches so far end with a full window, or the pass with a short one.
+  bool window_is_complete(int64_t window) const { return batches_done % window == 0 || batches_done == plan.steps_in_epoch; }
+};
+
+/// "eval_" + metric_for_best_model.
+std::string best_metric_key(const TrainingArguments& args);
+/// Seconds since the epoch.
+double wall_clock();
+/// {split}_runtime and, where given, the rates, rounded as HF does.
+Metrics speed_metrics(const std::string& split, double start_time, std::optional<double> samples, std::optional<double> steps, std::optional<double> tokens = {});
+
+}  // namespace gradus
