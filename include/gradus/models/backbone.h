@@ -1,0 +1,63 @@
+#pragma once
+
+#include <gradus/data/batch.h>
+#include <gradus/models/layers/attention.h>
+#include <gradus/models/layers/linear.h>
+#include <gradus/models/model.h>
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace gradus {
+
+/// What the body of a model takes. Tensors that are not there are undefined.
+struct BackboneInputs {
+  torch::Tensor input_ids;       ///< (batch, tokens); or
+  torch::Tensor inputs_embeds;   ///< (batch, tokens, width)
+  torch::Tensor attention_mask;  ///< (batch, tokens in the cache and here), 0 = padding
+  torch::Tensor position_ids;    ///< (batch or 1, tokens)
+  torch::Tensor token_type_ids;
+  torch::Tensor sequence_ids;    ///< which packed sequence a token is of
+  layers::KeyValueCache* cache = nullptr;
+  bool output_hidden_states = false;
+  bool output_attentions = false;
+
+  int64_t rows() const { return (input_ids.defined() ? input_ids : inputs_embeds).size(0); }
+  int64_t tokens() const { return (input_ids.defined() ? input_ids : inputs_embeds).size(1); }
+};
+
+/// Picks the tensors a body takes out of a batch. Throws `Error` G-MODEL-11 when there is neither input_ids nor inputs_embeds.
+BackboneInputs backbone_inputs(const Batch& inputs, const ForwardOptions& options = {});
+
+struct BackboneOutput {
+  torch::Tensor last_hidden_state;           ///< (batch, tokens, width)
+  std::vector<torch::Tensor> hidden_states;  ///< embeddings and every block's output, when asked for
+  std::vector<torch::Tensor> attentions;     ///< every block's weights, when asked for
+};
+
+/// The body of a model without a head: ids in, hidden states out.
+class Backbone : public torch::nn::Module {
+ public:
+  virtual BackboneOutput forward(const BackboneInputs& inputs) = 0;
+  virtual layers::Embedding& input_embeddings() = 0;
+  virtual int64_t hidden_size() const = 0;
+
+  bool gradient_checkpointing = false;
+  std::optional<double> embedding_noise;  ///< NEFTune's alpha
+
+ protected:
+  /// Token embeddings with NEFTune's noise in training, or the given `inputs_embeds`.
+  torch::Tensor embed(const BackboneInputs& inputs);
+  /// Runs a block, through a checkpoint when that is switched on and the model trains.
+  torch::Tensor run_block(const std::function<torch::Tensor(const torch::Tensor&)>& block, const torch::Tensor& x) const;
+};
+
+/// x + U(-m, m) with m = alpha / sqrt(tokens · width).
+torch::Tensor add_embedding_noise(const torch::Tensor& embeddings, double alpha);
+
+/// Position ids 0, 1, … behind `offset` earlier tokens, shaped (1, tokens).
+torch::Tensor running_positions(int64_t offset, int64_t tokens, torch::Device device);
+
+}  // namespace gradus

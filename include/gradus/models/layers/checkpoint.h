@@ -1,0 +1,16 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+
+namespace gradus::layers {
+
+/// `block(x)` whose inner activations are not kept but computed again in the backward pass, with the same random numbers
+/// (CPU and GPU) and the same autocast state, so that values and gradients are those of a plain call.
+///
+/// `block` may use parameters and tensors of its own; gradients of parameters accumulate as usual, other captured tensors
+/// get none. It runs again during backward: whatever it refers to must live until then. Outside of gradient mode it is a plain call.
+torch::Tensor checkpoint(const std::function<torch::Tensor(const torch::Tensor&)>& block, const torch::Tensor& x);
+
+}  // namespace gradus::layers

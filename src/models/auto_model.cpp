@@ -1,0 +1,132 @@
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <gradus/core/nearest.h>
+#include <gradus/models/auto_model.h>
+#include <gradus/models/config_reader.h>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <mutex>
+
+#include "models/builtin_models.h"
+
+namespace gradus {
+
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::pair<ModelTask, std::string>, ModelFactory> factories;
+};
+
+Registry& registry() {
+  static Registry instance;
+  static const bool filled = [] {
+    for (auto& model : builtin_models()) instance.factories[{model.task, model.model_type}] = std::move(model.factory);
+    return true;
+  }();
+  static_cast<void>(filled);
+  return instance;
+}
+
+ModelFactory find_factory(ModelTask task, const nlohmann::json& config, const std::string& where) {
+  const ConfigReader reader(config, where);
+  const auto known = known_model_types(task);
+  const auto type = reader.optional_text("model_type");
+  if (!type)
+    throw Error("G-MODEL-6", ErrorKind::model, fmt::format("{} names no model_type", where), fmt::format("Add \"model_type\", one of {}.", fmt::join(known, ", ")));
+  auto& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.factories.find({task, *type});
+  if (found != all.factories.end()) return found->second;
+  const bool other_head = std::any_of(all.factories.begin(), all.factories.end(), [&](const auto& entry) { return entry.first.second == *type; });
+  const auto near = did_you_mean(*type, known);
+  throw Error("G-MODEL-6", ErrorKind::model,
+              other_head ? fmt::format("{}: model_type \"{}\" has no head for {}", where, *type, task_name(task))
+                         : fmt::format("{}: unknown model_type \"{}\" for {}", where, *type, task_name(task)),
+              fmt::format("{}{}Known are {}. Your own are added with register_model().", near, near.empty() ? "" : " ", fmt::join(known, ", ")));
+}
+
+/// Runs a factory; what torch says about impossible sizes becomes our error.
+std::shared_ptr<PreTrainedModel> build(const ModelFactory& factory, const nlohmann::json& config, const std::string& where) {
+  try {
+    return factory(config);
+  } catch (const c10::Error& error) {
+    throw Error("G-MODEL-5", ErrorKind::model, fmt::format("{}: cannot build the model: {}", where, error.what_without_backtrace()), "Check the sizes in config.json.");
+  }
+}
+
+std::optional<torch::Dtype> config_dtype(const nlohmann::json& config) {
+  for (const auto* name : {"dtype", "torch_dtype"}) {
+    const auto found = config.find(name);
+    if (found != config.end() && found->is_string()) return dtype_named(found->get<std::string>());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string task_name(ModelTask task) {
+  switch (task) {
+    case ModelTask::base: return "hidden states";
+    case ModelTask::causal_lm: return "causal language modeling";
+    case ModelTask::masked_lm: return "masked language modeling";
+    case ModelTask::sequence_classification: return "sequence classification";
+    case ModelTask::token_classification: return "token classification";
+    case ModelTask::question_answering: return "question answering";
+    case ModelTask::seq2seq_lm: return "sequence-to-sequence language modeling";
+  }
+  return "?";
+}
+
+void register_model(const std::string& model_type, ModelTask task, ModelFactory factory) {
+  auto& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.factories[{task, model_type}] = std::move(factory);
+}
+
+std::vector<std::string> known_model_types(ModelTask task) {
+  auto& all = registry();
+  const std::lock_guard lock(all.mutex);
+  std::vector<std::string> names;
+  for (const auto& [key, factory] : all.factories)
+    if (key.first == task) names.push_back(key.second);
+  return names;
+}
+
+std::shared_ptr<PreTrainedModel> model_from_config(ModelTask task, const nlohmann::json& config) {
+  const auto model = build(find_factory(task, config, "config.json"), config, "config.json");
+  model->init_weights();
+  if (const auto dtype = config_dtype(config)) model->to(*dtype);
+  return model;
+}
+
+std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task, const std::filesystem::path& directory, const LoadOptions& options) {
+  const auto folder = expand_user(directory);
+  const auto file = folder / "config.json";
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored) || !std::filesystem::exists(file, ignored))
+    throw Error("G-MODEL-7", ErrorKind::model, fmt::format("{} is no model folder: {}", folder.string(), std::filesystem::is_directory(folder, ignored) ? "it holds no config.json" : "there is no such folder"),
+                "Give the path of a folder that save_pretrained wrote or that was fetched from a hub (config.json and model.safetensors).");
+  auto config = read_json(file);
+  const ConfigReader checked(config, file.string());
+  if (options.config.contains("num_labels")) {
+    config.erase("id2label");
+    config.erase("label2id");
+  }
+  config.update(options.config);
+  const auto model = build(find_factory(task, config, file.string()), config, file.string());
+  auto load = options;
+  if (!load.dtype) load.dtype = config_dtype(config);
+  model->load_weights(folder, load);
+  if (std::filesystem::exists(folder / "generation_config.json", ignored)) model->generation_config = GenerationConfig::load(folder / "generation_config.json");
+  model->eval();
+  return model;
+}
+
+}  // namespace gradus

@@ -1,0 +1,227 @@
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <gradus/models/generation_config.h>
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace gradus {
+
+namespace {
+
+[[noreturn]] void fail(const std::string& where, const std::string& name, const std::string& expected, const nlohmann::json& value) {
+  throw Error("G-GEN-1", ErrorKind::model, fmt::format("{}: {} must be {}, received {}", where, name, expected, dump_json(value)), "Correct or remove the value.");
+}
+
+/// Reading and writing one type of value.
+struct Value {
+  const std::string& where;
+  const std::string& name;
+
+  void read(const nlohmann::json& value, int64_t& to) const {
+    if (value.is_number_integer())
+      to = value.get<int64_t>();
+    else if (value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>() && std::abs(value.get<double>()) < 9e15)
+      to = static_cast<int64_t>(value.get<double>());
+    else
+      fail(where, name, "an integer", value);
+  }
+  void read(const nlohmann::json& value, double& to) const {
+    if (!value.is_number() || !std::isfinite(value.get<double>())) fail(where, name, "a finite number", value);
+    to = value.get<double>();
+  }
+  void read(const nlohmann::json& value, bool& to) const {
+    if (!value.is_boolean()) fail(where, name, "true or false", value);
+    to = value.get<bool>();
+  }
+  void read(const nlohmann::json& value, std::string& to) const {
+    if (!value.is_string()) fail(where, name, "a text", value);
+    to = value.get<std::string>();
+  }
+  void read(const nlohmann::json& value, EarlyStopping& to) const {
+    if (value.is_boolean())
+      to = value.get<bool>();
+    else if (value == "never")
+      to = "never";
+    else
+      fail(where, name, "true, false or \"never\"", value);
+  }
+  void read(const nlohmann::json& value, TokenIds& to) const {
+    if (value.is_array()) {
+      std::vector<int64_t> ids;
+      read(value, ids);
+      to = ids;
+    } else {
+      int64_t id = 0;
+      read(value, id);
+      to = id;
+    }
+  }
+  template <class T>
+  void read(const nlohmann::json& value, std::vector<T>& to) const {
+    if constexpr (std::is_same_v<T, std::string>)
+      if (value.is_string()) return to.push_back(value.get<std::string>());
+    if (!value.is_array()) fail(where, name, "a list", value);
+    for (const auto& item : value) read(item, to.emplace_back());
+  }
+};
+
+nlohmann::json written(const EarlyStopping& value) { return value.kind() == EarlyStopping::Kind::never ? nlohmann::json("never") : nlohmann::json(value.kind() == EarlyStopping::Kind::yes); }
+nlohmann::json written(const TokenIds& value) { return value.is_list() ? nlohmann::json(value.ids()) : nlohmann::json(value.ids().front()); }
+template <class T>
+nlohmann::json written(const T& value) { return value; }
+
+/// The one list of names: calls `visit(name, pointer to member)` for each option that files hold.
+template <class Visit>
+void for_each_option(Visit visit) {
+  using Options = GenerationOptions;
+  visit("max_length", &Options::max_length);
+  visit("max_new_tokens", &Options::max_new_tokens);
+  visit("min_length", &Options::min_length);
+  visit("min_new_tokens", &Options::min_new_tokens);
+  visit("early_stopping", &Options::early_stopping);
+  visit("max_time", &Options::max_time);
+  visit("stop_strings", &Options::stop_strings);
+  visit("do_sample", &Options::do_sample);
+  visit("num_beams", &Options::num_beams);
+  visit("use_cache", &Options::use_cache);
+  visit("temperature", &Options::temperature);
+  visit("top_k", &Options::top_k);
+  visit("top_p", &Options::top_p);
+  visit("min_p", &Options::min_p);
+  visit("typical_p", &Options::typical_p);
+  visit("epsilon_cutoff", &Options::epsilon_cutoff);
+  visit("eta_cutoff", &Options::eta_cutoff);
+  visit("repetition_penalty", &Options::repetition_penalty);
+  visit("length_penalty", &Options::length_penalty);
+  visit("no_repeat_ngram_size", &Options::no_repeat_ngram_size);
+  visit("bad_words_ids", &Options::bad_words_ids);
+  visit("renormalize_logits", &Options::renormalize_logits);
+  visit("forced_bos_token_id", &Options::forced_bos_token_id);
+  visit("forced_eos_token_id", &Options::forced_eos_token_id);
+  visit("remove_invalid_values", &Options::remove_invalid_values);
+  visit("suppress_tokens", &Options::suppress_tokens);
+  visit("begin_suppress_tokens", &Options::begin_suppress_tokens);
+  visit("num_return_sequences", &Options::num_return_sequences);
+  visit("pad_token_id", &Options::pad_token_id);
+  visit("bos_token_id", &Options::bos_token_id);
+  visit("eos_token_id", &Options::eos_token_id);
+  visit("decoder_start_token_id", &Options::decoder_start_token_id);
+}
+
+template <class T>
+std::optional<T> make_value() {
+  if constexpr (std::is_same_v<T, EarlyStopping>)
+    return T(false);
+  else if constexpr (std::is_same_v<T, TokenIds>)
+    return T(int64_t{0});
+  else
+    return T{};
+}
+
+void check(bool good, const char* name, const std::string& expected, const std::string& received) {
+  if (!good)
+    throw Error("G-GEN-2", ErrorKind::usage, fmt::format("generate: {} must be {}, received {}", name, expected, received), "Correct the option, or the model's generation_config.json.");
+}
+
+void check_range(const char* name, const std::optional<double>& value, double low, double high, bool low_included, const std::string& expected) {
+  if (value) check(std::isfinite(*value) && (low_included ? *value >= low : *value > low) && *value <= high, name, expected, json_number(*value));
+}
+
+void check_count(const char* name, const std::optional<int64_t>& value, int64_t low) {
+  if (value) check(*value >= low, name, fmt::format("at least {}", low), std::to_string(*value));
+}
+
+/// Combinations that cannot work, and those that are merely without effect.
+void check_combinations(const GenerationOptions& options) {
+  const auto beams = *options.num_beams, returned = *options.num_return_sequences;
+  if (beams == 1 && !*options.do_sample) check(returned == 1, "num_return_sequences", "1 with greedy search (no sampling, one beam)", std::to_string(returned));
+  if (beams > 1) check(returned <= beams, "num_return_sequences", fmt::format("at most num_beams ({})", beams), std::to_string(returned));
+  if (options.stop_strings && !options.stop_strings->empty())
+    check(static_cast<bool>(options.decode), "stop_strings", "given together with `decode`, which turns ids into text", "without it");
+}
+
+}  // namespace
+
+EarlyStopping::EarlyStopping(const std::string& text) : kind_(Kind::never) {
+  if (text != "never") throw Error("G-GEN-1", ErrorKind::usage, fmt::format("early_stopping must be true, false or \"never\", received \"{}\"", text), "");
+}
+
+GenerationConfig GenerationConfig::from_json(const nlohmann::json& values, const std::string& where) {
+  if (!values.is_object()) throw Error("G-GEN-1", ErrorKind::model, fmt::format("{}: expected an object, received {}", where, dump_json(values).substr(0, 60)), "");
+  GenerationConfig config;
+  config.other = values;
+  for_each_option([&](const std::string& name, auto pointer) {
+    auto& member = config.options.*pointer;
+    const auto found = values.find(name);
+    if (found == values.end()) return;
+    config.other.erase(name);
+    if (found->is_null()) return;
+    using T = typename std::decay_t<decltype(member)>::value_type;
+    auto value = make_value<T>();
+    Value{where, name}.read(*found, *value);
+    member = std::move(value);
+  });
+  return config;
+}
+
+GenerationConfig GenerationConfig::from_model_config(const nlohmann::json& config) {
+  nlohmann::json values = {{"_from_model_config", true}};
+  for (const auto* name : {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"}) {
+    const auto found = config.find(name);
+    if (found != config.end() && !found->is_null()) values[name] = *found;
+  }
+  return from_json(values, "config.json");
+}
+
+GenerationConfig GenerationConfig::load(const std::filesystem::path& file) { return from_json(read_json(file), file.string()); }
+
+nlohmann::json GenerationConfig::to_json() const {
+  auto values = other;
+  for_each_option([&](const char* name, auto pointer) {
+    if (options.*pointer) values[name] = written(*(options.*pointer));
+  });
+  return values;
+}
+
+void GenerationConfig::save(const std::filesystem::path& file) const { write_file_atomically(file, dump_json(to_json(), 2) + "\n"); }
+
+GenerationOptions complete_options(GenerationOptions given, const GenerationOptions& model) {
+  // Options of one kind exclude each other: a given max_length must not meet the folder's max_new_tokens.
+  auto base = model;
+  if (given.max_length && !given.max_new_tokens) base.max_new_tokens.reset();
+  if (given.min_length && !given.min_new_tokens) base.min_new_tokens.reset();
+  const auto fallback = GenerationConfig::from_json({{"early_stopping", false}, {"do_sample", false}, {"num_beams", 1}, {"use_cache", true}, {"temperature", 1.0}, {"top_k", 50},
+                                                     {"top_p", 1.0}, {"typical_p", 1.0}, {"repetition_penalty", 1.0}, {"length_penalty", 1.0}, {"no_repeat_ngram_size", 0},
+                                                     {"min_length", 0}, {"num_return_sequences", 1}})
+                            .options;
+  auto merged = std::move(given);
+  for (const auto* source : {&std::as_const(base), &fallback})
+    for_each_option([&](const char*, auto pointer) {
+      if (!(merged.*pointer)) merged.*pointer = source->*pointer;
+    });
+
+  check_count("max_length", merged.max_length, 1);
+  check_count("max_new_tokens", merged.max_new_tokens, 1);
+  check_count("min_length", merged.min_length, 0);
+  check_count("min_new_tokens", merged.min_new_tokens, 0);
+  check_count("num_beams", merged.num_beams, 1);
+  check_count("num_return_sequences", merged.num_return_sequences, 1);
+  check_count("top_k", merged.top_k, 0);
+  check_count("no_repeat_ngram_size", merged.no_repeat_ngram_size, 0);
+  check_count("pad_token_id", merged.pad_token_id, 0);
+  check_range("temperature", merged.temperature, 0.0, 1e30, false, "greater than 0 (use do_sample=false for greedy search)");
+  check_range("top_p", merged.top_p, 0.0, 1.0, false, "greater than 0 and at most 1");
+  check_range("min_p", merged.min_p, 0.0, 1.0, true, "from 0 to 1");
+  check_range("typical_p", merged.typical_p, 0.0, 1.0, false, "greater than 0 and at most 1");
+  check_range("repetition_penalty", merged.repetition_penalty, 0.0, 1e30, false, "greater than 0");
+  check_range("max_time", merged.max_time, 0.0, 1e30, false, "greater than 0");
+  check_combinations(merged);
+  return merged;
+}
+
+}  // namespace gradus

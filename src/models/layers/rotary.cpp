@@ -1,0 +1,161 @@
+#include <gradus/models/config_reader.h>
+#include <gradus/models/layers/rotary.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/where.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+#include <numbers>
+
+namespace gradus::layers {
+
+using torch::Tensor;
+
+namespace {
+
+Tensor wave_frequencies(double base, int64_t width) {
+  return at::pow(base, at::arange(0, width, 2, torch::kLong).to(torch::kFloat) / static_cast<double>(width)).reciprocal();
+}
+
+Tensor llama3_frequencies(const Tensor& plain, const ConfigReader& rope, double trained_length) {
+  const auto factor = rope.number("factor", std::nullopt, 1e-6), low = rope.number("low_freq_factor", std::nullopt), high = rope.number("high_freq_factor", std::nullopt);
+  const auto wavelength = 2.0 * std::numbers::pi / plain;
+  const auto scaled = at::where(wavelength > trained_length / low, plain / factor, plain);
+  const auto smooth = (trained_length / wavelength - low) / (high - low);
+  const auto smoothed = (1 - smooth) * scaled / factor + smooth * scaled;
+  const auto medium = (wavelength < trained_length / high).logical_not_().logical_and_((wavelength > trained_length / low).logical_not_());
+  return at::where(medium, smoothed, scaled);
+}
+
+double yarn_scale(double factor, double mscale = 1.0) { return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
+
+Tensor yarn_frequencies(double base, int64_t width, const ConfigReader& rope, double factor, double trained_length) {
+  const auto fast = rope.optional_number("beta_fast").value_or(32.0), slow = rope.optional_number("beta_slow").value_or(1.0);
+  const auto dimension = [&](double rotations) {
+    return static_cast<double>(width) * std::log(trained_length / (rotations * 2.0 * std::numbers::pi)) / (2.0 * std::log(base));
+  };
+  double low = dimension(fast == 0.0 ? 32.0 : fast), high = dimension(slow == 0.0 ? 1.0 : slow);
+  if (rope.flag("truncate", true)) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(width - 1));
+  if (low == high) high += 0.001;
+  const auto ramp = ((at::arange(width / 2, torch::kFloat) - low) / (high - low)).clamp_(0, 1);
+  const auto extrapolated = wave_frequencies(base, width);
+  const auto waves = at::pow(base, at::arange(0, width, 2, torch::kLong).to(torch::kFloat) / static_cast<double>(width));
+  const auto interpolated = (waves * factor).reciprocal();
+  const auto share = 1 - ramp;
+  return interpolated * (1 - share) + extrapolated * share;
+}
+
+/// The rotation and its backward, which is the rotation the other way round. Keeps only the angles.
+struct RotaryFunction : torch::autograd::Function<RotaryFunction> {
+  static Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, double direction) {
+    const auto half = cos.size(-1), width = x.size(-1);
+    const auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
+    auto result = at::empty_like(x, at::MemoryFormat::Contiguous);
+    auto first = result.narrow(-1, 0, half), second = result.narrow(-1, half, half);
+    torch::mul_out(first, a, cos).addcmul_(b, sin, -direction);
+    torch::mul_out(second, b, cos).addcmul_(a, sin, direction);
+    if (2 * half < width) result.narrow(-1, 2 * half, width - 2 * half).copy_(x.narrow(-1, 2 * half, width - 2 * half));
+    return result;
+  }
+
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& cos, const Tensor& sin) {
+    context->save_for_backward({cos, sin});
+    return rotate(x, cos, sin, 1.0);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    return {rotate(grads[0], saved[0], saved[1], -1.0), Tensor(), Tensor()};
+  }
+};
+
+/// `rope_parameters`, or the older `rope_scaling` with `rope_theta` beside it.
+nlohmann::json rope_parameters(const nlohmann::json& config) {
+  nlohmann::json rope = nlohmann::json::object();
+  for (const auto* name : {"rope_scaling", "rope_parameters"}) {
+    const auto found = config.find(name);
+    if (found != config.end() && found->is_object() && !found->empty()) {
+      rope = *found;
+      break;
+    }
+  }
+  for (const auto* name : {"rope_theta", "partial_rotary_factor"}) {
+    const auto found = config.find(name);
+    if (found != config.end() && !found->is_null() && !rope.contains(name)) rope[name] = *found;
+  }
+  if (!rope.contains("rope_type")) rope["rope_type"] = rope.contains("type") ? rope["type"] : nlohmann::json("default");
+  return rope;
+}
+
+}  // namespace
+
+RotaryEmbedding::RotaryEmbedding(const nlohmann::json& config, int64_t head_width) {
+  const auto values = rope_parameters(config);
+  const ConfigReader rope(values, "config.json: rope_parameters"), model(config);
+  const auto kind = rope.text("rope_type", "default");
+  base_ = rope.number("rope_theta", 10000.0, 1e-6);
+  const auto share = kind == "default" ? 1.0 : rope.number("partial_rotary_factor", 1.0, 0.0, 1.0);
+  width_ = static_cast<int64_t>(static_cast<double>(head_width) * share);
+  if (width_ < 2 || width_ % 2 != 0) rope.fail("the rotated width of a head", "an even number of at least 2", std::to_string(width_));
+  const auto positions = model.integer("max_position_embeddings", 2048);
+  const auto trained = static_cast<double>(model.optional_integer("original_max_position_embeddings")
+                                               .value_or(rope.optional_integer("original_max_position_embeddings").value_or(positions)));
+  trained_length_ = longest_ = positions;
+  inverse_frequencies_ = wave_frequencies(base_, width_);
+  if (kind == "linear") {
+    inverse_frequencies_.div_(rope.number("factor", std::nullopt, 1e-6));
+  } else if (kind == "dynamic") {
+    dynamic_ = true;
+    factor_ = rope.number("factor", std::nullopt, 1e-6);
+  } else if (kind == "llama3") {
+    inverse_frequencies_ = llama3_frequencies(inverse_frequencies_, rope, trained);
+  } else if (kind == "yarn") {
+    const auto factor = rope.optional_number("factor").value_or(static_cast<double>(positions) / trained);
+    const auto mscale = rope.optional_number("mscale").value_or(0.0), mscale_all = rope.optional_number("mscale_all_dim").value_or(0.0);
+    const auto implied = mscale != 0.0 && mscale_all != 0.0 ? yarn_scale(factor, mscale) / yarn_scale(factor, mscale_all) : yarn_scale(factor);
+    attention_factor_ = rope.optional_number("attention_factor").value_or(implied);
+    inverse_frequencies_ = yarn_frequencies(base_, width_, rope, factor, trained);
+  } else if (kind != "default") {
+    rope.fail("rope_type", "default, linear, dynamic, llama3 or yarn", "\"" + kind + "\"");
+  }
+  original_ = inverse_frequencies_;
+}
+
+RotaryEmbedding::Angles RotaryEmbedding::angles(const Tensor& position_ids, torch::Dtype dtype) {
+  torch::NoGradGuard no_grad;
+  if (dynamic_) {
+    const auto length = position_ids.max().item<int64_t>() + 1;
+    if (length > longest_) {
+      const auto grown = factor_ * static_cast<double>(length) / static_cast<double>(trained_length_) - (factor_ - 1.0);
+      inverse_frequencies_ = wave_frequencies(base_ * std::pow(grown, static_cast<double>(width_) / static_cast<double>(width_ - 2)), width_);
+      longest_ = length;
+      on_device_ = Tensor();
+    } else if (length < trained_length_ && longest_ > trained_length_) {
+      inverse_frequencies_ = original_;
+      longest_ = trained_length_;
+      on_device_ = Tensor();
+    }
+  }
+  if (!on_device_.defined() || on_device_.device() != position_ids.device()) on_device_ = inverse_frequencies_.to(position_ids.device());
+  const auto phases = position_ids.unsqueeze(-1).to(torch::kFloat) * on_device_;
+  auto cos = phases.cos(), sin = phases.sin();
+  if (attention_factor_ != 1.0) {
+    cos.mul_(attention_factor_);
+    sin.mul_(attention_factor_);
+  }
+  return {cos.to(dtype).unsqueeze(2), sin.to(dtype).unsqueeze(2)};
+}
+
+Tensor apply_rotary(const Tensor& x, const RotaryEmbedding::Angles& angles) { return RotaryFunction::apply(x, angles.cos, angles.sin); }
+
+}  // namespace gradus::layers

@@ -1,0 +1,234 @@
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <gradus/formats/safetensors.h>
+#include <gradus/formats/torch_file.h>
+#include <gradus/models/pretrained_model.h>
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+#include <unordered_map>
+
+#include "models/load_report.h"
+
+namespace gradus {
+
+using torch::Tensor;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string write_name(const WeightTable& table, const std::string& name, WeightRule::Transform& transform) {
+  for (const auto& rule : table.rules) {
+    if (rule.use == WeightRule::Use::load) continue;
+    if (auto rewritten = rewrite_name(name, rule.module, rule.file)) {
+      transform = rule.transform;
+      return *rewritten;
+    }
+  }
+  return name;
+}
+
+std::string read_name(const WeightTable& table, const std::string& name, WeightRule::Transform& transform) {
+  for (const auto& rule : table.rules)
+    if (auto rewritten = rewrite_name(name, rule.file, rule.module)) {
+      transform = rule.transform;
+      return *rewritten;
+    }
+  return name;
+}
+
+Tensor transformed(const Tensor& tensor, WeightRule::Transform transform) {
+  return transform == WeightRule::Transform::transpose && tensor.dim() == 2 ? tensor.t() : tensor;
+}
+
+/// The tensors of one pytorch_model.bin: a flat dict, or one under "state_dict".
+void append_torch_file(const fs::path& file, NamedTensors& tensors) {
+  const auto tree = read_torch_file(file);
+  const auto* inner = tree.is_dict() ? tree.find(std::string("state_dict")) : nullptr;
+  for (const auto& [key, value] : (inner != nullptr ? *inner : tree).entries()) {
+    const auto* name = std::get_if<std::string>(&key);
+    if (name != nullptr && value.is_tensor()) tensors.emplace_back(*name, value.as_tensor());
+  }
+}
+
+NamedTensors read_torch_shards(const fs::path& folder) {
+  const auto index_file = folder / "pytorch_model.bin.index.json";
+  const auto index = read_json(index_file);
+  const auto map = index.find("weight_map");
+  if (!index.is_object() || map == index.end() || !map->is_object())
+    throw Error("G-MODEL-7", ErrorKind::model, fmt::format("{} has no weight_map", index_file.string()), "The index is damaged. Fetch it again.");
+  std::set<std::string> files;
+  for (const auto& [name, file] : map->items()) {
+    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
+      throw Error("G-MODEL-7", ErrorKind::model, fmt::format("{}: {} must name a file of the folder, received {}", index_file.string(), name, dump_json(file)), "The index is damaged. Fetch it again.");
+    files.insert(file.get<std::string>());
+  }
+  NamedTensors tensors;
+  for (const auto& file : files) {
+    if (!fs::exists(folder / file))
+      throw Error("G-MODEL-7", ErrorKind::model, fmt::format("{} is missing, but {} names it", (folder / file).string(), index_file.filename().string()), "Fetch the folder again, completely.");
+    append_torch_file(folder / file, tensors);
+  }
+  return tensors;
+}
+
+NamedTensors read_weight_files(const fs::path& folder) {
+  if (fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json")) return read_safetensors_folder(folder);
+  if (fs::exists(folder / "pytorch_model.bin")) {
+    NamedTensors tensors;
+    append_torch_file(folder / "pytorch_model.bin", tensors);
+    return tensors;
+  }
+  if (fs::exists(folder / "pytorch_model.bin.index.json")) return read_torch_shards(folder);
+  throw Error("G-MODEL-7", ErrorKind::model,
+              fmt::format("{} holds no weights: neither model.safetensors nor pytorch_model.bin, nor an index of their shards", folder.string()),
+              "Fetch the folder again with its weights, or start from fresh ones with from_config / --config_name.");
+}
+
+/// All names of the module, tied ones under each of their names.
+std::vector<std::pair<std::string, Tensor>> all_tensors(const torch::nn::Module& module) {
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const auto& item : module.named_parameters()) tensors.emplace_back(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) tensors.emplace_back(item.key(), item.value());
+  return tensors;
+}
+
+bool is_ignored(const WeightTable& table, const std::string& name) {
+  return std::any_of(table.ignored.begin(), table.ignored.end(), [&](const auto& pattern) { return rewrite_name(name, pattern, pattern).has_value(); });
+}
+
+/// What the file holds, under the names of the modules.
+class FileTensors {
+ public:
+  FileTensors(NamedTensors tensors, const WeightTable& table, const std::string& prefix, const std::unordered_map<std::string, Tensor>& known) {
+    for (auto& [file_name, tensor] : tensors) {
+      auto transform = WeightRule::Transform::none;
+      auto name = read_name(table, file_name, transform);
+      if (!known.count(name) && !prefix.empty()) {
+        if (known.count(prefix + "." + name))
+          name = prefix + "." + name;
+        else if (name.rfind(prefix + ".", 0) == 0 && known.count(name.substr(prefix.size() + 1)))
+          name = name.substr(prefix.size() + 1);
+      }
+      if (known.count(name))
+        found.emplace(name, transformed(tensor, transform));
+      else if (!is_ignored(table, name))
+        unexpected.push_back(file_name);
+      if (!dtype && tensor.is_floating_point()) dtype = tensor.scalar_type();
+    }
+  }
+
+  std::unordered_map<std::string, Tensor> found;
+  std::vector<std::string> unexpected;
+  std::optional<torch::Dtype> dtype;  ///< of the first floating tensor
+};
+
+}  // namespace
+
+std::optional<std::string> rewrite_name(std::string_view name, std::string_view from, std::string_view to) {
+  std::vector<std::string_view> runs;
+  // Matches by backtracking over the last `*`; names have few parts.
+  const std::function<bool(std::string_view, std::string_view)> match = [&](std::string_view text, std::string_view pattern) {
+    const auto star = pattern.find('*');
+    if (star == std::string_view::npos) return text == pattern;
+    if (text.substr(0, star) != pattern.substr(0, star)) return false;
+    text.remove_prefix(star);
+    for (size_t length = 0; length <= text.size(); ++length) {
+      runs.push_back(text.substr(0, length));
+      if (match(text.substr(length), pattern.substr(star + 1))) return true;
+      runs.pop_back();
+    }
+    return false;
+  };
+  if (!match(name, from)) return std::nullopt;
+  std::string result;
+  size_t next = 0;
+  for (const char letter : to)
+    if (letter == '*' && next < runs.size())
+      result += runs[next++];
+    else
+      result += letter;
+  return result;
+}
+
+StateDict PreTrainedModel::state_dict() const {
+  auto state = Model::state_dict();
+  const auto& table = weight_table();
+  if (table.rules.empty()) return state;
+  StateDict renamed;
+  for (const auto& item : state) {
+    auto transform = WeightRule::Transform::none;
+    const auto name = write_name(table, item.key(), transform);
+    renamed.insert(name, transformed(item.value(), transform));
+  }
+  return renamed;
+}
+
+void PreTrainedModel::load_state_dict(const StateDict& state) {
+  const auto& table = weight_table();
+  if (table.rules.empty()) return Model::load_state_dict(state);
+  StateDict renamed;
+  for (const auto& item : state) {
+    auto transform = WeightRule::Transform::none;
+    const auto name = read_name(table, item.key(), transform);
+    renamed.insert(name, transformed(item.value(), transform));
+  }
+  Model::load_state_dict(renamed);
+}
+
+LoadReport PreTrainedModel::load_weights(const fs::path& directory, const LoadOptions& options) {
+  const auto tensors = all_tensors(named_module());
+  const std::unordered_map<std::string, Tensor> known(tensors.begin(), tensors.end());
+  const FileTensors file(read_weight_files(directory), weight_table(), base_prefix_, known);
+  LoadReport report;
+  report.unexpected = file.unexpected;
+
+  const auto dtype = options.dtype ? options.dtype : file.dtype;
+  const auto converted = [&](const Tensor& value) {
+    const auto wanted = value.is_floating_point() && dtype ? *dtype : value.scalar_type();
+    return value.to(torch::TensorOptions().dtype(wanted).device(options.device)).contiguous();
+  };
+  torch::NoGradGuard no_grad;
+  std::unordered_set<const void*> loaded, wanting;
+  std::vector<std::pair<std::string, Tensor>> without;
+  for (auto [name, tensor] : tensors) {
+    const auto found = file.found.find(name);
+    const void* key = tensor.unsafeGetTensorImpl();
+    if (found == file.found.end()) {
+      without.emplace_back(name, tensor);
+    } else if (found->second.sizes() != tensor.sizes()) {
+      report.mismatched.push_back({name, found->second.sizes().vec(), tensor.sizes().vec()});
+      wanting.insert(key);
+    } else if (loaded.insert(key).second) {
+      tensor.set_data(converted(found->second));
+    }
+  }
+  for (auto& [name, tensor] : without)
+    if (loaded.count(tensor.unsafeGetTensorImpl()) == 0 && wanting.insert(tensor.unsafeGetTensorImpl()).second) report.missing.push_back(name);
+
+  tell_load_report(report, class_name_, directory, options);
+  if (!wanting.empty()) {
+    init_weights(Initializer(wanting));
+    for (auto [name, tensor] : tensors)
+      if (wanting.count(tensor.unsafeGetTensorImpl()) != 0) tensor.set_data(converted(tensor));
+  }
+  return report;
+}
+
+void PreTrainedModel::save_pretrained(const fs::path& directory, const std::string& max_shard_size) const {
+  ShardOptions shards;
+  shards.max_shard_size = parse_shard_size(max_shard_size);
+  shards.sync = Sync::yes;
+  make_directory(directory);
+  NamedTensors tensors;
+  for (const auto& item : state_dict()) tensors.emplace_back(item.key(), item.value());
+  write_safetensors_folder(directory, tensors, shards);
+  save_config(directory);
+}
+
+}  // namespace gradus
