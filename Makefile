@@ -11,6 +11,8 @@ PRESET ?= release
 BUILD := build/$(PRESET)
 FUZZ_SECONDS ?= 60
 CTEST_ARGS ?=
+# without this ccache does not work with a precompiled header
+export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
 PEER := $${XDG_CACHE_HOME:-$$HOME/.cache}/gradus/peer/bin/python
 
 .PHONY: help quickstart setup configure build test bench peer format lint docs fuzz clean
