@@ -85,7 +85,7 @@ StateTree plain_numpy(const StateTree& state) {
   StateTree::Tuple result{state.items()};
   auto& words = result.items[1];
   if (words.is_tensor()) {
-    const auto& array = words.as_tensor();
+    const auto array = words.as_tensor();  // held: words is about to be replaced
     if (array.scalar_type() != at::kUInt32 || array.dim() != 1 || !array.is_contiguous()) fail();
     const auto* numbers = static_cast<const uint32_t*>(array.const_data_ptr());
     words = StateTree::List{std::vector<StateTree>()};

@@ -58,7 +58,7 @@ struct ShardOptions {
   uint64_t max_shard_size = 50'000'000'000;  ///< bytes of tensors per file; a larger tensor gets a file of its own
   std::string stem = "model";                ///< the names begin with it
   /// `total_parameters` of the index: those of the model, tied ones once, without buffers. Not set: counted from the tensors.
-  std::optional<int64_t> total_parameters;
+  std::optional<int64_t> total_parameters = std::nullopt;
   Sync sync = Sync::no;
 };
 
