@@ -89,10 +89,11 @@ Encoding encoding_of(text::Windows windows, const Encoding::Columns& columns, bo
   return first;
 }
 
-void warn_too_long(const text::TokenizerSettings& settings, const EncodeOptions& options, const text::Windows& windows) {
+/// Once per tokenizer, as transformers does.
+void warn_too_long(const text::TokenizerSettings& settings, const EncodeOptions& options, const text::Windows& windows, std::atomic<bool>& warned) {
   const auto length = static_cast<int64_t>(windows[0].ids.size());
-  if (options.max_length || !settings.model_max_length || length <= *settings.model_max_length) return;
-  log_warning_once("Token indices sequence length is longer than the specified maximum sequence length for this model (" + std::to_string(length) +
+  if (options.max_length || !settings.model_max_length || length <= *settings.model_max_length || warned.exchange(true)) return;
+  log_warning("Token indices sequence length is longer than the specified maximum sequence length for this model (" + std::to_string(length) +
                    " > " + std::to_string(*settings.model_max_length) + "). Running this sequence through the model will result in indexing errors");
 }
 
@@ -172,7 +173,7 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
   const std::string_view second = paired ? std::string_view(*options.text_pair) : std::string_view();
   auto inputs = impl_->backend->encode({&text, 1}, {&second, paired ? 1u : 0u}, plan.backend, 1);
   auto& windows = inputs.at(0);
-  warn_too_long(impl_->settings, options, windows);
+  warn_too_long(impl_->settings, options, windows, impl_->warned_too_long);
   const auto longest = static_cast<int64_t>(windows[0].ids.size());
   if (const auto length = text::padded_length(plan.padding, longest, plan.max_length, options.pad_to_multiple_of)) {
     for (auto& window : windows) text::pad_window(window, *length, padding_side(), *pad_token_id(), pad_token_type_id());
@@ -183,7 +184,7 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
 Encoding Tokenizer::encode_words(std::span<const std::string> words, const EncodeOptions& options) const {
   const auto plan = plan_of(options, impl_->settings, pad_token_id().has_value());
   auto windows = impl_->backend->encode_words(words, nullptr, plan.backend);
-  warn_too_long(impl_->settings, options, windows);
+  warn_too_long(impl_->settings, options, windows, impl_->warned_too_long);
   const auto longest = static_cast<int64_t>(windows[0].ids.size());
   if (const auto length = text::padded_length(plan.padding, longest, plan.max_length, options.pad_to_multiple_of)) {
     for (auto& window : windows) text::pad_window(window, *length, padding_side(), *pad_token_id(), pad_token_type_id());
@@ -204,7 +205,7 @@ std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts
   auto inputs = impl_->backend->encode(first, second, plan.backend, threads);
   int64_t longest = 0;
   for (const auto& windows : inputs) {
-    warn_too_long(impl_->settings, options, windows);
+    warn_too_long(impl_->settings, options, windows, impl_->warned_too_long);
     longest = std::max(longest, static_cast<int64_t>(windows[0].ids.size()));
   }
   const auto length = text::padded_length(plan.padding, longest, plan.max_length, options.pad_to_multiple_of);

@@ -179,7 +179,7 @@ void rebuild_post_processor(Backend& backend, const TokenizerSettings& settings)
   if (is_bert_like(settings.tokenizer_class) && cls && sep) {
     const auto begin = piece("SpecialToken", cls->first, 0);
     const auto end = piece("SpecialToken", sep->first, 0);
-    backend.set_component("post_processor", template_processing({begin, a, end}, {begin, a, end, b, piece("SpecialToken", sep->first, 1)}, {*cls, *sep}));
+    backend.set_component("post_processor", template_processing(json::array({begin, a, end}), json::array({begin, a, end, b, piece("SpecialToken", sep->first, 1)}), {*cls, *sep}));
   } else if (settings.tokenizer_class == "RobertaTokenizer" && cls && sep) {
     const auto flag = [&](const char* key, bool otherwise) { return settings.raw.contains(key) && settings.raw[key].is_boolean() ? settings.raw[key].get<bool>() : otherwise; };
     backend.set_component("post_processor", {{"type", "RobertaProcessing"},
@@ -188,7 +188,7 @@ void rebuild_post_processor(Backend& backend, const TokenizerSettings& settings)
                                              {"trim_offsets", flag("trim_offsets", true)},
                                              {"add_prefix_space", flag("add_prefix_space", false)}});
   } else if (settings.tokenizer_class == "GPTNeoXTokenizer" || backend.component("post_processor").is_null()) {
-    backend.set_component("post_processor", template_processing({a}, {a, b}, {}));
+    backend.set_component("post_processor", template_processing(json::array({a}), json::array({a, b}), {}));
   }
 }
 

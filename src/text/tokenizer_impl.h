@@ -2,6 +2,7 @@
 
 #include <gradus/text/tokenizer.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "text/backend.h"
@@ -13,6 +14,7 @@ struct Tokenizer::Impl {
   std::unique_ptr<text::Backend> backend;
   text::TokenizerSettings settings;
   std::string model_type;
+  mutable std::atomic<bool> warned_too_long = false;
 
   /// Templates compiled so far, by source.
   mutable std::mutex mutex;

@@ -7,6 +7,21 @@ pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
+/// Every word with a capital first letter and small ones after it; `between` tells what stands between words.
+pub fn title(text: &str, between: impl Fn(char) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut first = true;
+    for c in text.chars() {
+        if first {
+            out.extend(c.to_uppercase());
+        } else {
+            out.extend(c.to_lowercase());
+        }
+        first = between(c);
+    }
+    out
+}
+
 /// `repr(float)`: shortest digits, scientific below 1e-4 and from 1e16 on.
 fn float_text(number: f64) -> String {
     if number.is_nan() {

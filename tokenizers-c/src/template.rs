@@ -114,6 +114,7 @@ fn method(state: &State, value: &Value, name: &str, args: &[Value]) -> Result<Va
                 _ => text.trim_matches(drop),
             })
         }
+        "title" => Value::from(python::title(text, |c| !c.is_alphabetic())),
         "removeprefix" => Value::from(text.strip_prefix(affix()?.as_str()).unwrap_or(text)),
         "removesuffix" => Value::from(text.strip_suffix(affix()?.as_str()).unwrap_or(text)),
         "partition" => {
@@ -144,6 +145,17 @@ fn trim(value: &Value, chars: Option<String>) -> Value {
     Value::from(text.trim_matches(drop))
 }
 
+/// markupsafe's spelling of the escapes.
+fn escape(value: &Value) -> Value {
+    let text = python::text(value);
+    let text = text.replace('&', "&amp;").replace('>', "&gt;").replace('<', "&lt;").replace('\'', "&#39;").replace('"', "&#34;");
+    Value::from_safe_string(text)
+}
+
+fn title(value: &Value) -> String {
+    python::title(&python::text(value), |c| python::is_space(c) || "-({[<".contains(c))
+}
+
 fn environment(source: &str) -> Outcome<Environment<'static>> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
@@ -156,6 +168,9 @@ fn environment(source: &str) -> Outcome<Environment<'static>> {
     environment.add_filter("tojson", python::to_json);
     environment.add_filter("string", |value: &Value| python::text(value));
     environment.add_filter("trim", trim);
+    environment.add_filter("title", title);
+    environment.add_filter("e", escape);
+    environment.add_filter("escape", escape);
     environment.add_test("sequence", |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map));
     environment.add_test("iterable", |value: &Value| value.as_str().is_some() || value.try_iter().is_ok());
     environment.add_test("number", |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
