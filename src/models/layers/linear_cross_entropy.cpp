@@ -87,12 +87,18 @@ Sums compute(const Tensor& all_hidden, const Tensor& weight, const Tensor& bias,
   return sums;
 }
 
+/// What goes along without being differentiated.
+struct Plan {
+  Tensor labels, rows, keep, scale;
+  bool with_gradients = false;
+};
+
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& labels,
-                        const Tensor& rows, const Tensor& keep, const Tensor& scale, bool with_gradients) {
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const std::optional<Tensor>& given_bias, const Plan& plan) {
+    const auto bias = given_bias.value_or(Tensor());
     Wanted wanted;
-    if (with_gradients) wanted = {hidden.requires_grad(), weight.requires_grad(), bias.defined() && bias.requires_grad()};
-    auto sums = compute(hidden, weight, bias, labels, rows, keep, scale, wanted);
+    if (plan.with_gradients) wanted = {hidden.requires_grad(), weight.requires_grad(), bias.defined() && bias.requires_grad()};
+    auto sums = compute(hidden, weight, bias, plan.labels, plan.rows, plan.keep, plan.scale, wanted);
     context->saved_data["hidden"] = sums.hidden;
     context->saved_data["weight"] = sums.weight;
     context->saved_data["bias"] = sums.bias;
@@ -108,7 +114,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       context->saved_data.erase(name);
       return value;
     };
-    variable_list result = {take("hidden"), take("weight"), take("bias"), {}, {}, {}, {}, {}};
+    variable_list result = {take("hidden"), take("weight"), take("bias"), Tensor()};
     context->saved_data.clear();
     const auto& grad = grads[0];
     if (grad.is_cpu() && grad.item<double>() == 1.0) return result;
@@ -145,7 +151,8 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
     count = labelled.sum().to(torch::kFloat);
   }
   const auto scale = (num_items ? num_items->to(hidden.device()).to(torch::kFloat).reshape({}) : count).reciprocal();
-  return LinearCrossEntropyFunction::apply(hidden, weight, bias, targets, rows, keep, scale, at::GradMode::is_enabled());
+  const auto given_bias = bias.defined() ? std::optional(bias) : std::nullopt;
+  return LinearCrossEntropyFunction::apply(hidden, weight, given_bias, Plan{targets, rows, keep, scale, at::GradMode::is_enabled()});
 }
 
 }  // namespace gradus::layers
