@@ -47,16 +47,25 @@ json resolve_scalar(const std::string& text) {
   return text;
 }
 
+// Aliases can make a short file endless, or as good as.
+constexpr int kMaxDepth = 100;
+constexpr int64_t kMaxNodes = 100'000;
+
 // `as_text`: the option is text, so that `save_strategy: no` and `run_name: 7` mean what they say.
-json yaml_to_json(const YAML::Node& node, bool as_text) {
+json yaml_to_json(const YAML::Node& node, bool as_text, int64_t& nodes, int depth = 0) {
+  if (++nodes > kMaxNodes || depth > kMaxDepth)
+    throw Error("G-CONF-6", ErrorKind::usage, fmt::format("the value is too large: above {} entries or {} levels", kMaxNodes, kMaxDepth), "Does an alias (*name) hold itself?");
   if (node.IsSequence()) {
     auto list = json::array();
-    for (const auto& each : node) list.push_back(yaml_to_json(each, as_text));
+    for (const auto& each : node) list.push_back(yaml_to_json(each, as_text, nodes, depth + 1));
     return list;
   }
   if (node.IsMap()) {
     auto object = json::object();
-    for (const auto& pair : node) object[pair.first.as<std::string>()] = yaml_to_json(pair.second, false);
+    for (const auto& pair : node) {
+      if (!pair.first.IsScalar()) throw Error("G-CONF-6", ErrorKind::usage, "expected a word before the colon inside a dictionary", "Write it as `key: value`.");
+      object[pair.first.Scalar()] = yaml_to_json(pair.second, false, nodes, depth + 1);
+    }
     return object;
   }
   if (!node.IsScalar()) return nullptr;
@@ -64,6 +73,15 @@ json yaml_to_json(const YAML::Node& node, bool as_text) {
   const bool plain = node.Tag() == "?" || node.Tag().empty();
   if (!plain || as_text) return plain && (text == "~" || text == "null") ? json(nullptr) : json(text);
   return resolve_scalar(text);
+}
+
+json convert_yaml(const YAML::Node& node, bool as_text, const std::string& where) {
+  int64_t nodes = 0;
+  try {
+    return yaml_to_json(node, as_text, nodes);
+  } catch (const Error& error) {
+    throw Error(error.id(), error.kind(), where + ": " + error.message(), error.advice());
+  }
 }
 
 // The line of a key of the outermost object; JSON parsers do not keep it.
@@ -120,7 +138,7 @@ void OptionSet::read_yaml(const std::string& text, const std::filesystem::path& 
     throw Error("G-CONF-6", ErrorKind::usage, fmt::format("config file: {} holds {} YAML documents, expected one", file.string(), documents.size()),
                 "Keep one and remove the --- lines.");
   if (documents.empty() || documents[0].IsNull()) return;
-  if (!documents[0].IsMap()) return read_dict(yaml_to_json(documents[0], false), file.string());
+  if (!documents[0].IsMap()) return read_dict(convert_yaml(documents[0], false, file.string()), file.string());
   std::set<std::string> seen;
   for (const auto& pair : documents[0]) {
     const auto where = fmt::format("{} line {}", file.string(), pair.first.Mark().line + 1);
@@ -132,7 +150,7 @@ void OptionSet::read_yaml(const std::string& text, const std::filesystem::path& 
     const bool as_text = option != nullptr && config::is_text(option->field);
     const bool boolean = as_text && !option->rule.when_true.empty() && pair.second.IsScalar() && resolve_scalar(pair.second.Scalar()).is_boolean() &&
                          std::find(option->rule.choices.begin(), option->rule.choices.end(), pair.second.Scalar()) == option->rule.choices.end();
-    read_dict({{key, yaml_to_json(pair.second, as_text && !boolean)}}, where);
+    read_dict({{key, convert_yaml(pair.second, as_text && !boolean, where + ": " + key)}}, where);
   }
 }
 

@@ -61,6 +61,26 @@ std::string line_and_column(std::string_view text, size_t byte) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
+// Everything that walks a document recurses; Python's parser gives up at about this depth too.
+constexpr int kMaxDepth = 1000;
+
+void check_depth(std::string_view text, const std::string& where) {
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i)
+        if (text[i] == '\\') ++i;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth)
+        throw Error("G-JSON-1", ErrorKind::data, where + " is not usable JSON at " + line_and_column(text, i + 1) + ": nested deeper than " + std::to_string(kMaxDepth) + " levels",
+                    "The file is damaged, or was not meant for this option.");
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
 void append_hex4(std::string& out, unsigned unit) {
   constexpr char kDigits[] = "0123456789abcdef";
   out += "\\u";
@@ -156,6 +176,7 @@ std::string json_number(double value) {
 
 nlohmann::json parse_json(std::string_view text, const std::string& where) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  check_depth(text, where);
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error&) {

@@ -6,7 +6,7 @@
 2. The same dictionaries of options are given to both: accepted and refused alike, and where accepted the resolved values agree.
 3. The same command lines are given to HfArgumentParser and to gradus.
 
-Usage: options_test.py [build folder]   (default: build/release)
+Usage: options_test.py [build folder]   (default: GRADUS_BUILD, else build/release)
 Exit: 0 equal, 1 different, 77 when transformers is not installed.
 """
 import dataclasses
@@ -34,7 +34,8 @@ except ImportError as error:
     sys.exit(77)
 transformers.logging.set_verbosity_warning()
 
-BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2] / "build/release")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GRADUS_BUILD", ROOT / "build/release"))
 TOOL = BUILD / "bin/config_tool"
 failures = []
 

@@ -214,6 +214,9 @@ TEST_F(ConfigFile, UnusableFiles) {
   EXPECT_NE(failing("a.yaml", "- 1\n").find("a.yaml holds array, expected an object"), std::string::npos);
   EXPECT_NE(failing("a.yaml", "seed: 1\n---\nseed: 2\n").find("holds 2 YAML documents, expected one"), std::string::npos);
   EXPECT_NE(failing("a.yaml", "? [a]\n: 1\n").find("expected the name of an option before the colon"), std::string::npos);
+  EXPECT_NE(failing("a.yaml", "lr_scheduler_kwargs: &a\n  k: *a\n").find("a.yaml line 1: lr_scheduler_kwargs: the value is too large"), std::string::npos);
+  EXPECT_NE(failing("a.yaml", "lr_scheduler_kwargs: {[a]: 1}\n").find("expected a word before the colon inside a dictionary"), std::string::npos);
+  EXPECT_NE(failing("a.json", "{\"lr_scheduler_kwargs\": " + std::string(100000, '[') + "}").find("nested deeper than"), std::string::npos);
   const auto missing = failure({(folder_ / "none.yaml").string()});
   EXPECT_NE(missing.find("G-CONF-6: config file: "), std::string::npos) << missing;
   EXPECT_NE(missing.find("No such file"), std::string::npos) << missing;

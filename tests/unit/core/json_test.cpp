@@ -26,6 +26,17 @@ TEST(Json, IndentsAndEscapesAsPythonDoes) {
             "{\n  \"a\": {},\n  \"b\": [\n    1,\n    2\n  ],\n  \"t\": \"\\u00e9\\n\\\"\\ud83d\\ude00\"\n}");
 }
 
+TEST(Json, RefusesWhatIsNestedTooDeeply) {
+  EXPECT_NO_THROW(parse_json(std::string(1000, '[') + std::string(1000, ']')));
+  EXPECT_NO_THROW(parse_json('"' + std::string(5000, '[') + '"'));
+  try {
+    parse_json("{\"a\": " + std::string(200000, '[') + std::string(200000, ']') + "}", "x.json");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("x.json is not usable JSON at line 1, column 1006: nested deeper than 1000 levels"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Json, ErrorNamesFileLineAndColumn) {
   try {
     parse_json("{\"a\": 1,\n \"b\": }", "x.json");
