@@ -28,10 +28,10 @@ std::string kind_name(ColumnKind kind);
 
 /// A column as its source describes it.
 struct ColumnInfo {
-  std::string name;
+  std::string name = {};
   ColumnKind kind = ColumnKind::null;
-  std::string stored_as;                 ///< the source's own word: "list<item: int32>", "json", "line"
-  std::vector<std::string> class_names;  ///< of a `datasets.ClassLabel`, else empty
+  std::string stored_as = {};                 ///< the source's own word: "list<item: int32>", "json", "line"
+  std::vector<std::string> class_names = {};  ///< of a `datasets.ClassLabel`, else empty
 };
 
 /// A data set read from files, with a schema.
@@ -44,8 +44,8 @@ struct TableDataset : Dataset {
 
 /// A column somebody relies on.
 struct ColumnNeed {
-  std::string name;
-  std::vector<ColumnKind> kinds;  ///< any of these; empty: any kind
+  std::string name = {};
+  std::vector<ColumnKind> kinds = {};  ///< any of these; empty: any kind
 };
 
 /// Throws G-SRC-6 when a column is not there (with the nearest names) and G-SRC-7 when it holds something else.

@@ -1,0 +1,263 @@
+#include "data/sources/byte_stream.h"
+
+#include <fcntl.h>
+#include <gradus/core/error.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "data/sources/mapped_file.h"
+#include "data/sources/source_errors.h"
+#include "data/sources/zstd_stream.h"
+
+namespace gradus::sources {
+namespace {
+
+int open_for_reading(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw unreadable(path, errno);
+  struct stat info {};
+  if (::fstat(descriptor, &info) != 0 || S_ISDIR(info.st_mode)) {
+    const int code = S_ISDIR(info.st_mode) ? EISDIR : errno;
+    ::close(descriptor);
+    throw unreadable(path, code);
+  }
+  return descriptor;
+}
+
+size_t read_some(int descriptor, char* to, size_t count, const std::filesystem::path& path) {
+  while (true) {
+    const auto n = ::read(descriptor, to, count);
+    if (n >= 0) return size_t(n);
+    if (errno != EINTR) throw unreadable(path, errno);
+  }
+}
+
+class PlainStream : public ByteStream {
+ public:
+  explicit PlainStream(const std::filesystem::path& path) : path_(path), descriptor_(open_for_reading(path)) {}
+  ~PlainStream() override { ::close(descriptor_); }
+  size_t read(char* to, size_t count) override { return read_some(descriptor_, to, count, path_); }
+  void seek(int64_t offset) override {
+    struct stat info {};
+    if (::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode) && info.st_size < offset) throw cut_short(path_, offset, info.st_size);
+    if (::lseek(descriptor_, offset, SEEK_SET) < 0) throw unreadable(path_, errno);
+  }
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_;
+};
+
+class GzipStream : public ByteStream {
+ public:
+  explicit GzipStream(const std::filesystem::path& path) : path_(path) {
+    file_ = ::gzdopen(open_for_reading(path), "rb");
+    if (file_ == nullptr) throw unreadable(path, ENOMEM);
+    ::gzbuffer(file_, 1 << 18);
+  }
+  ~GzipStream() override { ::gzclose(file_); }
+  size_t read(char* to, size_t count) override {
+    const int n = ::gzread(file_, to, unsigned(std::min<size_t>(count, 1 << 30)));
+    int code = Z_OK;
+    const char* reason = ::gzerror(file_, &code);
+    if (n < 0 || code == Z_BUF_ERROR) throw damaged(path_, code == Z_ERRNO ? std::strerror(errno) : code == Z_BUF_ERROR ? "the gzip data ends too early" : std::string("gzip: ") + reason);
+    return size_t(n);
+  }
+  void seek(int64_t offset) override {
+    if (::gzseek(file_, offset, SEEK_SET) != offset) throw damaged(path_, "the gzip data ends before the place to go on at");
+  }
+
+ private:
+  std::filesystem::path path_;
+  gzFile file_ = nullptr;
+};
+
+class MemoryStream : public ByteStream {
+ public:
+  explicit MemoryStream(std::string_view bytes) : bytes_(bytes) {}
+  size_t read(char* to, size_t count) override {
+    const auto n = bytes_.substr(at_).copy(to, count);
+    at_ += n;
+    return n;
+  }
+  void seek(int64_t offset) override { at_ = std::min(size_t(offset), bytes_.size()); }
+
+ private:
+  std::string_view bytes_;
+  size_t at_ = 0;
+};
+
+// Reads an open file that others read too: keeps its own position.
+class SharedStream : public ByteStream {
+ public:
+  explicit SharedStream(const TextBytes& bytes) : bytes_(bytes) {}
+  size_t read(char* to, size_t count) override {
+    const auto part = bytes_.read(at_, std::min(int64_t(count), bytes_.size() - at_));
+    std::memcpy(to, part.data(), part.size());
+    at_ += int64_t(part.size());
+    return part.size();
+  }
+  void seek(int64_t offset) override { at_ = std::min(offset, bytes_.size()); }
+
+ private:
+  const TextBytes& bytes_;
+  int64_t at_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteStream> open_stream(const SourceFile& file) {
+  switch (file.compression) {
+    case Compression::gzip: return std::make_unique<GzipStream>(file.path);
+    case Compression::zstd: return open_zstd_stream(file.path);
+    case Compression::none: break;
+  }
+  return std::make_unique<PlainStream>(file.path);
+}
+
+BlockReader::BlockReader(std::unique_ptr<ByteStream> stream, size_t block_size, bool quoted)
+    : stream_(std::move(stream)), block_size_(block_size), quoted_(quoted) {}
+
+void BlockReader::seek(int64_t offset, int64_t line) {
+  stream_->seek(offset);
+  rest_.clear();
+  in_quotes_ = false;
+  quote_break_ = 0;
+  offset_ = offset;
+  line_ = line;
+  end_ = false;
+}
+
+// One past the last line break of `bytes`, 0 when there is none. A "\r" at the very end may be half of "\r\n".
+size_t BlockReader::last_break(const std::string& bytes, size_t checked) {
+  if (!quoted_) {
+    for (size_t i = bytes.size(); i > checked; --i)
+      if (bytes[i - 1] == '\n' || (bytes[i - 1] == '\r' && i < bytes.size())) return i;
+    return 0;
+  }
+  for (size_t i = checked; i < bytes.size(); ++i) {
+    if (bytes[i] == '"') in_quotes_ = !in_quotes_;
+    if (!in_quotes_ && bytes[i] == '\n') quote_break_ = i + 1;
+  }
+  return quote_break_;
+}
+
+std::optional<BlockReader::Block> BlockReader::next() {
+  Block block{.offset = offset_, .first_line = line_, .bytes = std::move(rest_)};
+  rest_.clear();
+  size_t checked = 0;
+  size_t cut = 0;
+  in_quotes_ = false;
+  quote_break_ = 0;
+  while (!end_ && cut == 0) {
+    const auto before = block.bytes.size();
+    block.bytes.resize(before + block_size_);
+    const auto n = stream_->read(block.bytes.data() + before, block_size_);
+    block.bytes.resize(before + n);
+    end_ = n == 0;
+    if (offset_ == 0 && before == 0 && skip_mark && block.bytes.starts_with("\xef\xbb\xbf")) {
+      block.bytes.erase(0, 3);
+      block.offset = offset_ = 3;
+    }
+    if (end_) break;
+    cut = last_break(block.bytes, quoted_ ? checked : checked > 0 ? checked - 1 : 0);
+    checked = block.bytes.size();
+  }
+  if (cut > 0) {
+    rest_ = block.bytes.substr(cut);
+    block.bytes.resize(cut);
+  }
+  if (block.bytes.empty()) return std::nullopt;
+  offset_ += int64_t(block.bytes.size());
+  line_ += std::count(block.bytes.begin(), block.bytes.end(), '\n');
+  return block;
+}
+
+TextBytes::TextBytes(const SourceFile& file, const LoadOptions& options) : path_(file.path) {
+  if (file.compression != Compression::none) {
+    unpack(file, options);
+    return;
+  }
+  descriptor_ = open_for_reading(path_);
+  struct stat info {};
+  ::fstat(descriptor_, &info);
+  if (S_ISREG(info.st_mode)) {
+    size_ = info.st_size;
+    return;
+  }
+  ::close(descriptor_);  // a pipe can be read only once, so keep what it says
+  descriptor_ = -1;
+  unpack(file, options);
+}
+
+TextBytes::~TextBytes() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void TextBytes::unpack(const SourceFile& file, const LoadOptions& options) {
+  const auto stream = open_stream(file);
+  const auto flush = [&] {
+    for (size_t done = 0; done < memory_.size();) {
+      const auto n = ::write(descriptor_, memory_.data() + done, memory_.size() - done);
+      if (n < 0 && errno != EINTR) throw unwritable(options.temporary_dir, errno);
+      done += size_t(std::max<ssize_t>(n, 0));
+    }
+    memory_.clear();
+  };
+  constexpr size_t kStep = size_t{4} << 20;
+  while (true) {
+    const auto before = memory_.size();
+    memory_.resize(before + kStep);
+    const auto n = stream->read(memory_.data() + before, kStep);
+    memory_.resize(before + n);
+    if (n == 0) break;
+    size_ += int64_t(n);
+    if (size_ <= options.in_memory_limit) continue;
+    if (descriptor_ < 0) descriptor_ = open_unnamed_file(options.temporary_dir);
+    flush();
+  }
+  if (descriptor_ >= 0) flush();
+}
+
+std::string TextBytes::read(int64_t offset, int64_t count) const {
+  if (descriptor_ < 0) return memory_.substr(size_t(offset), size_t(count));
+  std::string bytes(size_t(count), '\0');
+  for (int64_t done = 0; done < count;) {
+    const auto n = ::pread(descriptor_, bytes.data() + done, size_t(count - done), offset + done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw unreadable(path_, errno);
+    if (n == 0) throw cut_short(path_, size_, offset + done);
+    done += n;
+  }
+  return bytes;
+}
+
+std::unique_ptr<ByteStream> TextBytes::stream() const {
+  if (descriptor_ < 0) return std::make_unique<MemoryStream>(memory_);
+  return std::make_unique<SharedStream>(*this);
+}
+
+std::optional<size_t> invalid_utf8(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  for (size_t i = 0; i < text.size();) {
+    const unsigned lead = byte(i);
+    if (lead < 0x80) {
+      ++i;
+      continue;
+    }
+    const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+    if (lead < 0xc2 || lead > 0xf4) return i;
+    for (size_t k = 1; k < length; ++k)
+      if ((byte(i + k) & 0xc0) != 0x80) return i;
+    const unsigned second = byte(i + 1);  // overlong forms, surrogates, beyond U+10FFFF
+    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) || (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) return i;
+    i += length;
+  }
+  return std::nullopt;
+}
+
+}  // namespace gradus::sources

@@ -1,0 +1,209 @@
+#ifdef GRADUS_WITH_ARROW
+
+#include <arrow/io/file.h>
+#include <arrow/ipc/writer.h>
+#include <arrow/record_batch.h>
+#include <arrow/table.h>
+#include <arrow/type.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gradus/core/error.h>
+#include <gradus/data/load_dataset.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/arrow/schema.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/properties.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "data/sources/arrow_table.h"
+#include "data/sources/column_kind.h"
+#include "data/sources/file_rows.h"
+#include "data/sources/source_errors.h"
+
+namespace gradus::sources {
+namespace fs = std::filesystem;
+namespace {
+
+// Parquet's C++ layer also throws; both ways of failing become one.
+template <class Work>
+auto guarded(const fs::path& file, Work work) {
+  try {
+    return work();
+  } catch (const parquet::ParquetException& error) {
+    throw damaged(file, error.what());
+  }
+}
+
+struct ParquetFile {
+  fs::path path = {};
+  std::unique_ptr<parquet::arrow::FileReader> reader = {};
+  std::shared_ptr<arrow::Schema> schema = {};
+  std::vector<int> leaves = {};  // of the columns asked for
+  int64_t unpacked_bytes = 0;
+  int64_t rows = 0;
+};
+
+std::vector<int> leaves_of(const parquet::arrow::SchemaManifest& manifest, const std::vector<std::string>& wanted) {
+  std::vector<int> leaves;
+  const std::function<void(const parquet::arrow::SchemaField&)> collect = [&](const auto& field) {
+    if (field.is_leaf()) leaves.push_back(field.column_index);
+    for (const auto& child : field.children) collect(child);
+  };
+  for (const auto& field : manifest.schema_fields)
+    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), field.field->name()) != wanted.end()) collect(field);
+  return leaves;
+}
+
+ParquetFile open_parquet(const fs::path& path, const LoadOptions& options) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw unreadable(path, errno);
+  struct stat info {};
+  ::fstat(descriptor, &info);
+  if (info.st_size == 0) {
+    ::close(descriptor);
+    throw damaged(path, "the file is empty (0 bytes)");
+  }
+  return guarded(path, [&] {
+    ParquetFile file{.path = path};
+    const auto input = take(arrow::io::ReadableFile::Open(descriptor), path);
+    parquet::arrow::FileReaderBuilder builder;
+    check_arrow(builder.Open(input), path);
+    auto properties = parquet::default_arrow_reader_properties();
+    properties.set_use_threads(thread_count(options.threads) > 1);
+    properties.set_batch_size(4096);
+    properties.set_pre_buffer(false);
+    builder.properties(properties);
+    file.reader = take(builder.Build(), path);
+    check_arrow(file.reader->GetSchema(&file.schema), path);
+    choose_columns(file.schema->field_names(), options.columns, path.string());
+    file.leaves = leaves_of(file.reader->manifest(), options.columns);
+    const auto metadata = file.reader->parquet_reader()->metadata();
+    file.rows = metadata->num_rows();
+    for (int group = 0; group < metadata->num_row_groups(); ++group)
+      for (const int leaf : file.leaves) file.unpacked_bytes += metadata->RowGroup(group)->ColumnChunk(leaf)->total_uncompressed_size();
+    return file;
+  });
+}
+
+void for_each_batch(ParquetFile& file, const std::function<void(const arrow::RecordBatch&)>& use) {
+  guarded(file.path, [&] {
+    std::vector<int> groups(size_t(file.reader->num_row_groups()));
+    for (size_t i = 0; i < groups.size(); ++i) groups[i] = int(i);
+    const auto batches = take(file.reader->GetRecordBatchReader(groups, file.leaves), file.path);
+    while (true) {
+      std::shared_ptr<arrow::RecordBatch> batch;
+      check_arrow(batches->ReadNext(&batch), file.path);
+      if (batch == nullptr) return;
+      use(*batch);
+    }
+  });
+}
+
+// Unpacks a large file into a nameless Arrow file, which is then mapped: rows at hand, memory free.
+std::shared_ptr<MappedFile> unpack_to_disk(ParquetFile& file, const LoadOptions& options) {
+  const int descriptor = open_unnamed_file(options.temporary_dir);
+  const int for_arrow = ::dup(descriptor);  // Arrow closes its own
+  const auto output = take(arrow::io::FileOutputStream::Open(for_arrow), file.path);
+  std::shared_ptr<arrow::ipc::RecordBatchWriter> writer;
+  for_each_batch(file, [&](const arrow::RecordBatch& batch) {
+    if (writer == nullptr) writer = take(arrow::ipc::MakeStreamWriter(output, batch.schema()), file.path);
+    check_arrow(writer->WriteRecordBatch(batch), file.path);
+  });
+  if (writer != nullptr) check_arrow(writer->Close(), file.path);
+  check_arrow(output->Close(), file.path);
+  return std::make_shared<MappedFile>(descriptor, file.path);
+}
+
+class ParquetRows : public FileRows {
+ public:
+  ParquetRows(const SourceFile& source, const LoadOptions& options) : file_(open_parquet(source.path, options)) {
+    columns_ = ArrowColumns::of(*file_.schema, options.columns, source.path);
+    open_group(0);
+  }
+  std::optional<Example> next() override {
+    while (batch_ == nullptr || row_ == batch_->num_rows())
+      if (!next_batch()) return std::nullopt;
+    Example example;
+    for (size_t i = 0; i < arrays_.size(); ++i) example.set(columns_.infos[i].name, columns_.read(i, *arrays_[i], row_));
+    ++row_;
+    ++row_in_group_;
+    return example;
+  }
+  std::vector<std::string> column_names() const override { return columns_.names(); }
+  nlohmann::json position() const override { return {{"row_group", group_}, {"row", row_in_group_}}; }
+  void seek(const nlohmann::json& position) override {
+    const auto group = position.at("row_group").get<int>();
+    auto skip = position.at("row").get<int64_t>();
+    if (group < 0 || group > file_.reader->num_row_groups()) throw foreign_state(fmt::format("{} has no row group {}", file_.path.string(), group));
+    open_group(group);
+    while (skip > 0 && next_batch()) {
+      row_ = std::min(skip, batch_->num_rows());
+      row_in_group_ += row_;
+      skip -= row_;
+    }
+  }
+
+ private:
+  void open_group(int group) {
+    group_ = group;
+    row_in_group_ = 0;
+    batch_.reset();
+    row_ = 0;
+    batches_.reset();
+    if (group >= file_.reader->num_row_groups()) return;
+    guarded(file_.path, [&] { batches_ = take(file_.reader->GetRecordBatchReader({group}, file_.leaves), file_.path); });
+  }
+  bool next_batch() {
+    while (batches_ != nullptr) {
+      guarded(file_.path, [&] { check_arrow(batches_->ReadNext(&batch_), file_.path); });
+      row_ = 0;
+      if (batch_ != nullptr) {
+        arrays_ = columns_.pick(*batch_);
+        return true;
+      }
+      open_group(group_ + 1);
+    }
+    return false;
+  }
+
+  ParquetFile file_;
+  ArrowColumns columns_;
+  std::unique_ptr<arrow::RecordBatchReader> batches_;
+  std::shared_ptr<arrow::RecordBatch> batch_;
+  std::vector<std::shared_ptr<arrow::Array>> arrays_;
+  int group_ = 0;
+  int64_t row_ = 0;
+  int64_t row_in_group_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<ArrowTable> load_parquet(const std::vector<SourceFile>& files, const LoadOptions& options) {
+  std::shared_ptr<ArrowTable> table;
+  for (const auto& source : files) {
+    auto file = open_parquet(source.path, options);
+    if (table == nullptr)
+      table = std::make_shared<ArrowTable>(ArrowColumns::of(*file.schema, options.columns, file.path));
+    else
+      table->arrow_columns().merge(*file.schema, file.path);
+    if (file.rows == 0) continue;
+    if (file.unpacked_bytes <= options.in_memory_limit) {
+      for_each_batch(file, [&](const arrow::RecordBatch& batch) { table->append(batch, file.path); });
+    } else {
+      const auto mapping = unpack_to_disk(file, options);
+      table->append_mapped(mapping);
+    }
+  }
+  return table;
+}
+
+std::unique_ptr<FileRows> open_parquet_rows(const SourceFile& file, const LoadOptions& options) { return std::make_unique<ParquetRows>(file, options); }
+
+}  // namespace gradus::sources
+
+#endif

@@ -1,0 +1,289 @@
+#include "data/sources/text_rows.h"
+
+#include <fmt/format.h>
+#include <gradus/core/error.h>
+#include <gradus/core/log.h>
+
+#include <limits>
+
+#include "data/sources/json_row.h"
+#include "data/sources/json_scan.h"
+#include "data/sources/ordered_jobs.h"
+#include "data/sources/row_schema.h"
+#include "data/sources/source_errors.h"
+
+namespace gradus::sources {
+namespace {
+
+constexpr size_t kBlock = size_t{4} << 20;
+constexpr std::string_view kMark = "\xef\xbb\xbf";
+
+struct Record {
+  uint64_t start;
+  uint32_t length;
+} __attribute__((packed));
+
+struct IndexedFile {
+  std::shared_ptr<const TextBytes> bytes;
+  std::vector<Record> records;
+};
+
+void append(std::vector<Record>& records, int64_t start, int64_t end, const TextBytes& bytes) {
+  if (end - start > std::numeric_limits<uint32_t>::max())
+    throw damaged(bytes.path(), fmt::format("the row at byte {} is longer than 4 GiB", with_commas(start)));
+  records.push_back({uint64_t(start), uint32_t(end - start)});
+}
+
+std::string read_record(const IndexedFile& file, size_t row) {
+  const auto record = file.records[row];
+  return file.bytes->read(int64_t(record.start), record.length);
+}
+
+int64_t line_number(const TextBytes& bytes, int64_t offset) {
+  int64_t line = 1;
+  for (int64_t at = 0; at < offset; at += int64_t(kBlock)) {
+    const auto part = bytes.read(at, std::min(int64_t(kBlock), offset - at));
+    line += std::count(part.begin(), part.end(), '\n');
+  }
+  return line;
+}
+
+// Rows of several text files; `decode` makes one of its raw bytes.
+class RecordDataset : public TableDataset {
+ public:
+  using Decode = std::function<Example(std::string_view)>;
+  RecordDataset(std::vector<IndexedFile> files, std::vector<ColumnInfo> columns, Decode decode, int64_t skipped)
+      : files_(std::move(files)), columns_(std::move(columns)), decode_(std::move(decode)), skipped_(skipped) {
+    for (const auto& file : files_) first_rows_.push_back(first_rows_.back() + int64_t(file.records.size()));
+  }
+  int64_t size() const override { return first_rows_.back(); }
+  const std::vector<ColumnInfo>& columns() const override { return columns_; }
+  int64_t skipped_rows() const override { return skipped_; }
+  Example get(int64_t index) const override {
+    if (index < 0 || index >= size()) throw row_out_of_range(index, size());
+    const auto file = size_t(std::upper_bound(first_rows_.begin(), first_rows_.end(), index) - first_rows_.begin() - 1);
+    const auto row = size_t(index - first_rows_[file]);
+    const auto raw = read_record(files_[file], row);
+    try {
+      return decode_(raw);
+    } catch (const NotARow& error) {  // it could be read when the file was opened
+      const auto& bytes = *files_[file].bytes;
+      throw bad_row(bytes.path(), line_number(bytes, int64_t(files_[file].records[row].start)), std::string("changed since it was opened: ") + error.what(), raw);
+    }
+  }
+
+ private:
+  std::vector<IndexedFile> files_;
+  std::vector<ColumnInfo> columns_;
+  Decode decode_;
+  int64_t skipped_;
+  std::vector<int64_t> first_rows_{0};
+};
+
+void index_lines(IndexedFile& file, bool universal, bool keep_blank) {
+  BlockReader reader(file.bytes->stream(), kBlock);
+  reader.skip_mark = !keep_blank;
+  while (const auto block = reader.next()) {
+    for (size_t at = 0; at < block->bytes.size();) {
+      const auto end = line_end(block->bytes, at, universal);
+      if (keep_blank || !is_blank(std::string_view(block->bytes).substr(at, end - at)))
+        append(file.records, block->offset + int64_t(at), block->offset + int64_t(end), *file.bytes);
+      at = end;
+    }
+  }
+}
+
+// A paragraph ends with an empty line; it holds the line breaks before it but the last two.
+void index_paragraphs(IndexedFile& file) {
+  BlockReader reader(file.bytes->stream(), kBlock);
+  int64_t start = 0;
+  bool empty = true;
+  const auto close = [&](int64_t end) {
+    if (!empty) append(file.records, start, end, *file.bytes);
+    start = end;
+    empty = true;
+  };
+  int64_t position = 0;
+  int64_t lines = 0;  // of the paragraph so far
+  while (const auto block = reader.next()) {
+    for (size_t at = 0; at < block->bytes.size();) {
+      const auto end = line_end(block->bytes, at, true);
+      const char first = block->bytes[at];
+      const bool blank = first == '\n' || first == '\r';
+      position = block->offset + int64_t(end);
+      if (blank && lines > 0) {
+        close(position);
+        lines = 0;
+      } else {
+        if (!blank) empty = false;
+        ++lines;
+      }
+      at = end;
+    }
+  }
+  if (position > start) {
+    empty = false;
+    close(position);
+  }
+}
+
+void index_document(IndexedFile& file, const LoadOptions& options) {
+  JsonScanner scanner(options.field, [&](int64_t start, int64_t end) { append(file.records, start, end, *file.bytes); });
+  const auto stream = file.bytes->stream();
+  std::string buffer(kBlock, '\0');
+  bool first = true;
+  while (const auto n = stream->read(buffer.data(), buffer.size())) {
+    std::string_view part(buffer.data(), n);
+    if (std::exchange(first, false) && part.starts_with(kMark)) std::fill_n(buffer.begin(), kMark.size(), ' ');
+    scanner.feed(part);
+  }
+  if (const auto trouble = scanner.finish()) throw damaged(file.bytes->path(), "not a JSON document: " + *trouble, "Repair the file; with one JSON object per line, name it .jsonl.");
+}
+
+// What a check of some rows found.
+struct Findings {
+  RowSchema schema;
+  std::vector<std::pair<size_t, Error>> bad;
+};
+
+// Runs `check` on every row, in parallel, and takes out the bad ones, of which `options` says how many may be.
+using Check = std::function<void(const IndexedFile&, size_t row, Findings&)>;
+RowSchema check_rows(std::vector<IndexedFile>& files, const Check& check, const LoadOptions& options, int64_t& skipped) {
+  constexpr size_t kRows = 2048;
+  RowSchema schema;
+  for (auto& file : files) {
+    size_t next_row = 0;
+    std::vector<size_t> bad_rows;
+    run_in_order(thread_count(options.threads), [&]() -> std::optional<OrderedJob> {
+      if (next_row >= file.records.size()) return std::nullopt;
+      const auto first = next_row;
+      const auto last = next_row = std::min(first + kRows, file.records.size());
+      auto found = std::make_shared<Findings>();
+      return OrderedJob{[=, &file, &check] {
+                          for (auto row = first; row < last; ++row) check(file, row, *found);
+                        },
+                        [=, &schema, &options, &skipped, &bad_rows] {
+                          schema.add(found->schema);
+                          for (const auto& [row, error] : found->bad) {
+                            if (++skipped > options.skip_bad_rows) throw options.skip_bad_rows > 0 ? too_many_bad_rows(error, options.skip_bad_rows) : error;
+                            log_warning("left out: " + error.message());
+                            bad_rows.push_back(row);
+                          }
+                        }};
+    });
+    size_t kept = 0, bad = 0;
+    for (size_t row = 0; row < file.records.size() && !bad_rows.empty(); ++row) {
+      if (bad < bad_rows.size() && bad_rows[bad] == row)
+        ++bad;
+      else
+        file.records[kept++] = file.records[row];
+    }
+    if (!bad_rows.empty()) file.records.resize(kept);
+    file.records.shrink_to_fit();
+  }
+  return schema;
+}
+
+std::vector<IndexedFile> open_all(const std::vector<SourceFile>& files, const LoadOptions& options) {
+  std::vector<IndexedFile> opened;
+  for (const auto& file : files) opened.push_back({std::make_shared<TextBytes>(file, options), {}});
+  return opened;
+}
+
+void check_text_row(const IndexedFile& file, size_t row, Findings& found) {
+  const auto raw = read_record(file, row);
+  const auto at = invalid_utf8(raw);
+  if (!at) return;
+  const auto line = line_number(*file.bytes, int64_t(file.records[row].start + *at));
+  found.bad.emplace_back(row, bad_row(file.bytes->path(), line, fmt::format("byte {} of the row is not UTF-8", *at), std::string_view(raw).substr(0, *at)));
+}
+
+}  // namespace
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+
+size_t line_end(std::string_view bytes, size_t from, bool universal) {
+  const auto found = universal ? bytes.find_first_of("\r\n", from) : bytes.find('\n', from);
+  if (found == std::string_view::npos) return bytes.size();
+  const bool pair = bytes[found] == '\r' && found + 1 < bytes.size() && bytes[found + 1] == '\n';
+  return found + (pair ? 2 : 1);
+}
+
+Example text_row(std::string_view raw, const LoadOptions& options) {
+  std::string text;
+  text.reserve(raw.size());
+  for (size_t i = 0; i < raw.size(); ++i) {
+    if (raw[i] == '\r' && i + 1 < raw.size() && raw[i + 1] == '\n') continue;
+    text += raw[i] == '\r' ? '\n' : raw[i];
+  }
+  if (options.text_unit == TextUnit::line && !options.keep_linebreaks && text.ends_with('\n')) text.pop_back();
+  if (options.text_unit == TextUnit::paragraph && text.ends_with("\n\n")) text.resize(text.size() - 2);
+  return {{"text", Value(std::move(text))}};
+}
+
+std::shared_ptr<TableDataset> load_text(const std::vector<SourceFile>& files, const LoadOptions& options) {
+  auto opened = open_all(files, options);
+  for (auto& file : opened) {
+    if (options.text_unit == TextUnit::line)
+      index_lines(file, /*universal=*/true, /*keep_blank=*/true);
+    else if (options.text_unit == TextUnit::paragraph)
+      index_paragraphs(file);
+    else
+      append(file.records, 0, file.bytes->size(), *file.bytes);
+  }
+  int64_t skipped = 0;
+  check_rows(opened, check_text_row, options, skipped);
+  RowSchema schema;
+  schema.add(Example{{"text", ""}});
+  schema.choose(options.columns, files.front().path.string());
+  auto columns = schema.columns();
+  columns.front().stored_as = options.text_unit == TextUnit::line ? "line" : options.text_unit == TextUnit::paragraph ? "paragraph" : "document";
+  return std::make_shared<RecordDataset>(std::move(opened), std::move(columns), [options](std::string_view raw) { return text_row(raw, options); }, skipped);
+}
+
+bool has_json_lines(std::unique_ptr<ByteStream> bytes, Format format) {
+  BlockReader reader(std::move(bytes), size_t{1} << 20);
+  reader.skip_mark = true;
+  while (const auto block = reader.next()) {
+    for (size_t at = 0; at < block->bytes.size();) {
+      const auto end = line_end(block->bytes, at, false);
+      const auto line = std::string_view(block->bytes).substr(at, end - at);
+      at = end;
+      if (is_blank(line)) continue;
+      if (line[line.find_first_not_of(" \t\r")] == '[') return false;
+      if (format == Format::json_lines) return true;
+      JsonScanner scanner(std::nullopt, [](int64_t, int64_t) {});  // is the first object spread over lines?
+      scanner.feed(line);
+      return !scanner.finish().has_value();
+    }
+  }
+  return true;
+}
+
+std::shared_ptr<TableDataset> load_json(const std::vector<SourceFile>& files, const LoadOptions& options) {
+  auto opened = open_all(files, options);
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (!options.field && has_json_lines(opened[i].bytes->stream(), files[i].format))
+      index_lines(opened[i], /*universal=*/false, /*keep_blank=*/false);
+    else
+      index_document(opened[i], options);
+  }
+  const auto check = [](const IndexedFile& file, size_t row, Findings& found) {
+    const auto raw = read_record(file, row);
+    try {
+      found.schema.add(parse_json_row(raw, {}));
+    } catch (const NotARow& error) {
+      const auto line = line_number(*file.bytes, int64_t(file.records[row].start));
+      found.bad.emplace_back(row, bad_row(file.bytes->path(), line, fmt::format("not a JSON object ({})", error.what()), std::string_view(raw).substr(0, raw.find_last_not_of("\r\n") + 1)));
+    }
+  };
+  int64_t skipped = 0;
+  auto schema = check_rows(opened, check, options, skipped);
+  schema.choose(options.columns, files.front().path.string());
+  auto columns = schema.columns();
+  return std::make_shared<RecordDataset>(
+      std::move(opened), std::move(columns),
+      [schema = std::move(schema), wanted = options.columns](std::string_view raw) { return schema.shape(parse_json_row(raw, wanted)); }, skipped);
+}
+
+}  // namespace gradus::sources
