@@ -33,15 +33,19 @@ bool all_small(const std::vector<torch::Tensor>& params) {
   return true;
 }
 
+// The norm of the tensors' norms, rounded where torch's kernels round: each norm to float32, then fused multiply-adds.
 float small_norm(const std::vector<torch::Tensor>& params) {
-  double sum = 0;
+  float squares = 0;
   for (const auto& param : params) {
     const auto& grad = param.grad();
     if (!grad.defined()) continue;
     const auto* values = grad.const_data_ptr<float>();
+    double sum = 0;
     for (int64_t i = 0, n = grad.numel(); i < n; ++i) sum += double(values[i]) * double(values[i]);
+    const auto norm = float(std::sqrt(sum));
+    squares = std::fma(norm, norm, squares);
   }
-  return float(std::sqrt(sum));
+  return std::sqrt(squares);
 }
 
 void scale_small(const std::vector<torch::Tensor>& params, float factor) {
@@ -79,13 +83,13 @@ torch::Tensor clip_grad_norm_(const std::vector<torch::Tensor>& params, double m
   torch::NoGradGuard no_grad;
   if (norm_type == 2.0 && all_small(params)) {
     const float norm = small_norm(params);
-    const auto factor = float(max_norm) / (norm + 1e-6F);
+    const auto factor = 1.0F / (norm + 1e-6F) * float(max_norm);  // as Python divides a number by a tensor
     if (!(factor >= 1.0F)) scale_small(params, factor);  // also when the norm is not a number
     return scalar(norm);
   }
   const auto grads = gradients(params);
   auto norm = norm_of(grads, norm_type);
-  const auto factor = (max_norm / (norm + 1e-6)).clamp_max_(1.0);
+  const auto factor = (norm + 1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
   std::vector<torch::Tensor> same, other;
   for (const auto& grad : grads) (grad.device() == factor.device() ? same : other).push_back(grad);
   if (!same.empty()) at::_foreach_mul_(same, factor);

@@ -202,20 +202,24 @@ Optimizer::ParamState Optimizer::read_param_entry(const StateTree& entry, const 
   for (size_t k = 0; k < names.size(); ++k) {
     const auto* saved = entry.find(names[k]);
     if (saved == nullptr || !saved->is_tensor()) continue;
+    if (!state.slots[k].defined()) state.slots[k] = torch::zeros_like(param, param.options().dtype(saved->as_tensor().scalar_type()).requires_grad(false));
     copy_slot(state.slots[k], saved->as_tensor(), what + ", '" + names[k] + "'");
   }
   return state;
 }
 
 void Optimizer::copy_slot(torch::Tensor& slot, const torch::Tensor& saved, const std::string& what) {
-  if (!slot.defined()) {
-    slot = saved.clone();
-    return;
-  }
   if (slot.sizes() != saved.sizes())
     mismatch(what + ": expected shape " + c10::str(slot.sizes()) + ", the file has " + c10::str(saved.sizes()));
   torch::NoGradGuard no_grad;
   slot.copy_(saved);
+}
+
+// The settings just read may want tensors that the ones before did not.
+void Optimizer::complete_slots(ParamState& state, const torch::Tensor& param, size_t group) const {
+  const auto wanted = make_slots(param, group);
+  for (size_t k = 0; k < wanted.size(); ++k)
+    if (!state.slots[k].defined()) state.slots[k] = wanted[k];
 }
 
 StateTree Optimizer::state_dict() const {
@@ -264,6 +268,8 @@ void Optimizer::load_state_dict(const StateTree& state) {
     saved::take(saved, "weight_decay", groups_[g].weight_decay);
     saved::take(saved, "initial_lr", groups_[g].initial_lr);
     load_group_options(g, saved);
+    for (size_t i = 0; i < loaded[g].size(); ++i)
+      if (loaded[g][i].exists) complete_slots(loaded[g][i], groups_[g].params[i], g);
   }
   states_ = std::move(loaded);
   buckets_.clear();

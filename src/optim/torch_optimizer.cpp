@@ -10,17 +10,21 @@
 namespace gradus {
 namespace {
 
-std::vector<ParamGroupInit> groups_of(const std::shared_ptr<torch::optim::Optimizer>& wrapped) {
+torch::optim::Optimizer& checked(const std::shared_ptr<torch::optim::Optimizer>& wrapped) {
   if (wrapped == nullptr) throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was expected, received null");
+  return *wrapped;
+}
+
+std::vector<ParamGroupInit> groups_of(torch::optim::Optimizer& wrapped) {
   std::vector<ParamGroupInit> groups;
-  for (auto& group : wrapped->param_groups()) groups.push_back({.params = group.params(), .lr = group.options().get_lr()});
+  for (auto& group : wrapped.param_groups()) groups.push_back({.params = group.params(), .lr = group.options().get_lr()});
   return groups;
 }
 
 }  // namespace
 
 TorchOptimizer::TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> wrapped)
-    : Optimizer(groups_of(wrapped), wrapped->defaults().get_lr(), 0.0), wrapped_(std::move(wrapped)) {}
+    : Optimizer(groups_of(checked(wrapped)), checked(wrapped).defaults().get_lr(), 0.0), wrapped_(std::move(wrapped)) {}
 
 void TorchOptimizer::step(const StepContext& context) {
   if (context.found_inf && context.found_inf->item<double>() != 0) return;

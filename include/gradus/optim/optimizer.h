@@ -155,6 +155,7 @@ class Optimizer {
   bool collect_grads();
   void rebuild_buckets();
   void store_bucket_steps() const;
+  void complete_slots(ParamState& state, const torch::Tensor& param, size_t group) const;
 
   mutable std::vector<std::vector<ParamState>> states_;  // [group][parameter]; step counts of buckets are stored when asked for
   std::vector<Bucket> buckets_;

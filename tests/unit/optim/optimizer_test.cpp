@@ -131,7 +131,7 @@ TEST(Optimizer, GradScaleIsDividedOut) {
   }
 }
 
-TEST(Optimizer, EveryNameTrainsTowardsTheMinimum) {
+TEST(Optimizer, Peer119_EveryNameTrainsTowardsTheMinimum) {
   for (const auto& name : optimizer_names()) {
     auto a = torch::full({4, 4}, 2.0).requires_grad_();
     auto optimizer = make_optimizer(name, group_of({a}), {.learning_rate = 0.05});
@@ -188,6 +188,25 @@ TEST(Optimizer, LoadTakesTheSavedSettings) {
   EXPECT_EQ(fresh.param_groups()[0].initial_lr, 0.9);
   EXPECT_EQ(fresh.param_groups()[0].weight_decay, 0.7);
   EXPECT_EQ(fresh.options(0).betas[1], 0.6);
+}
+
+TEST(Optimizer, LoadedSettingsGetTheTensorsTheyNeed) {
+  auto a = parameter({1}), b = parameter({1});
+  AdamW saved(Tensors{a}, AdamWOptions{.amsgrad = true}), fresh(Tensors{b});
+  SGD without(Tensors{a}), momentum(Tensors{b}, SGDOptions{.momentum = 0.9});
+  set_grad(a, {1});
+  set_grad(b, {1});
+  saved.step();
+  auto state = saved.state_dict();
+  fresh.load_state_dict(state);
+  EXPECT_TRUE(fresh.state_dict().at("state").at(0).contains("max_exp_avg_sq"));
+  fresh.step();
+  EXPECT_EQ(fresh.state_dict().at("state").at(0).at("step").as_double(), 2);
+  momentum.step();
+  without.load_state_dict(momentum.state_dict());
+  without.step();
+  momentum.step();
+  EXPECT_TRUE(torch::equal(without.state_dict().at("state").at(0).at("momentum_buffer").as_tensor(), momentum.state_dict().at("state").at(0).at("momentum_buffer").as_tensor()));
 }
 
 TEST(Optimizer, ErrorsOfConstruction) {
