@@ -87,24 +87,11 @@ double NumpyRandom::uniform() { return static_cast<double>(next64() >> 11) * (1.
 
 uint64_t NumpyRandom::bounded(uint64_t most) {
   if (most == 0) return 0;
-  if (most == UINT32_MAX) return next32();
-  if (most < UINT32_MAX) {  // Lemire's method
-    const auto count = static_cast<uint32_t>(most) + 1;
-    uint64_t product = static_cast<uint64_t>(next32()) * count;
-    if (static_cast<uint32_t>(product) < count) {
-      const uint32_t threshold = (UINT32_MAX - static_cast<uint32_t>(most)) % count;
-      while (static_cast<uint32_t>(product) < threshold) product = static_cast<uint64_t>(next32()) * count;
-    }
-    return product >> 32;
+  const uint64_t mask = ~uint64_t{0} >> std::countl_zero(most);
+  while (true) {  // draws again what is too large
+    const uint64_t value = (most <= UINT32_MAX ? next32() : next64()) & mask;
+    if (value <= most) return value;
   }
-  if (most == UINT64_MAX) return next64();
-  const uint64_t count = most + 1;
-  Wide product = static_cast<Wide>(next64()) * count;
-  if (static_cast<uint64_t>(product) < count) {
-    const uint64_t threshold = (UINT64_MAX - most) % count;
-    while (static_cast<uint64_t>(product) < threshold) product = static_cast<Wide>(next64()) * count;
-  }
-  return static_cast<uint64_t>(product >> 64);
 }
 
 std::vector<int64_t> NumpyRandom::permutation(int64_t count) {

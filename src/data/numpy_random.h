@@ -16,7 +16,7 @@ class NumpyRandom {
   uint32_t next32();  ///< the halves of one 64-bit number, low one first
   /// A double in [0, 1), as `Generator.random()`.
   double uniform();
-  /// In [0, most], as `Generator.integers(most, endpoint=True)`.
+  /// In [0, most], as numpy's shuffles draw it.
   uint64_t bounded(uint64_t most);
   /// `Generator.permutation(count)`.
   std::vector<int64_t> permutation(int64_t count);
