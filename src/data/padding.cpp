@@ -22,12 +22,12 @@ int64_t longest(std::span<const std::span<const int64_t>> lists) {
 
 /// The width all rows get; nothing when they stay as they are.
 std::optional<int64_t> target_width(const data::IntLists& ids, const TokenizerLike& tokenizer, const PaddingOptions& options) {
-  if (options.padding == Padding::do_not_pad) return std::nullopt;
+  if (options.padding == PaddingStrategy::do_not_pad) return std::nullopt;
   if (!tokenizer.pad_token_id()) {
     throw Error("G-DATA-13", ErrorKind::data, "padding was asked for, but the tokenizer has no padding token",
                 "Set one (the end-of-text token is a common choice), or bring all rows to one length and use default_data_collator.");
   }
-  if (options.padding == Padding::longest) return round_up(longest(ids.lists()), options.pad_to_multiple_of);
+  if (options.padding == PaddingStrategy::longest) return round_up(longest(ids.lists()), options.pad_to_multiple_of);
   const auto length = options.max_length ? options.max_length : tokenizer.model_max_length();
   if (!length) return std::nullopt;  // the model takes any length
   return round_up(*length, options.pad_to_multiple_of);

@@ -121,10 +121,10 @@ Batch DataCollatorForSeq2Seq::operator()(std::vector<Example> rows) const {
   auto batch = pad_rows(without(rows, name), *options_.tokenizer, padding_of(options_));
   if (!has_labels) return batch;
   const data::IntLists labels(rows, name);
-  if (options_.padding == Padding::do_not_pad) {
+  if (options_.padding == PaddingStrategy::do_not_pad) {
     batch.set("labels", data::collate_column(rows, name).to(at::kLong));
   } else {
-    const bool to_max = options_.padding == Padding::max_length && options_.max_length;
+    const bool to_max = options_.padding == PaddingStrategy::max_length && options_.max_length;
     auto padded = pad_lists(labels.lists(), options_.label_pad_token_id, options_.tokenizer->padding_side(), options_.pad_to_multiple_of, to_max ? *options_.max_length : 0);
     batch.set("labels", std::move(padded));
   }

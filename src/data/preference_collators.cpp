@@ -9,7 +9,7 @@ namespace {
 /// Token lists with a mask beside each, to be padded together.
 class Completions {
  public:
-  Completions(std::optional<int64_t> max_length, Truncation truncation) : max_length_(max_length), truncation_(truncation) {}
+  Completions(std::optional<int64_t> max_length, TruncationMode truncation) : max_length_(max_length), truncation_(truncation) {}
 
   void add(std::span<const int64_t> prompt, std::span<const int64_t> completion) {
     auto& ids = ids_.emplace_back(prompt.begin(), prompt.end());
@@ -38,12 +38,12 @@ class Completions {
 
   void cut(std::vector<int64_t>& list) const {
     if (!max_length_ || static_cast<int64_t>(list.size()) <= *max_length_) return;
-    if (truncation_ == Truncation::keep_start) list.resize(static_cast<size_t>(*max_length_));
+    if (truncation_ == TruncationMode::keep_start) list.resize(static_cast<size_t>(*max_length_));
     else list.erase(list.begin(), list.end() - *max_length_);
   }
 
   std::optional<int64_t> max_length_;
-  Truncation truncation_;
+  TruncationMode truncation_;
   Lists ids_;
   Lists mask_;
 };
@@ -80,7 +80,7 @@ Batch DataCollatorForUnpairedPreference::operator()(std::vector<Example> rows) c
     const auto name = prefix + "completion_ids";
     if (!rows.front().contains(name)) continue;
     const data::IntLists answers(rows, name);
-    Completions all(options_.max_length, Truncation::keep_start);
+    Completions all(options_.max_length, TruncationMode::keep_start);
     for (size_t row = 0; row < rows.size(); ++row) all.add(prompts[row], answers[row]);
     batch.set(prefix + "input_ids", all.ids(options_.pad_token_id, options_.pad_to_multiple_of));
     batch.set(prefix + "attention_mask", all.attention_mask(options_.pad_to_multiple_of));

@@ -106,7 +106,7 @@ std::shared_ptr<PreTrainedModel> model_from_config(ModelTask task, const nlohman
   return model;
 }
 
-std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task, const std::filesystem::path& directory, const LoadOptions& options) {
+std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task, const std::filesystem::path& directory, const PretrainedOptions& options) {
   const auto folder = expand_user(directory);
   const auto file = folder / "config.json";
   std::error_code ignored;

@@ -58,7 +58,7 @@ std::vector<std::string> merge_numbered_names(const std::vector<std::string>& na
   return merged;
 }
 
-void tell_load_report(const LoadReport& report, const std::string& class_name, const std::filesystem::path& directory, const LoadOptions& options) {
+void tell_load_report(const LoadReport& report, const std::string& class_name, const std::filesystem::path& directory, const PretrainedOptions& options) {
   if (report.clean()) return;
   struct Row {
     std::string key, status, detail;

@@ -181,7 +181,7 @@ void PreTrainedModel::load_state_dict(const StateDict& state) {
   Model::load_state_dict(renamed);
 }
 
-LoadReport PreTrainedModel::load_weights(const fs::path& directory, const LoadOptions& options) {
+LoadReport PreTrainedModel::load_weights(const fs::path& directory, const PretrainedOptions& options) {
   const auto tensors = all_tensors(named_module());
   const std::unordered_map<std::string, Tensor> known(tensors.begin(), tensors.end());
   const FileTensors file(read_weight_files(directory), weight_table(), base_prefix_, known);

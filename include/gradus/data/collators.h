@@ -29,7 +29,7 @@ Batch default_data_collator(std::vector<Example> rows);
 
 struct DataCollatorWithPaddingOptions {
   std::shared_ptr<const TokenizerLike> tokenizer = {};
-  Padding padding = Padding::longest;
+  PaddingStrategy padding = PaddingStrategy::longest;
   std::optional<int64_t> max_length = {};
   std::optional<int64_t> pad_to_multiple_of = {};
 };
@@ -46,7 +46,7 @@ class DataCollatorWithPadding {
 
 struct DataCollatorForTokenClassificationOptions {
   std::shared_ptr<const TokenizerLike> tokenizer = {};
-  Padding padding = Padding::longest;
+  PaddingStrategy padding = PaddingStrategy::longest;
   std::optional<int64_t> max_length = {};
   std::optional<int64_t> pad_to_multiple_of = {};
   int64_t label_pad_token_id = -100;
@@ -76,7 +76,7 @@ struct DataCollatorForSeq2SeqOptions {
   std::shared_ptr<const TokenizerLike> tokenizer = {};
   /// The model's `prepare_decoder_input_ids_from_labels`, when it has one: fills `decoder_input_ids`.
   std::function<torch::Tensor(const torch::Tensor& labels)> prepare_decoder_input_ids = {};
-  Padding padding = Padding::longest;
+  PaddingStrategy padding = PaddingStrategy::longest;
   std::optional<int64_t> max_length = {};
   std::optional<int64_t> pad_to_multiple_of = {};
   int64_t label_pad_token_id = -100;
@@ -181,12 +181,12 @@ class DataCollatorForSft {
   DataCollatorForSftOptions options_;
 };
 
-enum class Truncation { keep_start, keep_end };
+enum class TruncationMode { keep_start, keep_end };
 
 struct DataCollatorForPreferenceOptions {
   int64_t pad_token_id = 0;
   std::optional<int64_t> max_length = {};
-  Truncation truncation_mode = Truncation::keep_start;
+  TruncationMode truncation_mode = TruncationMode::keep_start;
   std::optional<int64_t> pad_to_multiple_of = {};
 };
 

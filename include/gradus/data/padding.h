@@ -12,14 +12,14 @@
 namespace gradus {
 
 /// How far rows are filled up.
-enum class Padding {
+enum class PaddingStrategy {
   longest,     ///< to the longest row of the batch (`padding=True`)
   max_length,  ///< to `max_length`, or what the model takes at most
   do_not_pad,  ///< not at all; rows must be equally long
 };
 
 struct PaddingOptions {
-  Padding padding = Padding::longest;
+  PaddingStrategy padding = PaddingStrategy::longest;
   std::optional<int64_t> max_length = {};
   std::optional<int64_t> pad_to_multiple_of = {};
 };

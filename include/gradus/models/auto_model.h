@@ -29,13 +29,13 @@ std::vector<std::string> known_model_types(ModelTask task);
 std::shared_ptr<PreTrainedModel> model_from_config(ModelTask task, const nlohmann::json& config);
 
 /// The model of a Hugging Face folder, in evaluation mode as in transformers.
-std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task, const std::filesystem::path& directory, const LoadOptions& options = {});
+std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task, const std::filesystem::path& directory, const PretrainedOptions& options = {});
 
 /// transformers' Auto classes.
 template <ModelTask task>
 struct AutoModelFor {
   static std::shared_ptr<PreTrainedModel> from_config(const nlohmann::json& config) { return model_from_config(task, config); }
-  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& directory, const LoadOptions& options = {}) {
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& directory, const PretrainedOptions& options = {}) {
     return model_from_pretrained(task, directory, options);
   }
   static void register_model(const std::string& model_type, ModelFactory factory) { gradus::register_model(model_type, task, std::move(factory)); }

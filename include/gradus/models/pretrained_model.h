@@ -14,7 +14,7 @@
 
 namespace gradus {
 
-struct LoadOptions {
+struct PretrainedOptions {
   std::optional<torch::Dtype> dtype;            ///< default: `dtype` of config.json, else that of the weights
   torch::Device device = torch::kCPU;
   bool strict = false;                          ///< missing and unexpected names are an error, not a warning
@@ -65,7 +65,7 @@ class PreTrainedModel : public Model {
   /// Loads `model.safetensors`, its shards, or `pytorch_model.bin` (or its shards) of a folder. On the CPU and without
   /// change of dtype the parameters become views of the mapped files. What is missing is initialised. Warns as
   /// transformers does; throws `Error` G-MODEL-7 (no weights), G-MODEL-8 (shapes; with `strict` also names).
-  LoadReport load_weights(const std::filesystem::path& directory, const LoadOptions& options = {});
+  LoadReport load_weights(const std::filesystem::path& directory, const PretrainedOptions& options = {});
 
   // training
   bool accepts_loss_kwargs() const override { return true; }

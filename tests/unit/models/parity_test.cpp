@@ -52,7 +52,7 @@ struct Fixture {
   }
 
   std::shared_ptr<PreTrainedModel> load() const {
-    LoadOptions options;
+    PretrainedOptions options;
     options.strict = true;
     const std::map<std::string, ModelTask> tasks = {{"causal_lm", ModelTask::causal_lm},
                                                     {"masked_lm", ModelTask::masked_lm},
