@@ -1,0 +1,72 @@
+#pragma once
+
+#include <gradus/models/pretrained_model.h>
+
+#include <chrono>
+#include <functional>
+#include <vector>
+
+#include "models/generation/logits_processors.h"
+
+namespace gradus {
+
+/// The model's side of a decoding loop: rows of tokens in, scores of the next token out.
+///
+/// Holds cache, attention mask and encoder output, one row per sequence that is being written.
+class Decoder {
+ public:
+  /// `inputs` as given to generate(); each row is repeated `copies` times.
+  Decoder(PreTrainedModel& model, const Batch& inputs, const GenerationOptions& options, int64_t copies);
+
+  /// What decoding starts from (rows, tokens): the prompt, or the start token of an encoder-decoder model.
+  const torch::Tensor& prompt() const { return prompt_; }
+  /// Logits (rows, vocabulary) in float32 behind the last of `ids`; all tokens before must have been given in earlier calls.
+  torch::Tensor next_logits(const torch::Tensor& ids);
+  /// Continues with these rows (beam search).
+  void select_rows(const torch::Tensor& rows);
+
+ private:
+  void prepare_prompt(const Batch& inputs, const GenerationOptions& options);
+
+  PreTrainedModel& model_;
+  bool use_cache_;
+  torch::Tensor prompt_;
+  torch::Tensor attention_mask_;  ///< over the prompt (or the encoder's tokens); grows with the text of decoder-only models
+  torch::Tensor encoder_states_;
+  layers::KeyValueCache cache_;
+};
+
+/// Says which rows are finished after a token.
+class StopRules {
+ public:
+  StopRules(const GenerationOptions& options, int64_t max_length);
+  /// (rows) bool, on the device of `ids`.
+  torch::Tensor finished(const torch::Tensor& ids) const;
+  bool has_end_tokens() const { return !ends_.empty(); }
+
+ private:
+  bool ends_in_text(const std::vector<int64_t>& row) const;
+
+  const GenerationOptions& options_;
+  int64_t max_length_;
+  std::vector<int64_t> ends_;
+  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
+};
+
+struct DecodingPlan {
+  const GenerationOptions& options;
+  int64_t max_length;
+  std::optional<int64_t> pad_token;
+  std::vector<LogitsProcessor> processors;
+  StopRules stop;
+
+  torch::Tensor process(const torch::Tensor& ids, torch::Tensor scores) const;
+};
+
+/// Greedy search and sampling.
+torch::Tensor sample(Decoder& decoder, const DecodingPlan& plan);
+
+/// Beam search and beam sampling; `decoder` has num_beams rows per prompt.
+torch::Tensor beam_search(Decoder& decoder, const DecodingPlan& plan);
+
+}  // namespace gradus

@@ -1,0 +1,203 @@
+#include <gradus/core/error.h>
+#include <gradus/core/log.h>
+#include <gradus/models/config_reader.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/isin.h>
+#include <ATen/ops/ones_like.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "models/generation/decoding_loop.h"
+
+namespace gradus {
+
+using torch::Tensor;
+
+namespace {
+
+constexpr int64_t kDefaultNewTokens = 20;
+
+[[noreturn]] void refuse(const std::string& message, const std::string& advice) { throw Error("G-GEN-2", ErrorKind::usage, "generate: " + message, advice); }
+
+/// Puts the model into evaluation mode and back.
+class EvalMode {
+ public:
+  explicit EvalMode(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) { module_.eval(); }
+  ~EvalMode() { module_.train(was_training_); }
+
+ private:
+  torch::nn::Module& module_;
+  bool was_training_;
+};
+
+/// 1 for text, 0 for padding: inferred from the pad token where that is unambiguous, as transformers does.
+Tensor inferred_mask(const Tensor& ids, const GenerationOptions& options, std::optional<int64_t> pad) {
+  const auto everything = at::ones_like(ids);
+  if (!pad) return everything;
+  const auto ends = options.eos_token_id ? options.eos_token_id->ids() : std::vector<int64_t>{};
+  if (std::find(ends.begin(), ends.end(), *pad) != ends.end()) return everything;
+  return ids.eq(*pad).any().item<bool>() ? ids.ne(*pad).to(torch::kLong) : everything;
+}
+
+std::optional<int64_t> pad_of(const GenerationOptions& options) {
+  if (options.pad_token_id) return options.pad_token_id;
+  if (options.eos_token_id && !options.eos_token_id->ids().empty()) return options.eos_token_id->ids().front();
+  return std::nullopt;
+}
+
+int64_t length_limit(const GenerationOptions& options, const nlohmann::json& config, int64_t prompt) {
+  if (options.max_new_tokens) {
+    if (options.max_length) log_warning(fmt::format("Both max_new_tokens (={}) and max_length (={}) are set; max_new_tokens wins.", *options.max_new_tokens, *options.max_length));
+    return prompt + *options.max_new_tokens;
+  }
+  if (options.max_length) {
+    if (prompt >= *options.max_length)
+      refuse(fmt::format("the prompt has {} tokens, but max_length is {}", prompt, *options.max_length), "Raise max_length, or set max_new_tokens instead.");
+    return *options.max_length;
+  }
+  log_warning_once("Using the default of 20 new tokens. Set max_new_tokens to control the length of what is generated.");
+  const ConfigReader read(config, "config.json", {{"max_position_embeddings", "n_positions"}});
+  const auto limit = prompt + kDefaultNewTokens;
+  const auto positions = read.optional_integer("max_position_embeddings");
+  const auto capped = positions ? std::min(limit, *positions) : limit;
+  if (prompt >= capped) refuse(fmt::format("the prompt has {} tokens, the model {} positions", prompt, *positions), "Shorten the prompt.");
+  return capped;
+}
+
+Tensor repeated(const Tensor& rows, int64_t copies) { return copies == 1 ? rows : rows.repeat_interleave(copies, 0); }
+
+}  // namespace
+
+Decoder::Decoder(PreTrainedModel& model, const Batch& inputs, const GenerationOptions& options, int64_t copies) : model_(model), use_cache_(*options.use_cache) {
+  prepare_prompt(inputs, options);
+  if (model.is_encoder_decoder()) {
+    Batch encoder;
+    for (const auto& [name, tensor] : inputs)
+      if (name.rfind("decoder_", 0) != 0 && name != "labels") encoder.set(name, tensor.to(model.device()));
+    if (!encoder.contains("attention_mask")) encoder.set("attention_mask", attention_mask_);
+    encoder_states_ = repeated(model.encode(encoder), copies);
+  }
+  attention_mask_ = repeated(attention_mask_, copies);
+  prompt_ = repeated(prompt_, copies);
+}
+
+void Decoder::prepare_prompt(const Batch& inputs, const GenerationOptions& options) {
+  const auto device = model_.device();
+  const auto* given = inputs.find("input_ids");
+  if (given == nullptr && (model_.is_encoder_decoder() || !options.bos_token_id))
+    refuse(fmt::format("the batch holds no input_ids ({})", inputs.empty() ? "it is empty" : fmt::format("only {}", fmt::join(inputs.names(), ", "))),
+           "Give a prompt, or set bos_token_id to start from it.");
+  auto ids = given != nullptr ? given->to(device) : torch::full({1, 1}, *options.bos_token_id, torch::TensorOptions().dtype(torch::kLong).device(device));
+  if (ids.dim() == 1) ids = ids.unsqueeze(0);
+  if (ids.dim() != 2 || ids.numel() == 0 || ids.is_floating_point()) refuse(fmt::format("input_ids have shape [{}], expected integers [rows, tokens]", fmt::join(ids.sizes(), ", ")), "Give one or more token ids per row.");
+  ids = ids.to(torch::kLong);
+  const auto* mask = inputs.find("attention_mask");
+  attention_mask_ = mask != nullptr ? (mask->dim() == 1 ? mask->unsqueeze(0) : *mask).to(device).to(torch::kLong) : inferred_mask(ids, options, pad_of(options));
+  if (attention_mask_.sizes() != ids.sizes()) refuse(fmt::format("attention_mask has shape [{}], input_ids [{}]", fmt::join(attention_mask_.sizes(), ", "), fmt::join(ids.sizes(), ", ")), "Both must have one entry per token.");
+  if (!model_.is_encoder_decoder()) {
+    if (options.pad_token_id && ids.size(0) > 1 && ids.select(1, ids.size(1) - 1).eq(*options.pad_token_id).any().item<bool>())
+      log_warning_once("A decoder-only architecture is being used, but right-padding was detected. For correct generation, pad on the left.");
+    prompt_ = ids;
+    return;
+  }
+  if (const auto* start = inputs.find("decoder_input_ids")) {
+    prompt_ = start->to(device).to(torch::kLong);
+    return;
+  }
+  const auto start = options.decoder_start_token_id ? options.decoder_start_token_id->ids() : options.bos_token_id ? std::vector<int64_t>{*options.bos_token_id} : std::vector<int64_t>{};
+  if (start.empty() || (start.size() != 1 && static_cast<int64_t>(start.size()) != ids.size(0)))
+    refuse("decoder_start_token_id (or bos_token_id) is needed, one or one per row", "Set it in generation_config.json or in the options.");
+  prompt_ = torch::tensor(start, torch::TensorOptions().dtype(torch::kLong).device(device)).view({-1, 1}).expand({ids.size(0), 1}).contiguous();
+}
+
+Tensor Decoder::next_logits(const Tensor& ids) {
+  if (!use_cache_) cache_ = {};
+  const auto seen = cache_.length(), fresh = ids.size(1) - seen;
+  const auto tokens = ids.narrow(1, seen, fresh);
+  Batch inputs;
+  if (model_.is_encoder_decoder()) {
+    inputs.set("decoder_input_ids", tokens);
+    inputs.set("encoder_hidden_states", encoder_states_);
+    inputs.set("attention_mask", attention_mask_);
+  } else {
+    if (attention_mask_.size(1) < ids.size(1)) attention_mask_ = torch::constant_pad_nd(attention_mask_, {0, ids.size(1) - attention_mask_.size(1)}, 1);
+    const auto positions = (attention_mask_.cumsum(1) - 1).masked_fill_(attention_mask_.eq(0), 0);
+    inputs.set("input_ids", tokens);
+    inputs.set("attention_mask", attention_mask_);
+    inputs.set("position_ids", positions.narrow(1, seen, fresh));
+  }
+  return model_.decode(inputs, cache_).to(torch::kFloat);
+}
+
+void Decoder::select_rows(const Tensor& rows) {
+  cache_.select_rows(rows);
+  // Beams of a prompt share mask and encoder output, and rows never leave their prompt: both stay as they are.
+}
+
+StopRules::StopRules(const GenerationOptions& options, int64_t max_length) : options_(options), max_length_(max_length) {
+  if (options.eos_token_id) ends_ = options.eos_token_id->ids();
+  if (options.max_time) deadline_ = std::chrono::steady_clock::now() + std::chrono::microseconds(static_cast<int64_t>(std::min(*options.max_time, 1e9) * 1e6));
+}
+
+bool StopRules::ends_in_text(const std::vector<int64_t>& row) const {
+  if (!options_.stop_strings || options_.stop_strings->empty()) return false;
+  const auto text = options_.decode(row);
+  const auto before = options_.decode({row.begin(), row.end() - 1}).size();
+  return std::any_of(options_.stop_strings->begin(), options_.stop_strings->end(), [&](const auto& stop) {
+    const auto from = before >= stop.size() ? before - stop.size() + 1 : 0;
+    return !stop.empty() && text.find(stop, from) != std::string::npos;
+  });
+}
+
+Tensor StopRules::finished(const Tensor& ids) const {
+  const auto last = ids.select(1, ids.size(1) - 1);
+  const bool over = ids.size(1) >= max_length_ || std::chrono::steady_clock::now() > deadline_;
+  auto finished = torch::full({ids.size(0)}, over, torch::TensorOptions().dtype(torch::kBool).device(ids.device()));
+  for (const auto end : ends_) finished.logical_or_(last.eq(end));
+  const bool by_row = !options_.stopping_criteria.empty() || (options_.stop_strings && !options_.stop_strings->empty());
+  if (!by_row) return finished;
+  const auto here = ids.to(torch::kCPU).contiguous();
+  for (int64_t i = 0; i < here.size(0); ++i) {
+    const auto* first = here.const_data_ptr<int64_t>() + i * here.size(1);
+    const std::vector<int64_t> row(first, first + here.size(1));
+    const bool stop = ends_in_text(row) || std::any_of(options_.stopping_criteria.begin(), options_.stopping_criteria.end(), [&](const auto& criterion) { return criterion(row); });
+    if (stop) finished[i] = true;
+  }
+  return finished;
+}
+
+Tensor DecodingPlan::process(const Tensor& ids, Tensor scores) const {
+  for (const auto& processor : processors) scores = processor(ids, std::move(scores));
+  return scores;
+}
+
+Tensor sample(Decoder& decoder, const DecodingPlan& plan) {
+  auto ids = decoder.prompt();
+  auto open = torch::ones({ids.size(0)}, torch::TensorOptions().dtype(torch::kBool).device(ids.device()));
+  while (open.any().item<bool>()) {
+    const auto scores = plan.process(ids, decoder.next_logits(ids));
+    auto next = *plan.options.do_sample ? scores.softmax(-1).multinomial(1).squeeze(1) : scores.argmax(-1);
+    if (plan.stop.has_end_tokens()) next.masked_fill_(open.logical_not(), plan.pad_token.value_or(0));
+    ids = at::cat({ids, next.unsqueeze(1)}, 1);
+    open = open.logical_and(plan.stop.finished(ids).logical_not());
+  }
+  return ids;
+}
+
+Tensor PreTrainedModel::generate(const Batch& inputs, const GenerationOptions& given) {
+  if (!can_generate())
+    throw Error("G-GEN-3", ErrorKind::model, fmt::format("{} cannot generate: it has no language modeling head", class_name_),
+                "Load the folder with AutoModelForCausalLM or AutoModelForSeq2SeqLM.");
+  const auto options = complete_options(given, generation_config.options);
+  torch::NoGradGuard no_grad;
+  const EvalMode mode(*this);
+  const auto beams = *options.num_beams;
+  Decoder decoder(*this, inputs, options, std::max(beams, *options.num_return_sequences));
+  const auto prompt = decoder.prompt().size(1), limit = length_limit(options, config_, prompt);
+  const DecodingPlan plan{options, limit, pad_of(options), make_logits_processors(options, prompt, limit), StopRules(options, limit)};
+  return beams > 1 ? beam_search(decoder, plan) : sample(decoder, plan);
+}
+
+}  // namespace gradus
