@@ -1,4 +1,4 @@
-// bench_tokenize FOLDER TEXT THREADS REPEATS: lines of a file through Tokenizer::encode_batch.
+// bench_tokenizer_speed FOLDER TEXT THREADS REPEATS: lines of a file through Tokenizer::encode_batch.
 // Prints one JSON object: tokens, and the best tokens per second with all details and with ids only.
 #include <gradus/core/files.h>
 #include <gradus/text/tokenizer.h>
@@ -33,7 +33,7 @@ Measured measure(const gradus::Tokenizer& tokenizer, const std::vector<std::stri
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 5) return std::cerr << "usage: bench_tokenize FOLDER TEXT THREADS REPEATS\n", 2;
+  if (argc != 5) return std::cerr << "usage: bench_tokenizer_speed FOLDER TEXT THREADS REPEATS\n", 2;
   const auto tokenizer = gradus::Tokenizer::from_pretrained(argv[1]);
   std::vector<std::string> lines;
   std::istringstream text(gradus::read_file(argv[2]));

@@ -58,7 +58,7 @@ def folders():
 def main(build):
     if not PYTHON.exists():
         raise Skip("the Python peer is not there; `make peer` makes it")
-    program = build / "bin/bench_tokenize"
+    program = build / "bin/bench_tokenizer_speed"
     if not program.exists():
         raise Skip(f"{program} is not built; configure with -DGRADUS_BENCHMARKS=ON")
     one_thread = {**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
