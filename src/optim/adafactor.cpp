@@ -25,11 +25,13 @@ Adafactor::Adafactor(std::vector<ParamGroupInit> groups, AdafactorOptions option
     : Optimizer(std::move(groups), options.lr.value_or(0.0), options.weight_decay), options_(groups_.size(), options) {
   check_ranges();
   if (options.lr && options.relative_step)
-    throw Error("G-OPTIM-1", ErrorKind::usage, "adafactor: a learning rate (" + std::to_string(*options.lr) + ") and relative_step cannot be combined",
+    throw Error("G-OPTIM-1", ErrorKind::usage,
+                "adafactor: a learning rate (" + std::to_string(*options.lr) + ") and relative_step cannot be combined",
                 "Set relative_step=false to use the rate, or leave the rate unset.");
   if (!options.lr && !options.relative_step)
     throw Error("G-OPTIM-1", ErrorKind::usage, "adafactor: without relative_step a learning rate is needed, none was given");
-  if (options.warmup_init && !options.relative_step) throw Error("G-OPTIM-1", ErrorKind::usage, "adafactor: warmup_init needs relative_step=true, received false");
+  if (options.warmup_init && !options.relative_step)
+    throw Error("G-OPTIM-1", ErrorKind::usage, "adafactor: warmup_init needs relative_step=true, received false");
 }
 
 double Adafactor::base_rate(const AdafactorOptions& options, const ParamGroup& group, int64_t step) const {

@@ -37,8 +37,8 @@ void AdamW::update(Bucket& bucket, const StepContext& context) {
   const auto& slots = bucket.slots;
   advance_step_tensor(bucket);
   const auto run = [&](const auto& lr) {
-    at::_fused_adamw_(bucket.params, bucket.grads, slots[0], slots[1], slots[2], bucket.steps, lr, o.betas[0], o.betas[1], group.weight_decay,
-                      o.eps, o.amsgrad, o.maximize, context.grad_scale, context.found_inf);
+    at::_fused_adamw_(bucket.params, bucket.grads, slots[0], slots[1], slots[2], bucket.steps, lr, o.betas[0], o.betas[1], group.weight_decay, o.eps,
+                      o.amsgrad, o.maximize, context.grad_scale, context.found_inf);
   };
   if (device_lr_.empty()) {
     run(group.lr);

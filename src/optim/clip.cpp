@@ -84,7 +84,7 @@ torch::Tensor clip_grad_norm_(const std::vector<torch::Tensor>& params, double m
   if (norm_type == 2.0 && all_small(params)) {
     const float norm = small_norm(params);
     const auto factor = 1.0F / (norm + 1e-6F) * float(max_norm);  // as Python divides a number by a tensor
-    if (!(factor >= 1.0F)) scale_small(params, factor);  // also when the norm is not a number
+    if (!(factor >= 1.0F)) scale_small(params, factor);           // also when the norm is not a number
     return scalar(norm);
   }
   const auto grads = gradients(params);

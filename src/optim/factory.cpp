@@ -37,8 +37,10 @@ class OptimArgs {
     };
     for (char c : text) {
       if (c == ' ') continue;
-      if (c != ',') part += c;
-      else take();
+      if (c != ',')
+        part += c;
+      else
+        take();
     }
     if (!part.empty() || !values_.empty()) take();
   }
@@ -106,8 +108,9 @@ std::array<double, 2> betas(const OptimizerArguments& args) { return {args.adam_
 
 Maker adamw(bool fused) {
   return [fused](Groups groups, const OptimizerArguments& args, OptimArgs&) {
-    return std::make_shared<AdamW>(std::move(groups),
-                                   AdamWOptions{.lr = args.learning_rate, .betas = betas(args), .eps = args.adam_epsilon, .weight_decay = args.weight_decay, .fused = fused});
+    return std::make_shared<AdamW>(
+        std::move(groups),
+        AdamWOptions{.lr = args.learning_rate, .betas = betas(args), .eps = args.adam_epsilon, .weight_decay = args.weight_decay, .fused = fused});
   };
 }
 
@@ -156,7 +159,8 @@ std::shared_ptr<Optimizer> make_lion(Groups groups, const OptimizerArguments& ar
 }
 
 std::shared_ptr<Optimizer> make_ademamix(Groups groups, const OptimizerArguments& args, OptimArgs& extra) {
-  AdEMAMixOptions o{.lr = args.learning_rate, .betas = {args.adam_beta1, args.adam_beta2, 0.9999}, .eps = args.adam_epsilon, .weight_decay = args.weight_decay};
+  AdEMAMixOptions o{
+      .lr = args.learning_rate, .betas = {args.adam_beta1, args.adam_beta2, 0.9999}, .eps = args.adam_epsilon, .weight_decay = args.weight_decay};
   extra.read("beta1", o.betas[0]);
   extra.read("beta2", o.betas[1]);
   extra.read("beta3", o.betas[2]);
@@ -227,11 +231,35 @@ const std::vector<std::string>& optimizer_names() {
 }
 
 const std::vector<std::string>& missing_optimizer_names() {
-  static const std::vector<std::string> names = {
-      "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_anyprecision", "adamw_torch_4bit", "adamw_torch_8bit", "adamw_bnb_8bit", "adamw_8bit", "ademamix_8bit",
-      "lion_8bit", "paged_adamw_32bit", "paged_adamw_8bit", "paged_ademamix_32bit", "paged_ademamix_8bit", "paged_lion_32bit", "paged_lion_8bit", "rmsprop_bnb",
-      "rmsprop_bnb_8bit", "rmsprop_bnb_32bit", "galore_adamw", "galore_adamw_8bit", "galore_adafactor", "galore_adamw_layerwise", "galore_adamw_8bit_layerwise",
-      "galore_adafactor_layerwise", "lomo", "adalomo", "grokadamw", "apollo_adamw", "apollo_adamw_layerwise"};
+  static const std::vector<std::string> names = {"adamw_torch_xla",
+                                                 "adamw_torch_npu_fused",
+                                                 "adamw_anyprecision",
+                                                 "adamw_torch_4bit",
+                                                 "adamw_torch_8bit",
+                                                 "adamw_bnb_8bit",
+                                                 "adamw_8bit",
+                                                 "ademamix_8bit",
+                                                 "lion_8bit",
+                                                 "paged_adamw_32bit",
+                                                 "paged_adamw_8bit",
+                                                 "paged_ademamix_32bit",
+                                                 "paged_ademamix_8bit",
+                                                 "paged_lion_32bit",
+                                                 "paged_lion_8bit",
+                                                 "rmsprop_bnb",
+                                                 "rmsprop_bnb_8bit",
+                                                 "rmsprop_bnb_32bit",
+                                                 "galore_adamw",
+                                                 "galore_adamw_8bit",
+                                                 "galore_adafactor",
+                                                 "galore_adamw_layerwise",
+                                                 "galore_adamw_8bit_layerwise",
+                                                 "galore_adafactor_layerwise",
+                                                 "lomo",
+                                                 "adalomo",
+                                                 "grokadamw",
+                                                 "apollo_adamw",
+                                                 "apollo_adamw_layerwise"};
   return names;
 }
 
@@ -240,7 +268,8 @@ void check_optimizer_name(const std::string& name) {
   if (std::find(names.begin(), names.end(), name) != names.end()) return;
   const auto& missing = missing_optimizer_names();
   if (std::find(missing.begin(), missing.end(), name) != missing.end())
-    throw Error("G-OPTIM-5", ErrorKind::usage, "the optimizer '" + name + "' of transformers is not available in gradus yet", "Use " + join_or(names) + ".");
+    throw Error("G-OPTIM-5", ErrorKind::usage, "the optimizer '" + name + "' of transformers is not available in gradus yet",
+                "Use " + join_or(names) + ".");
   const auto hint = did_you_mean(name, names);
   throw Error("G-OPTIM-6", ErrorKind::usage, "unknown optimizer '" + name + "'; expected " + join_or(names), hint);
 }

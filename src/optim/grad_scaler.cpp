@@ -11,7 +11,8 @@ namespace gradus {
 namespace {
 
 [[noreturn]] void wrong_order(const std::string& message) {
-  throw Error("G-OPTIM-8", ErrorKind::training, "GradScaler: " + message, "The order of a step is scale(loss).backward(), unscale_, step, update; once each.");
+  throw Error("G-OPTIM-8", ErrorKind::training, "GradScaler: " + message,
+              "The order of a step is scale(loss).backward(), unscale_, step, update; once each.");
 }
 
 // The kernel wants gradients of one device and type at a time.
@@ -36,7 +37,8 @@ GradScaler::GradScaler(torch::Device device, GradScalerOptions options) : option
   if (!options_.enabled) return;
   if (!(options.growth_factor > 1.0) || !(options.backoff_factor < 1.0))
     throw Error("G-OPTIM-1", ErrorKind::usage,
-                "GradScaler: growth_factor must be above 1 and backoff_factor below 1, received " + std::to_string(options.growth_factor) + " and " + std::to_string(options.backoff_factor));
+                "GradScaler: growth_factor must be above 1 and backoff_factor below 1, received " + std::to_string(options.growth_factor) + " and " +
+                    std::to_string(options.backoff_factor));
   scale_ = torch::full({}, options.init_scale, torch::TensorOptions().dtype(at::kFloat).device(device));
   growth_tracker_ = torch::zeros({}, torch::TensorOptions().dtype(at::kInt).device(device));
   found_inf_ = torch::zeros({}, torch::TensorOptions().dtype(at::kFloat).device(device));
@@ -99,7 +101,8 @@ StateTree GradScaler::state_dict() const {
 void GradScaler::load_state_dict(const StateTree& state) {
   if (!options_.enabled) return;
   if (state.entries().empty())
-    throw Error("G-OPTIM-3", ErrorKind::checkpoint, "cannot load the gradient scaler's state: it is empty, it was saved by a disabled scaler", "Resume with the precision of the saved run.");
+    throw Error("G-OPTIM-3", ErrorKind::checkpoint, "cannot load the gradient scaler's state: it is empty, it was saved by a disabled scaler",
+                "Resume with the precision of the saved run.");
   scale_.fill_(state.at("scale").as_double());
   growth_tracker_.fill_(state.at("_growth_tracker").as_int());
   saved::take(state, "growth_factor", options_.growth_factor);

@@ -31,7 +31,9 @@ void check(const std::string& schedule, double factor, const std::string& mode, 
 
 std::vector<double> per_group(const std::string& schedule, const char* what, const std::vector<double>& values, size_t groups) {
   if (values.size() == 1) return std::vector<double>(groups, values[0]);
-  if (values.size() != groups) refuse(schedule + ": expected 1 or " + std::to_string(groups) + " values for " + what + " (one per parameter group), received " + std::to_string(values.size()));
+  if (values.size() != groups)
+    refuse(schedule + ": expected 1 or " + std::to_string(groups) + " values for " + what + " (one per parameter group), received " +
+           std::to_string(values.size()));
   return values;
 }
 
@@ -121,7 +123,12 @@ void ReduceLROnPlateau::load_state_dict(const StateTree& state) {
 }
 
 GreedyLR::GreedyLR(Optimizer& optimizer, GreedyLROptions options)
-    : optimizer_(optimizer), options_(std::move(options)), init_lrs_(rates(optimizer)), last_lr_(init_lrs_), best_(worst(options_.mode)), reset_left_(options_.reset_start) {
+    : optimizer_(optimizer),
+      options_(std::move(options)),
+      init_lrs_(rates(optimizer)),
+      last_lr_(init_lrs_),
+      best_(worst(options_.mode)),
+      reset_left_(options_.reset_start) {
   check("greedy", options_.factor, options_.mode, options_.threshold_mode);
   min_lrs_ = per_group("greedy", "min_lr", options_.min_lr, init_lrs_.size());
   max_lrs_ = per_group("greedy", "max_lr", options_.max_lr, init_lrs_.size());
@@ -234,7 +241,8 @@ StateTree GreedyLR::state_dict() const {
                    .set("_last_lr", saved::list_of(last_lr_))
                    .set("_init_lrs", saved::list_of(init_lrs_));
   if (options_.smooth)
-    state.set("_streaming_avg", StateTree::dict().set("window_size", options_.window_size).set("values", saved::list_of(window_)).set("sum", window_sum_));
+    state.set("_streaming_avg",
+              StateTree::dict().set("window_size", options_.window_size).set("values", saved::list_of(window_)).set("sum", window_sum_));
   return state;
 }
 

@@ -49,7 +49,9 @@ Muon::Muon(std::vector<torch::Tensor> params, MuonOptions options) : Muon(one_gr
 Muon::Muon(std::vector<ParamGroupInit> groups, MuonOptions options) : Muon(split(std::move(groups), options), options) {}
 
 Muon::Muon(Split split, MuonOptions options)
-    : Optimizer(std::move(split.groups), options.lr, options.weight_decay), uses_muon_(std::move(split.uses_muon)), options_(groups_.size(), options) {
+    : Optimizer(std::move(split.groups), options.lr, options.weight_decay),
+      uses_muon_(std::move(split.uses_muon)),
+      options_(groups_.size(), options) {
   check_ranges({options.momentum, options.adamw_betas[0], options.adamw_betas[1]});
   if (options.ns_steps < 1 || options.ns_steps >= 100)
     throw Error("G-OPTIM-1", ErrorKind::usage, "muon: ns_steps must be from 1 to 99, received " + std::to_string(options.ns_steps));
@@ -93,8 +95,8 @@ void Muon::update(Bucket& bucket, const StepContext&) {
   if (uses_muon_[bucket.group]) return update_matrices(bucket, o);
   const auto& group = groups_[bucket.group];
   advance_step_tensor(bucket);
-  at::_fused_adamw_(bucket.params, bucket.grads, bucket.slots[kFirst], bucket.slots[kSecond], {}, bucket.steps, group.lr, o.adamw_betas[0], o.adamw_betas[1],
-                    group.weight_decay, o.adamw_eps, /*amsgrad=*/false, /*maximize=*/false);
+  at::_fused_adamw_(bucket.params, bucket.grads, bucket.slots[kFirst], bucket.slots[kSecond], {}, bucket.steps, group.lr, o.adamw_betas[0],
+                    o.adamw_betas[1], group.weight_decay, o.adamw_eps, /*amsgrad=*/false, /*maximize=*/false);
 }
 
 std::vector<torch::Tensor> Muon::make_slots(const torch::Tensor& param, size_t group) const {

@@ -29,14 +29,18 @@ Optimizer::Optimizer(std::vector<ParamGroupInit> groups, double lr, double weigh
     for (const auto& param : init.params) {
       if (!param.defined()) throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was given a parameter that is no tensor (undefined)");
       if (!seen.emplace(param.unsafeGetTensorImpl(), true).second)
-        throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was given the same parameter twice", "List tied parameters once; decay_groups does so.");
+        throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was given the same parameter twice",
+                    "List tied parameters once; decay_groups does so.");
     }
     if (!init.names.empty() && init.names.size() != init.params.size())
-      throw Error("G-OPTIM-1", ErrorKind::usage, "a parameter group has " + std::to_string(init.params.size()) + " parameters and " + std::to_string(init.names.size()) + " names; expected as many or none");
+      throw Error("G-OPTIM-1", ErrorKind::usage,
+                  "a parameter group has " + std::to_string(init.params.size()) + " parameters and " + std::to_string(init.names.size()) +
+                      " names; expected as many or none");
     states_.emplace_back(init.params.size());
     groups_.push_back({std::move(init.params), std::move(init.names), init.lr.value_or(lr), std::nullopt, init.weight_decay.value_or(weight_decay)});
   }
-  if (groups_.empty()) throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was given no parameter group", "Give it the model's parameters: model->parameters().");
+  if (groups_.empty())
+    throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was given no parameter group", "Give it the model's parameters: model->parameters().");
 }
 
 std::vector<ParamGroupInit> Optimizer::one_group(std::vector<torch::Tensor> params) {
@@ -119,7 +123,8 @@ void Optimizer::rebuild_buckets() {
         continue;
       }
       if (grad.layout() != at::kStrided)
-        throw Error("G-OPTIM-2", ErrorKind::training, name() + " cannot use the sparse gradient of " + parameter_text(g, i), "Make the layer's gradient dense: EmbeddingOptions(…).sparse(false).");
+        throw Error("G-OPTIM-2", ErrorKind::training, name() + " cannot use the sparse gradient of " + parameter_text(g, i),
+                    "Make the layer's gradient dense: EmbeddingOptions(…).sparse(false).");
       if (!lies_as(grad, param)) {
         grad = torch::empty_like(param).copy_(grad);
         odd_layout = true;
@@ -127,7 +132,8 @@ void Optimizer::rebuild_buckets() {
       auto& state = states_[g][i];
       if (!state.exists) state = {true, state.step, make_slots(param, g)};
       const auto same = [&](const Bucket& bucket) {
-        return bucket.group == g && bucket.step == state.step && bucket.params[0].scalar_type() == param.scalar_type() && bucket.params[0].device() == param.device();
+        return bucket.group == g && bucket.step == state.step && bucket.params[0].scalar_type() == param.scalar_type() &&
+               bucket.params[0].device() == param.device();
       };
       auto bucket = std::find_if(buckets_.begin(), buckets_.end(), same);
       if (bucket == buckets_.end()) {
@@ -162,9 +168,7 @@ void Optimizer::advance_step_tensor(Bucket& bucket) {
   }
 }
 
-int64_t Optimizer::read_step_tensor(const Bucket& bucket) {
-  return bucket.step_tensor.is_cpu() ? bucket.step : bucket.step_tensor.item().toLong();
-}
+int64_t Optimizer::read_step_tensor(const Bucket& bucket) { return bucket.step_tensor.is_cpu() ? bucket.step : bucket.step_tensor.item().toLong(); }
 
 void Optimizer::store_bucket_steps() const {
   for (const auto& bucket : buckets_) {
@@ -202,15 +206,15 @@ Optimizer::ParamState Optimizer::read_param_entry(const StateTree& entry, const 
   for (size_t k = 0; k < names.size(); ++k) {
     const auto* saved = entry.find(names[k]);
     if (saved == nullptr || !saved->is_tensor()) continue;
-    if (!state.slots[k].defined()) state.slots[k] = torch::zeros_like(param, param.options().dtype(saved->as_tensor().scalar_type()).requires_grad(false));
+    if (!state.slots[k].defined())
+      state.slots[k] = torch::zeros_like(param, param.options().dtype(saved->as_tensor().scalar_type()).requires_grad(false));
     copy_slot(state.slots[k], saved->as_tensor(), what + ", '" + names[k] + "'");
   }
   return state;
 }
 
 void Optimizer::copy_slot(torch::Tensor& slot, const torch::Tensor& saved, const std::string& what) {
-  if (slot.sizes() != saved.sizes())
-    mismatch(what + ": expected shape " + c10::str(slot.sizes()) + ", the file has " + c10::str(saved.sizes()));
+  if (slot.sizes() != saved.sizes()) mismatch(what + ": expected shape " + c10::str(slot.sizes()) + ", the file has " + c10::str(saved.sizes()));
   torch::NoGradGuard no_grad;
   slot.copy_(saved);
 }
@@ -257,10 +261,12 @@ void Optimizer::load_state_dict(const StateTree& state) {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const auto& numbers = saved_groups[g].at("params").items();
     if (numbers.size() != groups_[g].params.size())
-      mismatch("group " + std::to_string(g) + " has " + std::to_string(numbers.size()) + " parameters there and " + std::to_string(groups_[g].params.size()) + " here");
+      mismatch("group " + std::to_string(g) + " has " + std::to_string(numbers.size()) + " parameters there and " +
+               std::to_string(groups_[g].params.size()) + " here");
     loaded.emplace_back(numbers.size());
     for (size_t i = 0; i < numbers.size(); ++i)
-      if (const auto* entry = entries.find(numbers[i].as_int())) loaded[g][i] = read_param_entry(*entry, groups_[g].params[i], g, parameter_text(g, i));
+      if (const auto* entry = entries.find(numbers[i].as_int()))
+        loaded[g][i] = read_param_entry(*entry, groups_[g].params[i], g, parameter_text(g, i));
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
     const auto& saved = saved_groups[g];

@@ -45,7 +45,8 @@ void RMSprop::update(Bucket& bucket, const StepContext&) {
 
 std::vector<torch::Tensor> RMSprop::make_slots(const torch::Tensor& param, size_t group) const {
   const auto& o = options_[group];
-  return {zeros_like_param(param), o.momentum > 0 ? zeros_like_param(param) : torch::Tensor(), o.centered ? zeros_like_param(param) : torch::Tensor()};
+  return {zeros_like_param(param), o.momentum > 0 ? zeros_like_param(param) : torch::Tensor(),
+          o.centered ? zeros_like_param(param) : torch::Tensor()};
 }
 
 StateTree RMSprop::group_options(size_t group) const {

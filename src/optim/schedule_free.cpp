@@ -39,7 +39,8 @@ ScheduleFree::ScheduleFree(ScheduleFreeKind kind, std::vector<ParamGroupInit> gr
   if (kind == ScheduleFreeKind::sgd) {
     check_ranges();
     if (!(options.momentum > 0 && options.momentum < 1))
-      throw Error("G-OPTIM-1", ErrorKind::usage, name() + ": momentum must lie between 0 and 1, both excluded, received " + std::to_string(options.momentum));
+      throw Error("G-OPTIM-1", ErrorKind::usage,
+                  name() + ": momentum must lie between 0 and 1, both excluded, received " + std::to_string(options.momentum));
   } else {
     check_ranges({options.betas[0], options.betas[1]});
   }
@@ -80,7 +81,8 @@ void ScheduleFree::eval() {
 
 void ScheduleFree::begin_step() {
   if (!train_mode_)
-    throw Error("G-OPTIM-4", ErrorKind::training, name() + " was asked to step in eval mode", "Call train() on the optimizer before training goes on, eval() before evaluating or saving.");
+    throw Error("G-OPTIM-4", ErrorKind::training, name() + " was asked to step in eval mode",
+                "Call train() on the optimizer before training goes on, eval() before evaluating or saving.");
   for (size_t g = 0; g < groups_.size(); ++g) {
     const auto& o = options_[g];
     auto& p = progress_[g];
@@ -140,7 +142,8 @@ StateTree ScheduleFree::group_options(size_t group) const {
     options.set("betas", saved::tuple_of(o.betas)).set("eps", o.eps);
   }
   options.set("r", o.r).set("k", p.k);
-  if (kind_ != ScheduleFreeKind::radam) options.set("warmup_steps", o.warmup_steps == std::floor(o.warmup_steps) ? StateTree(int64_t(o.warmup_steps)) : StateTree(o.warmup_steps));
+  if (kind_ != ScheduleFreeKind::radam)
+    options.set("warmup_steps", o.warmup_steps == std::floor(o.warmup_steps) ? StateTree(int64_t(o.warmup_steps)) : StateTree(o.warmup_steps));
   options.set("train_mode", train_mode_).set("weight_sum", p.weight_sum).set("lr_max", p.lr_max).set("scheduled_lr", p.scheduled_lr);
   options.set("weight_lr_power", o.weight_lr_power).set("foreach", true);
   if (kind_ == ScheduleFreeKind::radam) options.set("silent_sgd_phase", o.silent_sgd_phase);

@@ -24,7 +24,8 @@ class ScheduleKwargs {
       if (std::find(known.begin(), known.end(), key) != known.end()) continue;
       const auto hint = did_you_mean(key, known);
       throw Error("G-SCHED-3", ErrorKind::usage,
-                  "the schedule '" + schedule_ + "' has no option '" + key + "'; " + (known.empty() ? "it takes none" : "it takes " + listed(known)), hint);
+                  "the schedule '" + schedule_ + "' has no option '" + key + "'; " + (known.empty() ? "it takes none" : "it takes " + listed(known)),
+                  hint);
     }
   }
 
@@ -53,7 +54,8 @@ class ScheduleKwargs {
   std::string choice(const char* key, const std::string& otherwise, const std::vector<std::string>& choices) const {
     const auto* value = find(key);
     if (value == nullptr) return otherwise;
-    if (!value->is_string() || std::find(choices.begin(), choices.end(), value->get<std::string>()) == choices.end()) refuse(key, join_or(choices), *value);
+    if (!value->is_string() || std::find(choices.begin(), choices.end(), value->get<std::string>()) == choices.end())
+      refuse(key, join_or(choices), *value);
     return value->get<std::string>();
   }
 
@@ -62,7 +64,8 @@ class ScheduleKwargs {
     if (value == nullptr) return otherwise;
     if (value->is_number()) return {value->get<double>()};
     const auto is_number = [](const nlohmann::json& item) { return item.is_number(); };
-    if (!value->is_array() || value->empty() || !std::all_of(value->begin(), value->end(), is_number)) refuse(key, "a number or a list of numbers", *value);
+    if (!value->is_array() || value->empty() || !std::all_of(value->begin(), value->end(), is_number))
+      refuse(key, "a number or a list of numbers", *value);
     return value->get<std::vector<double>>();
   }
 

@@ -30,9 +30,8 @@ Factor linear(int64_t warmup, int64_t total) {
 }
 
 Factor cosine(int64_t warmup, int64_t total, double cycles, double lowest) {
-  return with_warmup(warmup, [=](int64_t step) {
-    return std::max(0.0, half_cosine(cycles, share(step - warmup, total - warmup)) * (1 - lowest) + lowest);
-  });
+  return with_warmup(warmup,
+                     [=](int64_t step) { return std::max(0.0, half_cosine(cycles, share(step - warmup, total - warmup)) * (1 - lowest) + lowest); });
 }
 
 Factor cosine_with_restarts(int64_t warmup, int64_t total, double cycles) {
@@ -96,8 +95,13 @@ StableDecay warmup_stable_decay(const ScheduleKwargs& kwargs, int64_t warmup, st
     throw Error("G-SCHED-2", ErrorKind::usage, "warmup_stable_decay needs the number of training steps or num_stable_steps, received neither");
   if (total && stable) log_warning_once("Both num_training_steps and num_stable_steps are specified. num_stable_steps will be used.");
   if (!stable) stable = *total - warmup - *decay;
-  return {warmup, *stable, *decay, kwargs.choice("warmup_type", "linear", shapes), kwargs.choice("decay_type", "cosine", shapes),
-          kwargs.number("min_lr_ratio", 0.0), kwargs.number("num_cycles", 0.5)};
+  return {warmup,
+          *stable,
+          *decay,
+          kwargs.choice("warmup_type", "linear", shapes),
+          kwargs.choice("decay_type", "cosine", shapes),
+          kwargs.number("min_lr_ratio", 0.0),
+          kwargs.number("num_cycles", 0.5)};
 }
 
 double lowest_rate(const ScheduleKwargs& kwargs, double default_lr) {
@@ -146,37 +150,63 @@ Factor make_factor(const std::string& name, const Steps& steps, double default_l
   }
   if (name == "cosine_warmup_with_min_lr") {
     const auto kwargs = known({"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"});
-    return cosine_warmup_with_min_lr(steps.warmup(), steps.total(), kwargs.number("num_cycles", 0.5), lowest_rate(kwargs, default_lr), kwargs.number("warmup_lr_rate"));
+    return cosine_warmup_with_min_lr(steps.warmup(), steps.total(), kwargs.number("num_cycles", 0.5), lowest_rate(kwargs, default_lr),
+                                     kwargs.number("warmup_lr_rate"));
   }
   const auto kwargs = known({"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles"});
   return warmup_stable_decay(kwargs, steps.warmup(), steps.training_steps);
 }
 
 ReduceLROnPlateauOptions plateau_options(const nlohmann::json& json) {
-  const ScheduleKwargs kwargs("reduce_lr_on_plateau", json, {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr", "eps"});
+  const ScheduleKwargs kwargs("reduce_lr_on_plateau", json,
+                              {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr", "eps"});
   const ReduceLROnPlateauOptions d;
-  return {kwargs.choice("mode", d.mode, {"min", "max"}), kwargs.number("factor", d.factor), kwargs.integer("patience").value_or(d.patience),
-          kwargs.number("threshold", d.threshold), kwargs.choice("threshold_mode", d.threshold_mode, {"rel", "abs"}),
-          kwargs.integer("cooldown").value_or(d.cooldown), kwargs.numbers("min_lr", d.min_lr), kwargs.number("eps", d.eps)};
+  return {kwargs.choice("mode", d.mode, {"min", "max"}),
+          kwargs.number("factor", d.factor),
+          kwargs.integer("patience").value_or(d.patience),
+          kwargs.number("threshold", d.threshold),
+          kwargs.choice("threshold_mode", d.threshold_mode, {"rel", "abs"}),
+          kwargs.integer("cooldown").value_or(d.cooldown),
+          kwargs.numbers("min_lr", d.min_lr),
+          kwargs.number("eps", d.eps)};
 }
 
 GreedyLROptions greedy_options(const nlohmann::json& json) {
-  const ScheduleKwargs kwargs("greedy", json, {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "warmup", "min_lr", "max_lr", "eps",
-                                               "verbose", "smooth", "window_size", "reset_start"});
+  const ScheduleKwargs kwargs("greedy", json,
+                              {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "warmup", "min_lr", "max_lr", "eps",
+                               "verbose", "smooth", "window_size", "reset_start"});
   const GreedyLROptions d;
-  return {kwargs.choice("mode", d.mode, {"min", "max"}), kwargs.number("factor", d.factor), kwargs.integer("patience").value_or(d.patience),
-          kwargs.number("threshold", d.threshold), kwargs.choice("threshold_mode", d.threshold_mode, {"rel", "abs"}),
-          kwargs.integer("cooldown").value_or(d.cooldown), kwargs.integer("warmup").value_or(d.warmup), kwargs.numbers("min_lr", d.min_lr),
-          kwargs.numbers("max_lr", d.max_lr), kwargs.number("eps", d.eps), kwargs.flag("verbose", d.verbose), kwargs.flag("smooth", d.smooth),
-          kwargs.integer("window_size").value_or(d.window_size), kwargs.integer("reset_start").value_or(d.reset_start)};
+  return {kwargs.choice("mode", d.mode, {"min", "max"}),
+          kwargs.number("factor", d.factor),
+          kwargs.integer("patience").value_or(d.patience),
+          kwargs.number("threshold", d.threshold),
+          kwargs.choice("threshold_mode", d.threshold_mode, {"rel", "abs"}),
+          kwargs.integer("cooldown").value_or(d.cooldown),
+          kwargs.integer("warmup").value_or(d.warmup),
+          kwargs.numbers("min_lr", d.min_lr),
+          kwargs.numbers("max_lr", d.max_lr),
+          kwargs.number("eps", d.eps),
+          kwargs.flag("verbose", d.verbose),
+          kwargs.flag("smooth", d.smooth),
+          kwargs.integer("window_size").value_or(d.window_size),
+          kwargs.integer("reset_start").value_or(d.reset_start)};
 }
 
 }  // namespace
 
 const std::vector<std::string>& scheduler_names() {
-  static const std::vector<std::string> names = {
-      "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt", "reduce_lr_on_plateau",
-      "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay", "greedy"};
+  static const std::vector<std::string> names = {"linear",
+                                                 "cosine",
+                                                 "cosine_with_restarts",
+                                                 "polynomial",
+                                                 "constant",
+                                                 "constant_with_warmup",
+                                                 "inverse_sqrt",
+                                                 "reduce_lr_on_plateau",
+                                                 "cosine_with_min_lr",
+                                                 "cosine_warmup_with_min_lr",
+                                                 "warmup_stable_decay",
+                                                 "greedy"};
   return names;
 }
 
@@ -199,7 +229,8 @@ std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, Optimizer& o
 }
 
 void LRScheduler::step(double) {
-  throw Error("G-SCHED-5", ErrorKind::usage, "this learning rate schedule follows the step and takes no metric", "Call step() after each optimizer step.");
+  throw Error("G-SCHED-5", ErrorKind::usage, "this learning rate schedule follows the step and takes no metric",
+              "Call step() after each optimizer step.");
 }
 
 LambdaLR::LambdaLR(Optimizer& optimizer, std::function<double(int64_t)> factor) : optimizer_(optimizer), factor_(std::move(factor)) {
@@ -237,8 +268,10 @@ StateTree LambdaLR::state_dict() const {
 void LambdaLR::load_state_dict(const StateTree& state) {
   const auto count = state.at("base_lrs").items().size();
   if (count != base_lrs_.size())
-    throw Error("G-SCHED-6", ErrorKind::checkpoint, "cannot load the schedule's state: it has " + std::to_string(count) + " parameter groups, the optimizer " + std::to_string(base_lrs_.size()),
-                "Resume with the optimizer the checkpoint was made with.");
+    throw Error(
+        "G-SCHED-6", ErrorKind::checkpoint,
+        "cannot load the schedule's state: it has " + std::to_string(count) + " parameter groups, the optimizer " + std::to_string(base_lrs_.size()),
+        "Resume with the optimizer the checkpoint was made with.");
   saved::take(state, "base_lrs", base_lrs_);
   saved::take(state, "last_epoch", last_epoch_);
   step_count_ = last_epoch_ + 1;

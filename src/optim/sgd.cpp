@@ -1,3 +1,7 @@
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_neg.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <gradus/core/error.h>
 #include <gradus/optim/sgd.h>
@@ -12,18 +16,40 @@ SGD::SGD(std::vector<torch::Tensor> params, SGDOptions options) : SGD(one_group(
 SGD::SGD(std::vector<ParamGroupInit> groups, SGDOptions options)
     : Optimizer(std::move(groups), options.lr, options.weight_decay), options_(groups_.size(), options) {
   check_ranges();
-  if (!(options.momentum >= 0)) throw Error("G-OPTIM-1", ErrorKind::usage, "sgd: momentum must be at least 0, received " + std::to_string(options.momentum));
+  if (!(options.momentum >= 0))
+    throw Error("G-OPTIM-1", ErrorKind::usage, "sgd: momentum must be at least 0, received " + std::to_string(options.momentum));
   if (options.nesterov && (options.momentum <= 0 || options.dampening != 0))
     throw Error("G-OPTIM-1", ErrorKind::usage,
-                "sgd: nesterov needs a momentum above 0 and a dampening of 0, received momentum=" + std::to_string(options.momentum) + ", dampening=" + std::to_string(options.dampening),
+                "sgd: nesterov needs a momentum above 0 and a dampening of 0, received momentum=" + std::to_string(options.momentum) +
+                    ", dampening=" + std::to_string(options.dampening),
                 "Add momentum, for example --optim_args momentum=0.9,nesterov=true.");
 }
 
 void SGD::update(Bucket& bucket, const StepContext& context) {
   const auto& group = groups_[bucket.group];
   const auto& o = options_[bucket.group];
+  if (bucket.params.front().is_cpu() && !context.grad_scale && !context.found_inf) return update_in_steps(bucket);
   at::_fused_sgd_(bucket.params, bucket.grads, bucket.slots[0], group.weight_decay, o.momentum, group.lr, o.dampening, o.nesterov, o.maximize,
                   /*is_first_step=*/bucket.step == 1, context.grad_scale, context.found_inf);
+}
+
+// The operations of Python's default on the CPU one after the other: the same rounding, so the same bits.
+void SGD::update_in_steps(Bucket& bucket) {
+  const auto& group = groups_[bucket.group];
+  const auto& o = options_[bucket.group];
+  auto grads = o.maximize ? at::_foreach_neg(bucket.grads) : bucket.grads;
+  if (group.weight_decay != 0) grads = at::_foreach_add(grads, bucket.params, group.weight_decay);
+  if (o.momentum != 0) {
+    auto& buffers = bucket.slots[0];
+    if (bucket.step == 1) {
+      at::_foreach_copy_(buffers, grads);
+    } else {
+      at::_foreach_mul_(buffers, o.momentum);
+      at::_foreach_add_(buffers, grads, 1 - o.dampening);
+    }
+    grads = o.nesterov ? at::_foreach_add(grads, buffers, o.momentum) : buffers;
+  }
+  at::_foreach_add_(bucket.params, grads, -group.lr);
 }
 
 std::vector<torch::Tensor> SGD::make_slots(const torch::Tensor& param, size_t group) const {

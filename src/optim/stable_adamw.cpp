@@ -66,7 +66,8 @@ std::vector<torch::Tensor> StableAdamW::make_slots(const torch::Tensor& param, s
   const auto& o = options_[group];
   const bool half = working_type(param.scalar_type()) != param.scalar_type();
   const auto eps_squared = torch::full({}, o.eps * o.eps, param.options().requires_grad(false));
-  return {zeros_like_param(param), zeros_like_param(param), eps_squared, half && o.kahan_sum.value_or(true) ? zeros_like_param(param) : torch::Tensor()};
+  return {zeros_like_param(param), zeros_like_param(param), eps_squared,
+          half && o.kahan_sum.value_or(true) ? zeros_like_param(param) : torch::Tensor()};
 }
 
 StateTree StableAdamW::group_options(size_t group) const {

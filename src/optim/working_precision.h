@@ -7,9 +7,7 @@
 namespace gradus {
 
 /// The type an optimizer computes in for parameters of `type`: float32 for the half-precision types.
-inline at::ScalarType working_type(at::ScalarType type) {
-  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
-}
+inline at::ScalarType working_type(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type; }
 
 /// The tensors in their working type; those that are already are shared, not copied.
 inline std::vector<torch::Tensor> in_working_precision(const std::vector<torch::Tensor>& tensors) {

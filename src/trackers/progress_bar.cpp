@@ -75,7 +75,8 @@ std::string ProgressBar::line() const {
   const double share = std::min(1.0, double(done_) / double(options_.total));
   const std::string left = rate > 0 ? duration_text(double(options_.total - done_) / rate) : "?";
   const std::string bar = terminal_ ? "|" + drawn_bar(share) + "|" : "";
-  return fmt::format("{}{:3.0f}%{} {}/{} [{}<{}, {}{}]", front, std::floor(share * 100), bar, done_, options_.total, duration_text(elapsed), left, rate_text(rate), postfix);
+  return fmt::format("{}{:3.0f}%{} {}/{} [{}<{}, {}{}]", front, std::floor(share * 100), bar, done_, options_.total, duration_text(elapsed), left,
+                     rate_text(rate), postfix);
 }
 
 void ProgressBar::draw(Clock::time_point now) {

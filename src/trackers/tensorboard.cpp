@@ -40,7 +40,8 @@ std::optional<Hyperparameter> hyperparameter(const nlohmann::json& value) {
 
 class TensorBoardTracker : public Tracker {
  public:
-  TensorBoardTracker(std::filesystem::path output_dir, std::optional<std::filesystem::path> log_dir) : output_dir_(std::move(output_dir)), log_dir_(std::move(log_dir)) {}
+  TensorBoardTracker(std::filesystem::path output_dir, std::optional<std::filesystem::path> log_dir)
+      : output_dir_(std::move(output_dir)), log_dir_(std::move(log_dir)) {}
   ~TensorBoardTracker() override { TensorBoardTracker::finish(); }
 
   void begin(const nlohmann::json& args, const nlohmann::json& model_config) override {
@@ -66,7 +67,8 @@ class TensorBoardTracker : public Tracker {
     if (!is_open_) return;
     if (wrote_hyperparameters_) {
       const auto end = Message().varint(1, /*STATUS_SUCCESS=*/1).fixed64(2, wall_time()).data();
-      write(event_proto::summary_event(wall_time(), 0, event_proto::summary_entry(event_proto::plugin_value("_hparams_/session_end_info", "hparams", hparams_content(4, end)))));
+      write(event_proto::summary_event(
+          wall_time(), 0, event_proto::summary_entry(event_proto::plugin_value("_hparams_/session_end_info", "hparams", hparams_content(4, end)))));
     }
     file_.close();
     is_open_ = wrote_hyperparameters_ = false;
@@ -82,7 +84,8 @@ class TensorBoardTracker : public Tracker {
     continues_ = holds_events(*log_dir_);
     static std::atomic<int> count{0};
     const auto seconds = std::to_string(int64_t(wall_time()));
-    is_open_ = file_.open(*log_dir_ / ("events.out.tfevents." + seconds + "." + host_name() + "." + std::to_string(::getpid()) + "." + std::to_string(count++)));
+    is_open_ = file_.open(*log_dir_ /
+                          ("events.out.tfevents." + seconds + "." + host_name() + "." + std::to_string(::getpid()) + "." + std::to_string(count++)));
     failed_ = !is_open_;
     if (is_open_) write(event_proto::version_event(wall_time()));
     return is_open_;
@@ -105,9 +108,10 @@ class TensorBoardTracker : public Tracker {
     }
     for (const char* metric : {"train/loss", "eval/loss"}) experiment.bytes(5, Message().bytes(1, Message().bytes(2, metric).data()).data());
     start.fixed64(5, now);
-    write(event_proto::summary_event(now, 0,
-                                     event_proto::summary_entry(event_proto::plugin_value("_hparams_/experiment", "hparams", hparams_content(2, experiment.data()))) +
-                                         event_proto::summary_entry(event_proto::plugin_value("_hparams_/session_start_info", "hparams", hparams_content(3, start.data())))));
+    write(event_proto::summary_event(
+        now, 0,
+        event_proto::summary_entry(event_proto::plugin_value("_hparams_/experiment", "hparams", hparams_content(2, experiment.data()))) +
+            event_proto::summary_entry(event_proto::plugin_value("_hparams_/session_start_info", "hparams", hparams_content(3, start.data())))));
     wrote_hyperparameters_ = true;
   }
 

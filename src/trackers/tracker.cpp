@@ -11,12 +11,14 @@ namespace gradus {
 namespace {
 
 const std::vector<std::string> kOurs = {"tensorboard", "jsonl", "all", "none"};
-const std::vector<std::string> kLater = {"azure_ml", "comet_ml", "mlflow", "neptune", "trackio", "wandb", "codecarbon", "clearml", "dagshub", "flyte", "dvclive", "swanlab", "kubeflow"};
+const std::vector<std::string> kLater = {"azure_ml", "comet_ml", "mlflow", "neptune", "trackio", "wandb",   "codecarbon",
+                                         "clearml",  "dagshub",  "flyte",  "dvclive", "swanlab", "kubeflow"};
 
 void check_name(const std::string& name) {
   if (std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end()) return;
   if (std::find(kLater.begin(), kLater.end(), name) != kLater.end())
-    throw Error("G-TRACK-1", ErrorKind::usage, "report_to: '" + name + "' of transformers is not available in gradus yet", "Use " + join_or(kOurs) + ".");
+    throw Error("G-TRACK-1", ErrorKind::usage, "report_to: '" + name + "' of transformers is not available in gradus yet",
+                "Use " + join_or(kOurs) + ".");
   const auto hint = did_you_mean(name, kOurs);
   throw Error("G-TRACK-1", ErrorKind::usage, "report_to: unknown tracker '" + name + "'; expected " + join_or(kOurs), hint);
 }

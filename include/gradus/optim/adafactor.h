@@ -8,7 +8,7 @@
 namespace gradus {
 
 struct AdafactorOptions {
-  std::optional<double> lr = std::nullopt;  ///< not with `relative_step`
+  std::optional<double> lr = std::nullopt;    ///< not with `relative_step`
   std::array<double, 2> eps = {1e-30, 1e-3};  ///< for the squared gradient and the parameter scale
   double clip_threshold = 1.0;
   double decay_rate = -0.8;

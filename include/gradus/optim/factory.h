@@ -15,8 +15,8 @@ struct OptimizerArguments {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
-  double warmup_steps = 0.0;     ///< used by schedule-free optimizers
-  std::string optim_args = "";   ///< "momentum=0.9,nesterov=true"
+  double warmup_steps = 0.0;    ///< used by schedule-free optimizers
+  std::string optim_args = "";  ///< "momentum=0.9,nesterov=true"
 };
 
 /// Makes the optimizer HF's `--optim` calls `name`, with the settings `Trainer` would give it.

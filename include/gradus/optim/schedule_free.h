@@ -12,10 +12,10 @@ struct ScheduleFreeOptions {
   double eps = 1e-8;                           ///< adamw and radam
   double momentum = 0.9;                       ///< sgd: between 0 and 1, both excluded
   double weight_decay = 0.0;
-  double warmup_steps = 0.0;      ///< adamw and sgd: linear warm-up inside the optimizer
-  double r = 0.0;                 ///< power of the step in the averaging weights
-  double weight_lr_power = 2.0;   ///< power of the learning rate in the averaging weights
-  bool silent_sgd_phase = true;   ///< radam: no update while its variance estimate is too short
+  double warmup_steps = 0.0;     ///< adamw and sgd: linear warm-up inside the optimizer
+  double r = 0.0;                ///< power of the step in the averaging weights
+  double weight_lr_power = 2.0;  ///< power of the learning rate in the averaging weights
+  bool silent_sgd_phase = true;  ///< radam: no update while its variance estimate is too short
 };
 
 enum class ScheduleFreeKind { adamw, sgd, radam };

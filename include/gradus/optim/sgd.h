@@ -25,6 +25,7 @@ class SGD : public Optimizer {
 
  protected:
   void update(Bucket& bucket, const StepContext& context) override;
+  void update_in_steps(Bucket& bucket);
   std::vector<std::string> slot_names() const override { return {"momentum_buffer"}; }
   StepForm step_form() const override { return StepForm::none; }
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;

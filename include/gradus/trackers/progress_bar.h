@@ -10,12 +10,12 @@
 namespace gradus {
 
 struct ProgressBarOptions {
-  int64_t total = 0;     ///< steps in all; 0 when nobody knows
-  int64_t initial = 0;   ///< steps done before, after a resume; they count in the bar, not in the rate
+  int64_t total = 0;    ///< steps in all; 0 when nobody knows
+  int64_t initial = 0;  ///< steps done before, after a resume; they count in the bar, not in the rate
   std::string description = "";
-  std::chrono::milliseconds redraw_interval{100};     ///< on a terminal
-  std::chrono::milliseconds line_interval{3000};      ///< elsewhere: at most one line in this time, at every tenth …
-  std::chrono::milliseconds longest_silence{60000};   ///< … and one at least every so often
+  std::chrono::milliseconds redraw_interval{100};    ///< on a terminal
+  std::chrono::milliseconds line_interval{3000};     ///< elsewhere: at most one line in this time, at every tenth …
+  std::chrono::milliseconds longest_silence{60000};  ///< … and one at least every so often
   /// The time; replaced in tests.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };

@@ -37,7 +37,8 @@ StateTree tree_of(const json& value) {
     return list;
   }
   if (value.contains("__tensor__")) {
-    const auto data = torch::tensor(value["data"].get<std::vector<double>>(), torch::kDouble).reshape(value["__tensor__"].get<std::vector<int64_t>>());
+    const auto data =
+        torch::tensor(value["data"].get<std::vector<double>>(), torch::kDouble).reshape(value["__tensor__"].get<std::vector<int64_t>>());
     return data.to(value["dtype"] == "int32" ? torch::kInt : torch::kFloat);
   }
   if (value.contains("__tuple__")) {
@@ -46,7 +47,8 @@ StateTree tree_of(const json& value) {
     return tuple;
   }
   auto dict = StateTree::dict();
-  for (const auto& entry : value["__dict__"]) dict.set(entry[0].is_string() ? StateTree::Key(entry[0].get<std::string>()) : StateTree::Key(entry[0].get<int64_t>()), tree_of(entry[1]));
+  for (const auto& entry : value["__dict__"])
+    dict.set(entry[0].is_string() ? StateTree::Key(entry[0].get<std::string>()) : StateTree::Key(entry[0].get<int64_t>()), tree_of(entry[1]));
   return dict;
 }
 
@@ -83,7 +85,8 @@ struct Replay {
     for (size_t k = 0; k < params.size(); ++k) {
       if (!params[k].defined()) continue;
       const auto want = torch::tensor(expected[k].get<std::vector<double>>(), torch::kDouble);
-      EXPECT_LE((params[k].detach().reshape(-1).to(torch::kDouble) - want).abs().max().item<double>(), 1e-6) << fixture_["label"] << " parameter " << k;
+      EXPECT_LE((params[k].detach().reshape(-1).to(torch::kDouble) - want).abs().max().item<double>(), 1e-6)
+          << fixture_["label"] << " parameter " << k;
     }
   }
 
@@ -91,7 +94,8 @@ struct Replay {
   void take_peer_state() {
     torch::NoGradGuard no_grad;
     for (size_t k = 0; k < params.size(); ++k)
-      if (params[k].defined()) params[k].copy_(torch::tensor(fixture_["params_after"]["10"][k].get<std::vector<double>>(), torch::kDouble).reshape(params[k].sizes()));
+      if (params[k].defined())
+        params[k].copy_(torch::tensor(fixture_["params_after"]["10"][k].get<std::vector<double>>(), torch::kDouble).reshape(params[k].sizes()));
     optimizer->load_state_dict(tree_of(fixture_["state_after"]["10"]));
     for (done = 0; done < 10; ++done)
       if (scheduler) scheduler->step();
@@ -104,9 +108,7 @@ struct Replay {
   int64_t done = 0;
 };
 
-bool both_numbers(const StateTree& a, const StateTree& b) {
-  return (a.is_int() || a.is_double()) && (b.is_int() || b.is_double());
-}
+bool both_numbers(const StateTree& a, const StateTree& b) { return (a.is_int() || a.is_double()) && (b.is_int() || b.is_double()); }
 
 // Same keys in the same order, same kinds, same values. "initial_lr" may stand anywhere.
 void expect_same(const StateTree& ours, const StateTree& theirs, const std::string& where) {
@@ -208,9 +210,8 @@ TEST_P(OptimizerParity, ResumeIsBitEqual) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OptimizerParity, ::testing::Range<size_t>(0, fixtures()["cases"].size()), [](const ::testing::TestParamInfo<size_t>& info) {
-  return fixtures()["cases"][info.param]["label"].get<std::string>();
-});
+INSTANTIATE_TEST_SUITE_P(All, OptimizerParity, ::testing::Range<size_t>(0, fixtures()["cases"].size()),
+                         [](const ::testing::TestParamInfo<size_t>& info) { return fixtures()["cases"][info.param]["label"].get<std::string>(); });
 
 }  // namespace
 }  // namespace gradus

@@ -10,9 +10,9 @@
 #include <gradus/optim/sgd.h>
 #include <gradus/optim/torch_optimizer.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
-#include <torch/nn/modules/embedding.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
@@ -35,7 +35,8 @@ void expect_error(F&& call, const std::string& id, const std::vector<std::string
     FAIL() << "expected " << id;
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), id) << error.what();
-    for (const auto& part : parts) EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
+    for (const auto& part : parts)
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
   }
 }
 
@@ -82,7 +83,7 @@ TEST(Optimizer, MixedTypesAndLayoutsInOneGroup) {
   EXPECT_TRUE(torch::equal(wide.detach(), 1 - slope));
   optimizer.step();
   EXPECT_NEAR(half[0].item<float>(), 0.5, 1e-2);
-  EXPECT_NEAR(wide.detach()[0][0].item<float>(), 1.0, 1e-6);   // no slope, no step
+  EXPECT_NEAR(wide.detach()[0][0].item<float>(), 1.0, 1e-6);  // no slope, no step
   EXPECT_NEAR(wide.detach()[2][3].item<float>(), -10 - 0.5, 1e-5);
 }
 
@@ -206,7 +207,8 @@ TEST(Optimizer, LoadedSettingsGetTheTensorsTheyNeed) {
   without.load_state_dict(momentum.state_dict());
   without.step();
   momentum.step();
-  EXPECT_TRUE(torch::equal(without.state_dict().at("state").at(0).at("momentum_buffer").as_tensor(), momentum.state_dict().at("state").at(0).at("momentum_buffer").as_tensor()));
+  EXPECT_TRUE(torch::equal(without.state_dict().at("state").at(0).at("momentum_buffer").as_tensor(),
+                           momentum.state_dict().at("state").at(0).at("momentum_buffer").as_tensor()));
 }
 
 TEST(Optimizer, ErrorsOfConstruction) {
@@ -216,8 +218,10 @@ TEST(Optimizer, ErrorsOfConstruction) {
   expect_error([&] { AdamW(Tensors{a}, AdamWOptions{.betas = {1.0, 0.9}}); }, "G-OPTIM-1", {"a beta must be in [0, 1)"});
   expect_error([&] { SGD(Tensors{a}, SGDOptions{.nesterov = true}); }, "G-OPTIM-1", {"nesterov needs a momentum"});
   expect_error([&] { Adafactor(Tensors{a}, AdafactorOptions{.lr = 0.1}); }, "G-OPTIM-1", {"relative_step cannot be combined"});
-  expect_error([&] { Adafactor(Tensors{a}, AdafactorOptions{.lr = 0.1, .relative_step = false, .warmup_init = true}); }, "G-OPTIM-1", {"warmup_init needs relative_step"});
-  expect_error([&] { Muon(Tensors{a}, MuonOptions{.adjust_lr_fn = "best"}); }, "G-OPTIM-1", {"original, match_rms_adamw or spectral_unclamped, received 'best'"});
+  expect_error([&] { Adafactor(Tensors{a}, AdafactorOptions{.lr = 0.1, .relative_step = false, .warmup_init = true}); }, "G-OPTIM-1",
+               {"warmup_init needs relative_step"});
+  expect_error([&] { Muon(Tensors{a}, MuonOptions{.adjust_lr_fn = "best"}); }, "G-OPTIM-1",
+               {"original, match_rms_adamw or spectral_unclamped, received 'best'"});
   expect_error([&] { TorchOptimizer(nullptr); }, "G-OPTIM-1", {"received null"});
 }
 
@@ -231,7 +235,8 @@ TEST(Optimizer, SparseGradientsAreRefusedByName) {
 TEST(MakeOptimizer, NamesOfTheReferenceThatAreMissingSaySo) {
   auto a = parameter({1});
   EXPECT_EQ(optimizer_names().size() + missing_optimizer_names().size(), 42u);  // 41 of the reference and muon
-  expect_error([&] { make_optimizer("adamw_bnb_8bit", group_of({a})); }, "G-OPTIM-5", {"'adamw_bnb_8bit' of transformers is not available", "adamw_torch_fused", "stable_adamw or muon"});
+  expect_error([&] { make_optimizer("adamw_bnb_8bit", group_of({a})); }, "G-OPTIM-5",
+               {"'adamw_bnb_8bit' of transformers is not available", "adamw_torch_fused", "stable_adamw or muon"});
   expect_error([&] { make_optimizer("adamw_tourch", group_of({a})); }, "G-OPTIM-6", {"unknown optimizer 'adamw_tourch'", "Did you mean adamw_torch"});
 }
 
@@ -239,7 +244,8 @@ TEST(MakeOptimizer, OptimArgsAreChecked) {
   auto a = parameter({1});
   const auto with = [&](const char* name, const char* text) { return make_optimizer(name, group_of({a}), {.optim_args = text}); };
   expect_error([&] { with("sgd", "momentum"); }, "G-OPTIM-7", {"key=value", "'momentum'"});
-  expect_error([&] { with("sgd", "momentun=0.9"); }, "G-OPTIM-7", {"optim_args of sgd: there is no 'momentun'", "momentum, dampening, weight_decay, nesterov", "Did you mean momentum"});
+  expect_error([&] { with("sgd", "momentun=0.9"); }, "G-OPTIM-7",
+               {"optim_args of sgd: there is no 'momentun'", "momentum, dampening, weight_decay, nesterov", "Did you mean momentum"});
   expect_error([&] { with("sgd", "momentum=high"); }, "G-OPTIM-7", {"'momentum' must be a number, received 'high'"});
   expect_error([&] { with("sgd", "momentum=0.9,nesterov=maybe"); }, "G-OPTIM-7", {"must be true or false, received 'maybe'"});
   expect_error([&] { with("adamw_torch", "beta=1"); }, "G-OPTIM-7", {"it takes none"});

@@ -31,7 +31,8 @@ void expect_error(F&& call, const std::string& id, const std::vector<std::string
     FAIL() << "expected " << id;
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), id) << error.what();
-    for (const auto& part : parts) EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
+    for (const auto& part : parts)
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
   }
 }
 
@@ -102,11 +103,14 @@ TEST(Schedulers, Peer151_SaveAndReloadMidwayGivesTheSameList) {
 TEST(Schedulers, Peer152_WarmupStableDecayShapes) {
   const std::vector<std::pair<const char*, std::vector<double>>> rows = {
       {"linear", {0, 0.25, 0.5, 0.75, 1, 1, 1, 0.75, 0.5, 0.25, 0}},
-      {"cosine", {0, 0.5 * (1 - std::cos(M_PI / 4)), 0.5, 0.5 * (1 + std::cos(M_PI / 4)), 1, 1, 1, 0.5 * (1 + std::cos(M_PI / 4)), 0.5, 0.5 * (1 - std::cos(M_PI / 4)), 0}},
+      {"cosine",
+       {0, 0.5 * (1 - std::cos(M_PI / 4)), 0.5, 0.5 * (1 + std::cos(M_PI / 4)), 1, 1, 1, 0.5 * (1 + std::cos(M_PI / 4)), 0.5,
+        0.5 * (1 - std::cos(M_PI / 4)), 0}},
       {"1-sqrt", {0, 1 - std::sqrt(0.75), 1 - std::sqrt(0.5), 0.5, 1, 1, 1, 0.5, 1 - std::sqrt(0.5), 1 - std::sqrt(0.75), 0}}};
   for (const auto& [type, expected] : rows) {
     auto optimizer = sgd_with(1.0);
-    auto scheduler = get_scheduler("warmup_stable_decay", optimizer, 4, std::nullopt, {{"num_stable_steps", 2}, {"num_decay_steps", 4}, {"warmup_type", type}, {"decay_type", type}});
+    auto scheduler = get_scheduler("warmup_stable_decay", optimizer, 4, std::nullopt,
+                                   {{"num_stable_steps", 2}, {"num_decay_steps", 4}, {"warmup_type", type}, {"decay_type", type}});
     const auto rates = unroll(*scheduler, 11);
     for (size_t i = 0; i < rates.size(); ++i) EXPECT_NEAR(rates[i], expected[i], 1e-12) << type << " step " << i;
   }
@@ -139,7 +143,8 @@ TEST(Schedulers, LambdaStateHasPythonsKeys) {
   const auto state = scheduler->state_dict();
   std::vector<std::string> keys;
   for (const auto& [key, value] : state.entries()) keys.push_back(std::get<std::string>(key));
-  EXPECT_EQ(keys, (std::vector<std::string>{"base_lrs", "last_epoch", "_step_count", "_is_initial", "_get_lr_called_within_step", "_last_lr", "lr_lambdas"}));
+  EXPECT_EQ(keys, (std::vector<std::string>{"base_lrs", "last_epoch", "_step_count", "_is_initial", "_get_lr_called_within_step", "_last_lr",
+                                            "lr_lambdas"}));
   EXPECT_EQ(state.at("last_epoch").as_int(), 1);
   EXPECT_EQ(state.at("_step_count").as_int(), 2);
   EXPECT_EQ(state.at("_last_lr").items().at(0).as_double(), 0.05);
@@ -159,8 +164,8 @@ TEST(Schedulers, Peer114_PlateauDropsAfterMoreThanPatienceBadValues) {
   const auto state = scheduler->state_dict();
   std::vector<std::string> keys;
   for (const auto& [key, value] : state.entries()) keys.push_back(std::get<std::string>(key));
-  EXPECT_EQ(keys, (std::vector<std::string>{"factor", "default_min_lr", "min_lrs", "patience", "cooldown", "eps", "last_epoch", "_last_lr", "mode_worse", "mode", "threshold",
-                                            "threshold_mode", "best", "cooldown_counter", "num_bad_epochs"}));
+  EXPECT_EQ(keys, (std::vector<std::string>{"factor", "default_min_lr", "min_lrs", "patience", "cooldown", "eps", "last_epoch", "_last_lr",
+                                            "mode_worse", "mode", "threshold", "threshold_mode", "best", "cooldown_counter", "num_bad_epochs"}));
   ReduceLROnPlateau again(optimizer);
   again.load_state_dict(state);
   again.step(0.8);
@@ -171,15 +176,16 @@ TEST(Schedulers, Peer114_PlateauDropsAfterMoreThanPatienceBadValues) {
 
 TEST(Schedulers, Peer115_GreedyRaisesAndLowers) {
   auto optimizer = sgd_with(0.1);
-  auto scheduler = get_scheduler("greedy", optimizer, std::nullopt, std::nullopt, {{"patience", 1}, {"factor", 0.5}, {"min_lr", 0.04}, {"max_lr", 0.3}, {"reset_start", 2}});
+  auto scheduler = get_scheduler("greedy", optimizer, std::nullopt, std::nullopt,
+                                 {{"patience", 1}, {"factor", 0.5}, {"min_lr", 0.04}, {"max_lr", 0.3}, {"reset_start", 2}});
   const auto rate = [&](double metric) {
     scheduler->step(metric);
     return scheduler->last_lr()[0];
   };
   EXPECT_EQ(rate(1.0), 0.1);
-  EXPECT_EQ(rate(0.9), 0.2);   // better more than patience times
+  EXPECT_EQ(rate(0.9), 0.2);  // better more than patience times
   EXPECT_EQ(rate(0.8), 0.2);
-  EXPECT_EQ(rate(0.7), 0.3);   // bounded
+  EXPECT_EQ(rate(0.7), 0.3);  // bounded
   EXPECT_EQ(rate(0.7), 0.3);
   EXPECT_EQ(rate(0.7), 0.15);
   EXPECT_EQ(rate(0.7), 0.15);
@@ -187,7 +193,7 @@ TEST(Schedulers, Peer115_GreedyRaisesAndLowers) {
   rate(0.7);
   EXPECT_EQ(rate(0.7), 0.04);  // bounded; first reduction at the bound
   rate(0.7);
-  EXPECT_EQ(rate(0.7), 0.1);   // the second starts over
+  EXPECT_EQ(rate(0.7), 0.1);  // the second starts over
   GreedyLR again(optimizer);
   again.load_state_dict(scheduler->state_dict());
   EXPECT_EQ(again.state_dict().at("factor").as_double(), 0.5);
@@ -217,18 +223,38 @@ TEST(Schedulers, Peer107_AdafactorScheduleShowsTheRateOfTheOptimizer) {
 TEST(Schedulers, ErrorsSayWhatIsWrong) {
   auto optimizer = sgd_with(0.1);
   expect_error([&] { get_scheduler("cosinus", optimizer, 0, 10); }, "G-SCHED-1", {"'cosinus'", "Did you mean cosine"});
-  expect_error([&] { get_scheduler("linear", optimizer, std::nullopt, 10); }, "G-SCHED-2", {"linear requires `num_warmup_steps`, please provide that argument."});
+  expect_error([&] { get_scheduler("linear", optimizer, std::nullopt, 10); }, "G-SCHED-2",
+               {"linear requires `num_warmup_steps`, please provide that argument."});
   expect_error([&] { get_scheduler("cosine", optimizer, 0, std::nullopt); }, "G-SCHED-2", {"cosine requires `num_training_steps`"});
-  expect_error([&] { get_scheduler("polynomial", optimizer, 0, 10, {{"powr", 2}}); }, "G-SCHED-3", {"'polynomial' has no option 'powr'", "lr_end, power", "Did you mean power"});
+  expect_error(
+      [&] {
+        get_scheduler("polynomial", optimizer, 0, 10, {{"powr", 2}});
+      },
+      "G-SCHED-3", {"'polynomial' has no option 'powr'", "lr_end, power", "Did you mean power"});
   expect_error([&] { get_scheduler("linear", optimizer, 0, 10, {{"num_cycles", 2}}); }, "G-SCHED-3", {"it takes none"});
-  expect_error([&] { get_scheduler("polynomial", optimizer, 0, 10, {{"lr_end", 1.0}}); }, "G-SCHED-4", {"lr_end (1.0) must be smaller than initial lr (0.1)"});
+  expect_error(
+      [&] {
+        get_scheduler("polynomial", optimizer, 0, 10, {{"lr_end", 1.0}});
+      },
+      "G-SCHED-4", {"lr_end (1.0) must be smaller than initial lr (0.1)"});
   expect_error([&] { get_scheduler("cosine_with_min_lr", optimizer, 0, 10); }, "G-SCHED-4", {"one of min_lr and min_lr_rate must be set"});
-  expect_error([&] { get_scheduler("cosine_with_min_lr", optimizer, 0, 10, {{"min_lr", 0.01}, {"min_lr_rate", 0.1}}); }, "G-SCHED-4", {"only one of min_lr"});
+  expect_error(
+      [&] {
+        get_scheduler("cosine_with_min_lr", optimizer, 0, 10, {{"min_lr", 0.01}, {"min_lr_rate", 0.1}});
+      },
+      "G-SCHED-4", {"only one of min_lr"});
   expect_error([&] { get_scheduler("warmup_stable_decay", optimizer, 0, 10); }, "G-SCHED-4", {"'num_decay_steps' is required"});
-  expect_error([&] { get_scheduler("warmup_stable_decay", optimizer, 0, 10, {{"num_decay_steps", 2}, {"decay_type", "steep"}}); }, "G-SCHED-4",
-               {"'decay_type' must be linear, cosine or 1-sqrt, received \"steep\""});
+  expect_error(
+      [&] {
+        get_scheduler("warmup_stable_decay", optimizer, 0, 10, {{"num_decay_steps", 2}, {"decay_type", "steep"}});
+      },
+      "G-SCHED-4", {"'decay_type' must be linear, cosine or 1-sqrt, received \"steep\""});
   expect_error([&] { get_scheduler("cosine", optimizer, 0, 10, {{"num_cycles", "two"}}); }, "G-SCHED-4", {"must be a number, received \"two\""});
-  expect_error([&] { get_scheduler("reduce_lr_on_plateau", optimizer, 0, 10, {{"factor", 1.5}}); }, "G-SCHED-4", {"factor must be below 1.0, received 1.5"});
+  expect_error(
+      [&] {
+        get_scheduler("reduce_lr_on_plateau", optimizer, 0, 10, {{"factor", 1.5}});
+      },
+      "G-SCHED-4", {"factor must be below 1.0, received 1.5"});
   expect_error([&] { get_scheduler("greedy", optimizer, 0, 10, {{"min_lr", {1, 2, 3}}}); }, "G-SCHED-4", {"expected 1 or 1 values for min_lr"});
   expect_error([&] { get_scheduler("reduce_lr_on_plateau", optimizer)->step(); }, "G-SCHED-5", {"cannot step without one"});
   expect_error([&] { get_scheduler("constant", optimizer)->step(1.0); }, "G-SCHED-5", {"takes no metric"});

@@ -123,7 +123,8 @@ TEST_F(TrackerFiles, TensorBoardFileHasVersionTextHyperparametersAndScalars) {
   const auto events = read_events(files[0]);  // before finish: a kill would lose nothing
   ASSERT_EQ(events.size(), 4u);
   EXPECT_TRUE(contains(events[0], "brain.Event:2"));
-  EXPECT_TRUE(contains(events[1], "args/text_summary") && contains(events[1], "\"learning_rate\": 0.1") && contains(events[1], "model_config/text_summary"));
+  EXPECT_TRUE(contains(events[1], "args/text_summary") && contains(events[1], "\"learning_rate\": 0.1") &&
+              contains(events[1], "model_config/text_summary"));
   EXPECT_TRUE(contains(events[2], "_hparams_/session_start_info") && contains(events[2], "optim") && !contains(events[2], "nothing"));
   EXPECT_TRUE(contains(events[3], "train/loss") && contains(events[3], "eval/loss") && contains(events[3], "test/acc"));
   EXPECT_TRUE(contains(events[3], std::string("\x10\xac\x02")));  // field 2: step 300
@@ -143,7 +144,7 @@ TEST_F(TrackerFiles, TensorBoardFolderFromTheEnvironmentIsContinued) {
   const auto files = files_in(folder_ / "board");
   ASSERT_EQ(files.size(), 2u);
   const std::vector<size_t> counts = {read_events(files[0]).size(), read_events(files[1]).size()};
-  EXPECT_EQ(counts, (std::vector<size_t>{3, 4}));                                     // the second says it starts again
+  EXPECT_EQ(counts, (std::vector<size_t>{3, 4}));                                            // the second says it starts again
   EXPECT_TRUE(contains(read_events(files[1])[1], std::string("\x10\x06\x3a\x02\x08\x01")));  // at step 6
 }
 
