@@ -1,0 +1,192 @@
+#include <gradus/core/error.h>
+#include <gradus/core/json.h>
+#include <gradus/models/auto_model.h>
+#include <gtest/gtest.h>
+
+#include "temporary_folder.h"
+
+namespace gradus {
+namespace {
+
+using nlohmann::json;
+using torch::Tensor;
+using Ids = std::vector<int64_t>;
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_TEXT(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+/// Always gives the same logits, whatever came before: what is drawn can be counted.
+class FixedModel : public PreTrainedModel {
+ public:
+  explicit FixedModel(Tensor logits) : PreTrainedModel({{"model_type", "fixed"}}, "FixedModel", ""), logits_(std::move(logits)) {
+    register_parameter("unused", torch::zeros({1}));
+  }
+  ModelOutput forward(const Batch&, const ForwardOptions&) override { return {}; }
+  bool can_generate() const override { return true; }
+  Tensor decode(const Batch& inputs, layers::KeyValueCache& cache) override {
+    const auto& ids = inputs["input_ids"];
+    cache.update(0, torch::zeros({ids.size(0), 1, ids.size(1), 1}), torch::zeros({ids.size(0), 1, ids.size(1), 1}));
+    return logits_.expand({ids.size(0), -1});
+  }
+
+ private:
+  Tensor logits_;
+};
+
+std::shared_ptr<PreTrainedModel> tiny_model() {
+  torch::manual_seed(1);
+  auto model = AutoModelForCausalLM::from_config({{"model_type", "llama"}, {"vocab_size", 40}, {"hidden_size", 16}, {"intermediate_size", 24}, {"num_hidden_layers", 2},
+                                                  {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"max_position_embeddings", 64}, {"initializer_range", 0.5},
+                                                  {"bos_token_id", 1}, {"eos_token_id", 2}});
+  return model;
+}
+
+Batch prompt() { return {{"input_ids", torch::tensor({{5, 6, 7}})}}; }
+
+/// How often each token follows, in 20,000 draws.
+Tensor frequencies(const Tensor& logits, GenerationOptions options) {
+  constexpr int64_t kDraws = 20000;
+  FixedModel model(logits);
+  options.do_sample = true;
+  options.max_new_tokens = 1;
+  torch::manual_seed(17);
+  const auto ids = model.generate({{"input_ids", torch::zeros({kDraws, 1}, torch::kLong)}}, options);
+  return ids.select(1, 1).bincount({}, logits.size(0)).to(torch::kDouble) / kDraws;
+}
+
+void expect_distribution(const Tensor& got, const Tensor& expected) {
+  EXPECT_LT((got - expected).abs().max().item<double>(), 0.015) << got << expected;
+  EXPECT_TRUE(torch::equal(got.gt(0), expected.gt(0))) << got;
+}
+
+TEST(Sampling, FollowsTheDistribution) {
+  const auto logits = torch::tensor({2.0, 1.0, 0.5, 0.0, -1.0, -2.0});
+  const auto all = logits.to(torch::kDouble);
+  const auto only = [&](const Tensor& scores, Ids kept) {
+    auto mask = torch::full({6}, -std::numeric_limits<double>::infinity(), torch::kDouble);
+    for (const auto i : kept) mask[i] = 0.0;
+    return (scores + mask).softmax(0);
+  };
+  expect_distribution(frequencies(logits, {.top_k = 0}), all.softmax(0));
+  expect_distribution(frequencies(logits, {.temperature = 0.5, .top_k = 0}), (all / 0.5).softmax(0));
+  expect_distribution(frequencies(logits, {.top_k = 3}), only(all, {0, 1, 2}));
+  expect_distribution(frequencies(logits, {.top_k = 0, .top_p = 0.7}), only(all, {0, 1}));  // 0.57 + 0.21
+  expect_distribution(frequencies(logits, {.top_k = 0, .min_p = 0.2}), only(all, {0, 1, 2}));
+  expect_distribution(frequencies(logits, {.top_k = 0, .epsilon_cutoff = 0.1}), only(all, {0, 1, 2}));
+  expect_distribution(frequencies(logits, {.top_k = 0, .suppress_tokens = Ids{0, 5}}), only(all, {1, 2, 3, 4}));
+}
+
+TEST(Generate, CacheChangesNothing) {
+  const auto model = tiny_model();
+  for (const int64_t beams : {1, 3}) {
+    const auto with = model->generate(prompt(), {.max_new_tokens = 12, .num_beams = beams});
+    const auto without = model->generate(prompt(), {.max_new_tokens = 12, .num_beams = beams, .use_cache = false});
+    EXPECT_TRUE(torch::equal(with, without)) << with << without;
+  }
+}
+
+TEST(Generate, LeftPaddingChangesNothing) {
+  const auto model = tiny_model();
+  model->generation_config.options.eos_token_id.reset();
+  const GenerationOptions options{.max_new_tokens = 10};
+  const auto alone = model->generate(prompt(), options);
+  const auto padded = model->generate({{"input_ids", torch::tensor({{9, 8, 7, 6, 5}, {0, 0, 5, 6, 7}})}, {"attention_mask", torch::tensor({{1, 1, 1, 1, 1}, {0, 0, 1, 1, 1}})}}, options);
+  EXPECT_TRUE(torch::equal(padded[1].narrow(0, 5, 10), alone[0].narrow(0, 3, 10)));
+}
+
+TEST(Generate, LeavesModeAndGradientsAlone) {
+  const auto model = tiny_model();
+  model->train();
+  const auto ids = model->generate(prompt(), {.max_new_tokens = 2});
+  EXPECT_TRUE(model->is_training());
+  EXPECT_TRUE(torch::GradMode::is_enabled());
+  EXPECT_FALSE(ids.requires_grad());
+  EXPECT_EQ(ids.size(1), 5);
+}
+
+TEST(Generate, StopsWhereItShould) {
+  FixedModel model(torch::tensor({0.0, 3.0, 2.0}));
+  EXPECT_EQ(model.generate(prompt(), {.max_length = 6}).size(1), 6);
+  EXPECT_EQ(model.generate(prompt(), {.max_new_tokens = 9, .eos_token_id = 1}).size(1), 4);
+  EXPECT_EQ(model.generate(prompt(), {.max_new_tokens = 9, .min_new_tokens = 3, .eos_token_id = TokenIds{1}}).size(1), 7);
+  EXPECT_EQ(model.generate(prompt(), {.max_new_tokens = 9, .eos_token_id = TokenIds{0, 1}}).size(1), 4);
+  EXPECT_EQ(model.generate(prompt(), {}).size(1), 23);
+  GenerationOptions options{.max_new_tokens = 9};
+  options.stopping_criteria = {[](std::span<const int64_t> row) { return row.size() == 8; }};
+  EXPECT_EQ(model.generate(prompt(), options).size(1), 8);
+  GenerationOptions text{.max_new_tokens = 9, .stop_strings = std::vector<std::string>{"bbbb"}};
+  text.decode = [](const Ids& ids) {
+    std::string letters;
+    for (const auto id : ids) letters += static_cast<char>('a' + id % 3);
+    return letters;
+  };
+  // The prompt reads "cab", so the fourth b is the third new token.
+  EXPECT_EQ(model.generate(prompt(), text).size(1), 6);
+}
+
+TEST(Generate, AppliesOwnProcessors) {
+  FixedModel model(torch::tensor({0.0, 3.0, 2.0}));
+  GenerationOptions options{.max_new_tokens = 2};
+  options.logits_processors = {[](const Tensor&, Tensor scores) { return scores.neg(); }};
+  EXPECT_TRUE(torch::equal(model.generate(prompt(), options)[0].narrow(0, 3, 2), torch::tensor({0, 0})));
+}
+
+TEST(Generate, RefusesWhatMakesNoSense) {
+  const auto model = tiny_model();
+  const auto with = [&](const GenerationOptions& options) { return error_of([&] { model->generate(prompt(), options); }); };
+  EXPECT_TEXT(with({.max_new_tokens = 0}), "generate: max_new_tokens must be at least 1, received 0 [G-GEN-2]");
+  EXPECT_TEXT(with({.max_length = 3}), "the prompt has 3 tokens, but max_length is 3");
+  EXPECT_TEXT(with({.do_sample = true, .temperature = 0.0}), "temperature must be greater than 0, received 0");
+  EXPECT_TEXT(with({.temperature = std::nan("")}), "temperature must be greater than 0");
+  EXPECT_TEXT(with({.do_sample = true, .top_p = 1.5}), "top_p must be greater than 0 and at most 1, received 1.5");
+  EXPECT_TEXT(with({.num_return_sequences = 2}), "num_return_sequences must be 1 with greedy search");
+  EXPECT_TEXT(with({.num_beams = 2, .num_return_sequences = 3}), "num_return_sequences must be at most num_beams (2), received 3");
+  EXPECT_TEXT(with({.stop_strings = std::vector<std::string>{"x"}}), "given together with `decode`");
+  EXPECT_TEXT(error_of([&] { model->generate({}, {}); }) + error_of([&] { FixedModel(torch::zeros({2})).generate({}, {}); }), "the batch holds no input_ids (it is empty)");
+  const auto classifier = AutoModelForSequenceClassification::from_config(model->config());
+  EXPECT_TEXT(error_of([&] { classifier->generate(prompt()); }), "LlamaForSequenceClassification cannot generate");
+}
+
+TEST(Generate, StartsFromTheFirstTokenWithoutAPrompt) {
+  const auto ids = tiny_model()->generate({}, {.max_new_tokens = 3});
+  EXPECT_EQ(ids[0][0].item<int64_t>(), 1);
+}
+
+TEST(GenerationConfig, KeepsEveryKey) {
+  const TemporaryFolder folder;
+  const json values = {{"_from_model_config", true}, {"bos_token_id", 1}, {"eos_token_id", {2, 3}}, {"temperature", 0.6}, {"early_stopping", "never"}, {"transformers_version", "4.0"}};
+  const auto config = GenerationConfig::from_json(values);
+  EXPECT_EQ(config.to_json(), values);
+  EXPECT_EQ(config.options.eos_token_id->ids(), (Ids{2, 3}));
+  config.save(folder.path() / "generation_config.json");
+  EXPECT_EQ(GenerationConfig::load(folder.path() / "generation_config.json").to_json(), values);
+}
+
+TEST(GenerationConfig, RefusesOtherTypes) {
+  EXPECT_TEXT(error_of([] { GenerationConfig::from_json({{"temperature", "hot"}}); }), "generation_config.json: temperature must be a finite number, received \"hot\" [G-GEN-1]");
+  EXPECT_TEXT(error_of([] { GenerationConfig::from_json({{"top_p", std::nan("")}}); }), "top_p must be a finite number, received NaN");
+  EXPECT_TEXT(error_of([] { GenerationConfig::from_json({{"num_beams", 2.5}}); }), "num_beams must be an integer, received 2.5");
+  EXPECT_TEXT(error_of([] { GenerationConfig::from_json({{"early_stopping", "soon"}}); }), "true, false or \"never\"");
+  EXPECT_TEXT(error_of([] { GenerationConfig::from_json({{"eos_token_id", "end"}}); }), "eos_token_id must be an integer");
+}
+
+TEST(GenerationConfig, OptionsWinOverTheFolderAndTheFolderOverDefaults) {
+  GenerationOptions folder{.max_new_tokens = 50, .temperature = 0.5, .top_k = 7};
+  const auto options = complete_options({.max_length = 9, .temperature = 0.8}, folder);
+  EXPECT_EQ(options.temperature, 0.8);
+  EXPECT_EQ(options.top_k, 7);
+  EXPECT_EQ(options.max_new_tokens, std::nullopt);
+  EXPECT_EQ(options.num_beams, 1);
+}
+
+}  // namespace
+}  // namespace gradus

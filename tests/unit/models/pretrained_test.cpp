@@ -1,0 +1,261 @@
+#include <gradus/core/error.h>
+#include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <gradus/formats/safetensors.h>
+#include <gradus/formats/torch_file.h>
+#include <gradus/models/auto_model.h>
+#include <gradus/models/config_reader.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <fstream>
+
+#include "temporary_folder.h"
+
+namespace gradus {
+namespace {
+
+using nlohmann::json;
+using torch::Tensor;
+
+json tiny_gpt2() {
+  return {{"model_type", "gpt2"}, {"vocab_size", 32}, {"n_positions", 16}, {"n_embd", 16}, {"n_layer", 2}, {"n_head", 2}, {"resid_pdrop", 0.0}, {"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}};
+}
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_TEXT(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+/// Keeps what is logged.
+class Listener : public LogSink {
+ public:
+  void message(LogLevel, std::string_view line) override { text += std::string(line) + "\n"; }
+  void print(std::string_view) override {}
+  std::string text;
+};
+
+struct Listening {
+  Listening() : sink(std::make_shared<Listener>()), before(set_log_sink(sink)) {}
+  ~Listening() { set_log_sink(before); }
+  std::shared_ptr<Listener> sink;
+  std::shared_ptr<LogSink> before;
+};
+
+TEST(ModelOutput, NamesWhatThereIs) {
+  const ModelOutput output{{"loss", torch::tensor(1.0)}, {"logits", torch::zeros({2})}};
+  EXPECT_EQ(output[1].numel(), 2);
+  EXPECT_TEXT(error_of([&] { output["hidden"]; }), "no output named \"hidden\"; it gave loss, logits [G-MODEL-1]");
+  EXPECT_TEXT(error_of([&] { output[2]; }), "no output at place 2; it gave 2 (loss, logits)");
+  EXPECT_TEXT(error_of([] { ModelOutput().loss(); }), "it gave nothing");
+}
+
+TEST(Model, StateDictOfAnyModule) {
+  auto model = make_model(torch::nn::Linear(3, 2), [](torch::nn::LinearImpl& linear, const Batch& batch) { return ModelOutput{{"logits", linear.forward(batch["x"])}}; });
+  EXPECT_EQ(model->state_dict().keys(), (std::vector<std::string>{"weight", "bias"}));
+  EXPECT_EQ(trainable_parameters(*model)[0].first, "weight");
+  StateDict other;
+  other.insert("weight", torch::zeros({2, 2}));
+  other.insert("extra", torch::zeros({1}));
+  const auto text = error_of([&] { model->load_state_dict(other); });
+  EXPECT_TEXT(text, "missing: bias; unexpected: extra; of another shape: weight (model [2, 3], given [2, 2]) [G-MODEL-2]");
+  EXPECT_TEXT(error_of([&] { model->gradient_checkpointing_enable(); }), "G-MODEL-3");
+  EXPECT_TEXT(error_of([&] { model->set_embedding_noise(5.0); }), "G-MODEL-4");
+}
+
+TEST(AutoModel, TiesTheHeadOnce) {
+  const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
+  const auto state = model->state_dict();
+  EXPECT_EQ(state.find("lm_head.weight"), nullptr);
+  EXPECT_NE(state.find("transformer.wte.weight"), nullptr);
+  EXPECT_EQ(trainable_parameters(*model).size(), state.size());
+  auto copy = AutoModelForCausalLM::from_config(tiny_gpt2());
+  copy->load_state_dict(state);
+  const Batch batch{{"input_ids", torch::arange(8).view({1, 8})}};
+  EXPECT_TRUE(torch::equal(model->forward(batch).logits(), copy->forward(batch).logits()));
+}
+
+TEST(AutoModel, UnknownTypesNameTheKnown) {
+  auto config = tiny_gpt2();
+  config["model_type"] = "gpt3";
+  const auto text = error_of([&] { AutoModelForCausalLM::from_config(config); });
+  EXPECT_TEXT(text, "unknown model_type \"gpt3\" for causal language modeling [G-MODEL-6]");
+  EXPECT_TEXT(text, "gpt2, llama, mistral, qwen2, qwen3");
+  config["model_type"] = "gpt2";
+  EXPECT_TEXT(error_of([&] { AutoModelForSeq2SeqLM::from_config(config); }), "model_type \"gpt2\" has no head for sequence-to-sequence language modeling");
+  config.erase("model_type");
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_config(config); }), "names no model_type");
+}
+
+TEST(AutoModel, RefusesBadConfigs) {
+  const auto with = [](const char* key, json value) {
+    auto config = tiny_gpt2();
+    config[key] = std::move(value);
+    return error_of([&] { AutoModelForCausalLM::from_config(config); });
+  };
+  EXPECT_TEXT(with("n_embd", std::nan("")), "config.json: n_embd must be an integer from 1 to 2147483648, received NaN [G-MODEL-5]");
+  EXPECT_TEXT(with("n_head", 3), "n_embd must be a multiple of n_head (3), received 16");
+  EXPECT_TEXT(with("n_head", "two"), "n_head must be an integer");
+  EXPECT_TEXT(with("resid_pdrop", 1.5), "resid_pdrop must be a finite number from 0 to 1, received 1.5");
+  EXPECT_TEXT(with("layer_norm_epsilon", std::numeric_limits<double>::infinity()), "received Infinity");
+  EXPECT_TEXT(with("vocab_size", -4), "received -4");
+  EXPECT_TEXT(with("n_layer", 1e9), "n_layer must be an integer from 1 to 10000");
+  EXPECT_TEXT(with("n_positions", int64_t{1} << 31), "cannot build the model");
+  EXPECT_TEXT(with("tie_word_embeddings", "yes"), "tie_word_embeddings must be true or false");
+  EXPECT_TEXT(with("dtype", "int8"), "dtype must be float32, float16, bfloat16 or float64, received \"int8\"");
+  EXPECT_TEXT(error_of([] { AutoModelForCausalLM::from_config(json::array()); }), "expected an object");
+}
+
+TEST(AutoModel, TakesTheUsersOwn) {
+  AutoModelForCausalLM::register_model("my-gpt", [](const json& config) {
+    auto changed = config;
+    changed["model_type"] = "gpt2";
+    return AutoModelForCausalLM::from_config(changed);
+  });
+  auto config = tiny_gpt2();
+  config["model_type"] = "my-gpt";
+  EXPECT_EQ(AutoModelForCausalLM::from_config(config)->class_name(), "GPT2LMHeadModel");
+}
+
+TEST(PreTrainedModel, InitialisesLikeThePeer) {
+  torch::manual_seed(0);
+  auto config = tiny_gpt2();
+  config["n_embd"] = 256;
+  config["vocab_size"] = 400;
+  const auto state = AutoModelForCausalLM::from_config(config)->state_dict();
+  EXPECT_NEAR(state["transformer.wte.weight"].std().item<double>(), 0.02, 0.0005);
+  EXPECT_NEAR(state["transformer.h.0.mlp.c_fc.weight"].std().item<double>(), 0.02, 0.0005);
+  EXPECT_NEAR(state["transformer.h.1.mlp.c_proj.weight"].std().item<double>(), 0.02 / 2.0, 0.0005);
+  EXPECT_NEAR(state["transformer.h.1.attn.c_proj.weight"].std().item<double>(), 0.02 / 2.0, 0.0005);
+  EXPECT_EQ(state["transformer.h.0.attn.c_attn.bias"].abs().sum().item<double>(), 0.0);
+  EXPECT_EQ(state["transformer.ln_f.weight"].sum().item<double>(), 256.0);
+}
+
+TEST(PreTrainedModel, LoadsByMappingAndWritesDoNotReachTheFile) {
+  const TemporaryFolder folder;
+  AutoModelForCausalLM::from_config(tiny_gpt2())->save_pretrained(folder.path());
+  const auto before = read_file(folder.path() / "model.safetensors");
+  const auto model = AutoModelForCausalLM::from_pretrained(folder.path());
+  torch::NoGradGuard no_grad;
+  for (auto& parameter : model->parameters()) parameter.zero_();
+  EXPECT_EQ(read_file(folder.path() / "model.safetensors"), before);
+}
+
+TEST(PreTrainedModel, ReadsOldNamesAndTorchFiles) {
+  const TemporaryFolder folder;
+  const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
+  model->save_config(folder.path());
+  auto state = StateTree::dict();
+  for (const auto& item : model->state_dict()) state.set(item.key().substr(12), item.value());  // without "transformer."
+  state.set("h.0.attn.bias", torch::ones({1, 1, 16, 16}));
+  state.set("h.0.attn.masked_bias", torch::tensor(-1e4));
+  write_torch_file(folder.path() / "pytorch_model.bin", state);
+  LoadOptions strict;
+  strict.strict = true;
+  const auto loaded = AutoModelForCausalLM::from_pretrained(folder.path(), strict);
+  const Batch batch{{"input_ids", torch::arange(8).view({1, 8})}};
+  EXPECT_TRUE(torch::equal(model->forward(batch).logits(), loaded->forward(batch).logits()));
+  EXPECT_NO_THROW(AutoModel::from_pretrained(folder.path(), strict));
+}
+
+TEST(PreTrainedModel, ReportsWhatDoesNotFit) {
+  const TemporaryFolder folder;
+  AutoModelForCausalLM::from_config(tiny_gpt2())->save_pretrained(folder.path());
+  {
+    const Listening listening;
+    LoadOptions options;
+    options.config = {{"num_labels", 3}};
+    const auto model = AutoModelForSequenceClassification::from_pretrained(folder.path(), options);
+    EXPECT_TEXT(listening.sink->text, "GPT2ForSequenceClassification LOAD REPORT from: " + folder.path().string());
+    EXPECT_TEXT(listening.sink->text, "score.weight | MISSING");
+    EXPECT_EQ(model->config()["id2label"]["2"], "LABEL_2");
+    EXPECT_EQ(model->config()["architectures"][0], "GPT2ForSequenceClassification");
+    options.strict = true;
+    EXPECT_TEXT(error_of([&] { AutoModelForSequenceClassification::from_pretrained(folder.path(), options); }), "[G-MODEL-8]");
+  }
+  LoadOptions larger;
+  larger.config = {{"n_layer", 3}, {"vocab_size", 40}};
+  const auto text = error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path(), larger); });
+  EXPECT_TEXT(text, "transformer.wte.weight");
+  EXPECT_TEXT(text, "file [32, 16], model [40, 16]");
+  EXPECT_TEXT(text, "ignore_mismatched_sizes");
+  const Listening listening;
+  larger.ignore_mismatched_sizes = true;
+  const auto model = AutoModelForCausalLM::from_pretrained(folder.path(), larger);
+  EXPECT_TEXT(listening.sink->text, "transformer.h.2.attn.c_attn.weight");
+  EXPECT_TRUE(std::isfinite(model->state_dict()["transformer.wte.weight"].sum().item<double>()));
+}
+
+TEST(PreTrainedModel, BadFoldersAreNamed) {
+  const TemporaryFolder folder;
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path() / "nothing"); }), "there is no such folder [G-MODEL-7]");
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }), "it holds no config.json");
+  const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
+  model->save_config(folder.path());
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }), "holds no weights");
+  model->save_pretrained(folder.path(), "10KB");
+  std::filesystem::remove(folder.path() / "model-00002-of-00003.safetensors");
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }), "model-00002-of-00003.safetensors");
+  write_file_atomically(folder.path() / "config.json", "{\"model_type\": \"gpt2\", \"n_embd\": NaN}");
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }), "n_embd must be an integer");
+}
+
+TEST(PreTrainedModel, KeepsDtypes) {
+  const TemporaryFolder folder;
+  auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
+  model->to(torch::kBFloat16);
+  model->save_pretrained(folder.path());
+  EXPECT_EQ(read_json(folder.path() / "config.json")["dtype"], "bfloat16");
+  EXPECT_EQ(AutoModelForCausalLM::from_pretrained(folder.path())->dtype(), torch::kBFloat16);
+  LoadOptions options;
+  options.dtype = torch::kFloat;
+  EXPECT_EQ(AutoModelForCausalLM::from_pretrained(folder.path(), options)->dtype(), torch::kFloat);
+}
+
+TEST(PreTrainedModel, ResizesTheVocabulary) {
+  const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
+  const auto old = model->state_dict()["transformer.wte.weight"].clone();
+  model->resize_token_embeddings(35);
+  const auto logits = model->forward({{"input_ids", torch::tensor({{34, 3}})}}).logits();
+  EXPECT_EQ(logits.size(-1), 35);
+  EXPECT_TRUE(torch::equal(model->state_dict()["transformer.wte.weight"].narrow(0, 0, 32), old));
+  EXPECT_EQ(model->config()["vocab_size"], 35);
+}
+
+TEST(CausalLM, SaysWhatItCannotTake) {
+  const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
+  EXPECT_TEXT(error_of([&] { model->forward({{"labels", torch::zeros({1, 2})}}); }), "either input_ids or inputs_embeds; the batch holds labels [G-MODEL-11]");
+  EXPECT_TEXT(error_of([&] { model->forward({{"input_ids", torch::tensor({{1, 99}})}}); }), "input_ids holds 99, but the model's table has 32 rows");
+  EXPECT_TEXT(error_of([&] { model->forward({{"input_ids", torch::zeros({1, 17}, torch::kLong)}}); }), "position_ids holds 16");
+  EXPECT_TEXT(error_of([&] { model->forward({{"input_ids", torch::zeros({2, 4}, torch::kLong)}, {"labels", torch::zeros({2, 3}, torch::kLong)}}); }), "labels have shape [2, 3]");
+  const auto classifier = AutoModelForSequenceClassification::from_config(tiny_gpt2());
+  EXPECT_TEXT(error_of([&] { classifier->forward({{"input_ids", torch::zeros({2, 4}, torch::kLong)}}); }), "no pad_token_id");
+}
+
+TEST(CausalLM, GivesHiddenStatesAndAttentionsWhenAsked) {
+  const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
+  ForwardOptions options;
+  options.output_hidden_states = options.output_attentions = true;
+  const Batch batch{{"input_ids", torch::arange(6).view({1, 6})}};
+  const auto output = model->forward(batch, options);
+  EXPECT_EQ(output["hidden_states.2"].size(1), 6);
+  EXPECT_EQ(output["attentions.1"].sizes(), (torch::IntArrayRef{1, 2, 6, 6}));
+  EXPECT_LT((output.logits() - model->forward(batch).logits()).abs().max().item<double>(), 1e-5);
+}
+
+TEST(WeightTable, RewritesNames) {
+  EXPECT_EQ(rewrite_name("bert.encoder.0.LayerNorm.gamma", "*.LayerNorm.gamma", "*.LayerNorm.weight"), "bert.encoder.0.LayerNorm.weight");
+  EXPECT_EQ(rewrite_name("a.b.c", "a.*.c", "x.*.y"), "x.b.y");
+  EXPECT_EQ(rewrite_name("a.1.b.2", "a.*.b.*", "c.*.d.*"), "c.1.d.2");
+  EXPECT_EQ(rewrite_name("a.b", "a.c", "x"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace gradus
