@@ -14,7 +14,9 @@ int options(Words words) {
     return 0;
   }
   if (!rest.empty()) throw Error("G-CLI-4", ErrorKind::usage, "gradus options does not take '" + rest[0] + "'; expected --json or --markdown", "Leave it out.");
-  print_line(json ? options_json() : markdown ? options_markdown() : options_text());
+  auto text = json ? options_json() : markdown ? options_markdown() : options_text();
+  if (text.ends_with('\n')) text.pop_back();  // print_line adds its own
+  print_line(text);
   return 0;
 }
 
