@@ -14,7 +14,7 @@
 namespace gradus::cli {
 namespace {
 
-bool has_fashion_mnist() { return std::filesystem::exists("/usr/share/dataset-fashion-mnist"); }
+bool has_fashion_mnist() { return std::filesystem::exists("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"); }
 
 bool has_tokenizers() {
 #ifdef GRADUS_WITH_TOKENIZERS

@@ -148,7 +148,8 @@ bool replay_training(const json& golden) {
   auto arguments = golden.at("training_args");
   if (golden.contains("optim")) arguments["optim"] = golden["optim"];
   std::string optim_args = arguments.value("optim_args", "");
-  for (const auto& [key, value] : golden.value("optimizer_kwargs", json::object()).items())
+  const auto kwargs = golden.value("optimizer_kwargs", json::object());
+  for (const auto& [key, value] : kwargs.items())
     optim_args += fmt::format("{}{}={}", optim_args.empty() ? "" : ",", key, value.is_string() ? value.get<std::string>() : value.dump());
   if (!optim_args.empty()) arguments["optim_args"] = optim_args;
   auto args = gradus::TrainingArguments::from_json(arguments);
@@ -177,7 +178,7 @@ bool replay_training(const json& golden) {
   worst.note("steps", trainer.steps_done() == int64_t(steps.size()) ? 0 : INFINITY);
   for (size_t i = 0; i < steps.size() && i < history.size(); ++i)
     for (const char* key : {"loss", "grad_norm", "learning_rate", "epoch"})
-      if (steps[i].contains(key)) worst.compare(key, history[i].value(key, NAN), steps[i][key].get<double>());
+      if (steps[i].contains(key)) worst.compare(key, history[i].value(key, double(NAN)), steps[i][key].get<double>());
   if (golden.contains("train_loss")) worst.compare("train_loss", result.training_loss, golden["train_loss"].get<double>());
   return worst.report();
 }
