@@ -33,7 +33,7 @@ def same(ours, theirs):
     if isinstance(ours, list):
         return len(ours) == len(theirs) and all(map(same, ours, theirs))
     if isinstance(ours, dict):
-        return list(ours) == list(theirs) or set(ours) == set(theirs) and all(same(ours[k], theirs[k]) for k in ours)
+        return set(ours) == set(theirs) and all(same(ours[k], theirs[k]) for k in ours)
     return ours == theirs
 
 

@@ -88,7 +88,7 @@ ArrowWriter::ArrowWriter(fs::path path) : path_(std::move(path)), temporary_(pat
 ArrowWriter::~ArrowWriter() {
   if (closed_) return;
   std::error_code ignored;
-  if (output_ != nullptr) output_->Close().Warn();
+  if (output_ != nullptr) static_cast<void>(output_->Close());  // the file goes anyway
   fs::remove(temporary_, ignored);
 }
 

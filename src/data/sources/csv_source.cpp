@@ -10,6 +10,7 @@
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "data/sources/arrow_table.h"
@@ -89,11 +90,15 @@ void ints_with_gaps(const arrow::Table& table, ArrowColumns& columns) {
 
 using MakeInput = std::function<std::shared_ptr<arrow::io::InputStream>()>;
 std::shared_ptr<arrow::Table> parse_inferred(const MakeInput& input, CsvPlan& plan, BadRows& bad_rows) {
-  const BadRows before = bad_rows;
-  auto table = parse(input(), plan, bad_rows);
-  if (!keep_text(*table->schema(), plan)) return table;
-  bad_rows = before;
-  return parse(input(), plan, bad_rows);
+  BadRows first = bad_rows;
+  auto table = parse(input(), plan, first);
+  if (keep_text(*table->schema(), plan)) {
+    first = bad_rows;
+    first.silent = true;  // they were reported
+    table = parse(input(), plan, first);
+  }
+  bad_rows.skipped = first.skipped;
+  return table;
 }
 
 void append_table(ArrowTable& rows, const arrow::Table& table, const fs::path& file) {
@@ -118,7 +123,7 @@ class CsvRows : public FileRows {
     reader_.skip_mark = true;
     auto block = reader_.next();
     if (!block) return;
-    BadRows ignored{.allowed = std::numeric_limits<int64_t>::max()};
+    BadRows ignored{.allowed = std::numeric_limits<int64_t>::max(), .silent = true};
     CsvPlan plan = plan_;
     const auto table = parse_inferred([&] { return std::make_shared<arrow::io::BufferReader>(arrow::Buffer::FromString(block->bytes)); }, plan, ignored);
     for (const auto& field : table->schema()->fields()) {

@@ -29,6 +29,7 @@ class FileRows {
 struct BadRows {
   int64_t allowed = 0;
   int64_t skipped = 0;
+  bool silent = false;  ///< the rows will be met again
   /// Reports the row and goes on, or throws when it is one too many.
   void skip(const Error& error);
 };

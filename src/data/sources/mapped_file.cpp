@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 
 #include "data/sources/source_errors.h"
@@ -46,8 +47,12 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::check_length() const {
+  constexpr std::chrono::steady_clock::duration kEvery = std::chrono::milliseconds(5);
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  if (now < next_check_.load(std::memory_order_relaxed)) return;
   struct stat info {};
   if (::fstat(descriptor_, &info) != 0) throw unreadable(path_, errno);
+  next_check_.store(info.st_size < size_ ? 0 : now + kEvery.count(), std::memory_order_relaxed);
   if (info.st_size < size_) throw cut_short(path_, size_, info.st_size);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -24,6 +25,7 @@ class MappedFile {
   const std::filesystem::path& path() const { return path_; }
 
   /// Throws G-SRC-11 when the file has become shorter than it was: reading its end would end the process.
+  /// Asks the system at most every few milliseconds, since rows are read by the million.
   void check_length() const;
   /// Gives the pages back to the system; they are read again when touched.
   void release_pages() const;
@@ -35,6 +37,7 @@ class MappedFile {
   const uint8_t* data_ = nullptr;
   int64_t size_ = 0;
   std::filesystem::path path_;
+  mutable std::atomic<int64_t> next_check_{0};  // of the steady clock
 };
 
 /// A file without a name in `folder` (empty: the system's place), gone when closed. Gives its descriptor.

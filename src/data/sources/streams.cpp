@@ -18,7 +18,7 @@ namespace sources {
 
 void BadRows::skip(const Error& error) {
   if (++skipped > allowed) throw allowed > 0 ? too_many_bad_rows(error, allowed) : error;
-  log_warning("left out: " + error.message());
+  if (!silent) log_warning("left out: " + error.message());
 }
 
 #ifndef GRADUS_WITH_ARROW
@@ -74,7 +74,8 @@ class LineRows : public FileRows {
       return text_row(raw, options_);
     } catch (const NotARow& error) {
       const auto reason = is_json() ? fmt::format("not a JSON object ({})", error.what()) : error.what();
-      bad_rows_->skip(bad_row(path_, line, reason, raw.substr(0, raw.find_last_not_of("\r\n") + 1)));
+      const auto shown = is_json() ? raw.substr(0, raw.find_last_not_of("\r\n") + 1) : raw.substr(0, error.position);
+      bad_rows_->skip(bad_row(path_, line, reason, shown));
       return std::nullopt;
     }
   }
@@ -185,14 +186,15 @@ class FileStream : public IterableDataset {
   Error no_rows() const {
     return {"G-SRC-3", ErrorKind::data, fmt::format("{} holds no rows", files_.front().path.string()), "Check that the right file was given."};
   }
+  // Throws without a change: the next call fails in the same way, it does not take the data for ended.
   void open(size_t file) {
-    file_ = file;
     const auto& source = files_[file];
     switch (source.format) {
-      case Format::parquet: rows_ = open_parquet_rows(source, options_); return;
-      case Format::csv: rows_ = open_csv_rows(source, options_, bad_rows_); return;
+      case Format::parquet: rows_ = open_parquet_rows(source, options_); break;
+      case Format::csv: rows_ = open_csv_rows(source, options_, bad_rows_); break;
       default: rows_ = std::make_unique<LineRows>(source, options_, bad_rows_, schema_);
     }
+    file_ = file;
   }
 
   std::vector<SourceFile> files_;
