@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <zlib.h>
 
+#include <climits>
 #include <memory>
 
 namespace gradus::data {
@@ -17,6 +18,7 @@ namespace {
 }
 
 std::string unpack(const std::string& packed, const std::string& where) {
+  if (packed.size() > UINT_MAX) throw_damaged(where, "a gzip file above 4 GiB");
   z_stream stream{};
   if (inflateInit2(&stream, 15 + 16) != Z_OK) throw_damaged(where, "the gzip reader could not be started");
   const std::unique_ptr<z_stream, int (*)(z_stream*)> closer(&stream, inflateEnd);

@@ -38,8 +38,8 @@ struct InterleaveOptions {
 /// Throws G-DATA-12 when the probabilities do not fit.
 std::shared_ptr<Dataset> interleave(std::vector<std::shared_ptr<const Dataset>> parts, InterleaveOptions options = {});
 
-/// The same for streams, drawn while reading; its state holds those of its parts. With `all_exhausted` a part that
-/// ends begins its pass again.
+/// The same for streams, drawn while reading; its state holds those of its parts. That a part has ended is seen when a
+/// row is asked of it; with `all_exhausted` it then begins its pass again.
 std::shared_ptr<IterableDataset> interleave(std::vector<std::shared_ptr<IterableDataset>> parts, InterleaveOptions options = {});
 
 }  // namespace gradus

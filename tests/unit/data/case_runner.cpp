@@ -125,7 +125,7 @@ Options padded(const json& test, std::shared_ptr<const TokenizerLike> tokenizer)
   Options result;
   result.tokenizer = std::move(tokenizer);
   const auto padding = options.value("padding", "longest");
-  result.padding = padding == "longest" ? Padding::longest : padding == "max_length" ? Padding::max_length : Padding::do_not_pad;
+  result.padding = padding == "longest" ? PaddingStrategy::longest : padding == "max_length" ? PaddingStrategy::max_length : PaddingStrategy::do_not_pad;
   result.max_length = optional_int(options, "max_length");
   result.pad_to_multiple_of = optional_int(options, "pad_to_multiple_of");
   return result;
@@ -152,7 +152,7 @@ DataCollator trl_collator(const std::string& name, const json& options) {
     return DataCollatorForSft({.pad_token_id = options.at("pad_token_id"), .padding_free = options.value("padding_free", false), .return_position_ids = options.value("return_position_ids", false), .pad_to_multiple_of = multiple});
   }
   if (name == "UnpairedPreference") return DataCollatorForUnpairedPreference({.pad_token_id = options.at("pad_token_id"), .max_length = optional_int(options, "max_length"), .pad_to_multiple_of = multiple});
-  const auto truncation = options.value("truncation_mode", "keep_start") == "keep_start" ? Truncation::keep_start : Truncation::keep_end;
+  const auto truncation = options.value("truncation_mode", "keep_start") == "keep_start" ? TruncationMode::keep_start : TruncationMode::keep_end;
   return DataCollatorForPreference({.pad_token_id = options.at("pad_token_id"), .max_length = optional_int(options, "max_length"), .truncation_mode = truncation, .pad_to_multiple_of = multiple});
 }
 
