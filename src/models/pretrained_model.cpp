@@ -109,7 +109,10 @@ Tensor PreTrainedModel::encode(const Batch&) {
 }
 
 void PreTrainedModel::init_weights(const Initializer& initializer) {
-  named_module().apply([&](torch::nn::Module& module) { init_module(module, initializer); });
+  std::vector<torch::nn::Module*> modules;
+  named_module().apply([&](torch::nn::Module& module) { modules.push_back(&module); });
+  // From the leaves up: a block may have its own rule for a layer inside.
+  for (auto module = modules.rbegin(); module != modules.rend(); ++module) init_module(**module, initializer);
 }
 
 void PreTrainedModel::init_module(torch::nn::Module& module, const Initializer& initializer) const {

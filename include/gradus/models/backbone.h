@@ -14,12 +14,12 @@ namespace gradus {
 
 /// What the body of a model takes. Tensors that are not there are undefined.
 struct BackboneInputs {
-  torch::Tensor input_ids;       ///< (batch, tokens); or
-  torch::Tensor inputs_embeds;   ///< (batch, tokens, width)
-  torch::Tensor attention_mask;  ///< (batch, tokens in the cache and here), 0 = padding
-  torch::Tensor position_ids;    ///< (batch or 1, tokens)
-  torch::Tensor token_type_ids;
-  torch::Tensor sequence_ids;    ///< which packed sequence a token is of
+  torch::Tensor input_ids = {};       ///< (batch, tokens); or
+  torch::Tensor inputs_embeds = {};   ///< (batch, tokens, width)
+  torch::Tensor attention_mask = {};  ///< (batch, tokens in the cache and here), 0 = padding
+  torch::Tensor position_ids = {};    ///< (batch or 1, tokens)
+  torch::Tensor token_type_ids = {};
+  torch::Tensor sequence_ids = {};    ///< which packed sequence a token is of
   layers::KeyValueCache* cache = nullptr;
   bool output_hidden_states = false;
   bool output_attentions = false;
@@ -32,7 +32,7 @@ struct BackboneInputs {
 BackboneInputs backbone_inputs(const Batch& inputs, const ForwardOptions& options = {});
 
 struct BackboneOutput {
-  torch::Tensor last_hidden_state;           ///< (batch, tokens, width)
+  torch::Tensor last_hidden_state = {};           ///< (batch, tokens, width)
   std::vector<torch::Tensor> hidden_states;  ///< embeddings and every block's output, when asked for
   std::vector<torch::Tensor> attentions;     ///< every block's weights, when asked for
 };

@@ -50,42 +50,42 @@ class TokenIds {
 /// What is not set comes from the model's generation_config.json, then from the defaults.
 struct GenerationOptions {
   // length
-  std::optional<int64_t> max_length;      ///< of prompt and new tokens together; default: 20 new tokens
-  std::optional<int64_t> max_new_tokens;  ///< wins over max_length
-  std::optional<int64_t> min_length;      ///< no end token before
-  std::optional<int64_t> min_new_tokens;
-  std::optional<EarlyStopping> early_stopping;
-  std::optional<double> max_time;         ///< seconds after which no further token is begun
-  std::optional<std::vector<std::string>> stop_strings;  ///< needs `decode`
+  std::optional<int64_t> max_length = std::nullopt;      ///< of prompt and new tokens together; default: 20 new tokens
+  std::optional<int64_t> max_new_tokens = std::nullopt;  ///< wins over max_length
+  std::optional<int64_t> min_length = std::nullopt;      ///< no end token before
+  std::optional<int64_t> min_new_tokens = std::nullopt;
+  std::optional<EarlyStopping> early_stopping = std::nullopt;
+  std::optional<double> max_time = std::nullopt;         ///< seconds after which no further token is begun
+  std::optional<std::vector<std::string>> stop_strings = std::nullopt;  ///< needs `decode`
   // strategy
-  std::optional<bool> do_sample;
-  std::optional<int64_t> num_beams;
-  std::optional<bool> use_cache;
+  std::optional<bool> do_sample = std::nullopt;
+  std::optional<int64_t> num_beams = std::nullopt;
+  std::optional<bool> use_cache = std::nullopt;
   // scores
-  std::optional<double> temperature;
-  std::optional<int64_t> top_k;  ///< default 50 when sampling, as in transformers; 0 is off
-  std::optional<double> top_p;
-  std::optional<double> min_p;
-  std::optional<double> typical_p;
-  std::optional<double> epsilon_cutoff;
-  std::optional<double> eta_cutoff;
-  std::optional<double> repetition_penalty;
-  std::optional<double> length_penalty;  ///< beam search: exponent of the length by which scores are divided; default 1
-  std::optional<int64_t> no_repeat_ngram_size;
-  std::optional<std::vector<std::vector<int64_t>>> bad_words_ids;
-  std::optional<bool> renormalize_logits;
-  std::optional<int64_t> forced_bos_token_id;
-  std::optional<TokenIds> forced_eos_token_id;
-  std::optional<bool> remove_invalid_values;
-  std::optional<std::vector<int64_t>> suppress_tokens;
-  std::optional<std::vector<int64_t>> begin_suppress_tokens;
+  std::optional<double> temperature = std::nullopt;
+  std::optional<int64_t> top_k = std::nullopt;  ///< default 50 when sampling, as in transformers; 0 is off
+  std::optional<double> top_p = std::nullopt;
+  std::optional<double> min_p = std::nullopt;
+  std::optional<double> typical_p = std::nullopt;
+  std::optional<double> epsilon_cutoff = std::nullopt;
+  std::optional<double> eta_cutoff = std::nullopt;
+  std::optional<double> repetition_penalty = std::nullopt;
+  std::optional<double> length_penalty = std::nullopt;  ///< beam search: exponent of the length by which scores are divided; default 1
+  std::optional<int64_t> no_repeat_ngram_size = std::nullopt;
+  std::optional<std::vector<std::vector<int64_t>>> bad_words_ids = std::nullopt;
+  std::optional<bool> renormalize_logits = std::nullopt;
+  std::optional<int64_t> forced_bos_token_id = std::nullopt;
+  std::optional<TokenIds> forced_eos_token_id = std::nullopt;
+  std::optional<bool> remove_invalid_values = std::nullopt;
+  std::optional<std::vector<int64_t>> suppress_tokens = std::nullopt;
+  std::optional<std::vector<int64_t>> begin_suppress_tokens = std::nullopt;
   // output
-  std::optional<int64_t> num_return_sequences;
+  std::optional<int64_t> num_return_sequences = std::nullopt;
   // special tokens
-  std::optional<int64_t> pad_token_id;
-  std::optional<int64_t> bos_token_id;
-  std::optional<TokenIds> eos_token_id;
-  std::optional<TokenIds> decoder_start_token_id;
+  std::optional<int64_t> pad_token_id = std::nullopt;
+  std::optional<int64_t> bos_token_id = std::nullopt;
+  std::optional<TokenIds> eos_token_id = std::nullopt;
+  std::optional<TokenIds> decoder_start_token_id = std::nullopt;
 
   // hooks; not part of generation_config.json
   std::function<std::string(const std::vector<int64_t>&)> decode = nullptr;  ///< ids to text, for stop_strings

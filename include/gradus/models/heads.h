@@ -14,6 +14,7 @@ struct HeadOptions {
   std::string prefix;                    ///< name of the body's module: "transformer"
   std::string head = "score";            ///< name of the head's module
   bool tied = false;                     ///< language models: the head's weight is the table of token embeddings
+  bool counts_shifted_labels = true;     ///< language models: see `Model::counts_shifted_labels`
   std::vector<std::string> input_names = {"input_ids", "attention_mask", "position_ids", "inputs_embeds"};
   const WeightTable* table = nullptr;    ///< null: names of files are names of modules
   /// Initialises a module its own way; false leaves it to the common rules.
@@ -55,6 +56,7 @@ class CausalLM : public BackboneModel {
   CausalLM(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body, int64_t vocabulary);
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) override;
   bool shifts_labels() const override { return true; }
+  bool counts_shifted_labels() const override { return options_.counts_shifted_labels; }
   bool can_generate() const override { return true; }
   torch::Tensor decode(const Batch& inputs, layers::KeyValueCache& cache) override;
 

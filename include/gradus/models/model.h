@@ -37,6 +37,9 @@ class Model : public torch::nn::Module {
   virtual bool accepts_loss_kwargs() const { return false; }
   /// Whether the loss compares position t with label t + 1 (causal language models).
   virtual bool shifts_labels() const { return false; }
+  /// Whether `num_items_in_batch` counts labels from the second position on. As `shifts_labels`, except that
+  /// transformers counts all positions for GPT-2, and so do we.
+  virtual bool counts_shifted_labels() const { return shifts_labels(); }
   /// Outputs that are no predictions (caches and the like); left out of evaluation.
   virtual std::vector<std::string> keys_to_ignore_at_inference() const { return {}; }
   /// The tensor whose size measures a batch for FLOP and token counts ("input_ids", "pixel_values" …).

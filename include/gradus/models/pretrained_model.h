@@ -15,7 +15,7 @@
 namespace gradus {
 
 struct PretrainedOptions {
-  std::optional<torch::Dtype> dtype;            ///< default: `dtype` of config.json, else that of the weights
+  std::optional<torch::Dtype> dtype = std::nullopt;            ///< default: `dtype` of config.json, else that of the weights
   torch::Device device = torch::kCPU;
   bool strict = false;                          ///< missing and unexpected names are an error, not a warning
   bool ignore_mismatched_sizes = false;         ///< tensors of another shape are initialised anew instead of an error

@@ -219,6 +219,7 @@ std::vector<BuiltinModel> gpt2_models() {
        [=](const auto& config) {
          auto options = head_options("GPT2LMHeadModel");
          options.tied = GPT2Config(config).tied;
+         options.counts_shifted_labels = false;
          return std::make_shared<CausalLM>(with_defaults(config), options, body(config), GPT2Config(config).vocabulary);
        }},
       {"gpt2", ModelTask::sequence_classification,

@@ -157,7 +157,7 @@ TEST(PreTrainedModel, ReadsOldNamesAndTorchFiles) {
   state.set("h.0.attn.bias", torch::ones({1, 1, 16, 16}));
   state.set("h.0.attn.masked_bias", torch::tensor(-1e4));
   write_torch_file(folder.path() / "pytorch_model.bin", state);
-  LoadOptions strict;
+  PretrainedOptions strict;
   strict.strict = true;
   const auto loaded = AutoModelForCausalLM::from_pretrained(folder.path(), strict);
   const Batch batch{{"input_ids", torch::arange(8).view({1, 8})}};
@@ -170,7 +170,7 @@ TEST(PreTrainedModel, ReportsWhatDoesNotFit) {
   AutoModelForCausalLM::from_config(tiny_gpt2())->save_pretrained(folder.path());
   {
     const Listening listening;
-    LoadOptions options;
+    PretrainedOptions options;
     options.config = {{"num_labels", 3}};
     const auto model = AutoModelForSequenceClassification::from_pretrained(folder.path(), options);
     EXPECT_TEXT(listening.sink->text, "GPT2ForSequenceClassification LOAD REPORT from: " + folder.path().string());
@@ -180,7 +180,7 @@ TEST(PreTrainedModel, ReportsWhatDoesNotFit) {
     options.strict = true;
     EXPECT_TEXT(error_of([&] { AutoModelForSequenceClassification::from_pretrained(folder.path(), options); }), "[G-MODEL-8]");
   }
-  LoadOptions larger;
+  PretrainedOptions larger;
   larger.config = {{"n_layer", 3}, {"vocab_size", 40}};
   const auto text = error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path(), larger); });
   EXPECT_TEXT(text, "transformer.wte.weight");
@@ -214,7 +214,7 @@ TEST(PreTrainedModel, KeepsDtypes) {
   model->save_pretrained(folder.path());
   EXPECT_EQ(read_json(folder.path() / "config.json")["dtype"], "bfloat16");
   EXPECT_EQ(AutoModelForCausalLM::from_pretrained(folder.path())->dtype(), torch::kBFloat16);
-  LoadOptions options;
+  PretrainedOptions options;
   options.dtype = torch::kFloat;
   EXPECT_EQ(AutoModelForCausalLM::from_pretrained(folder.path(), options)->dtype(), torch::kFloat);
 }
@@ -227,6 +227,14 @@ TEST(PreTrainedModel, ResizesTheVocabulary) {
   EXPECT_EQ(logits.size(-1), 35);
   EXPECT_TRUE(torch::equal(model->state_dict()["transformer.wte.weight"].narrow(0, 0, 32), old));
   EXPECT_EQ(model->config()["vocab_size"], 35);
+}
+
+TEST(CausalLM, CountsLabelsAsThePeerDoes) {
+  const auto gpt2 = AutoModelForCausalLM::from_config(tiny_gpt2());
+  EXPECT_TRUE(gpt2->shifts_labels());
+  EXPECT_FALSE(gpt2->counts_shifted_labels());
+  const auto llama = AutoModelForCausalLM::from_config({{"model_type", "llama"}, {"vocab_size", 8}, {"hidden_size", 8}, {"intermediate_size", 8}, {"num_hidden_layers", 1}, {"num_attention_heads", 2}});
+  EXPECT_TRUE(llama->counts_shifted_labels());
 }
 
 TEST(CausalLM, SaysWhatItCannotTake) {

@@ -11,7 +11,7 @@ namespace gradus::layers {
 
 /// What the queries of one forward pass may look at; made once and used by all layers of a kind.
 struct AttentionMask {
-  torch::Tensor mask;   ///< (batch or 1, 1, queries, keys): bool with true = look, or numbers to add; undefined: everything
+  torch::Tensor mask = {};   ///< (batch or 1, 1, queries, keys): bool with true = look, or numbers to add; undefined: everything
   bool causal = false;  ///< only keys up to the query's own place; then `mask` is undefined
 };
 
@@ -20,9 +20,9 @@ struct MaskRequest {
   int64_t queries = 0;
   int64_t keys = 0;                          ///< with those in the cache; the queries are the last of them
   torch::Device device = torch::kCPU;
-  torch::Tensor attention_mask;              ///< (batch, keys), 0 = padding; or a ready mask of four dimensions; may be undefined
-  torch::Tensor sequence_ids;                ///< (batch or 1, queries): which of the packed sequences a token is of; may be undefined
-  std::optional<int64_t> sliding_window;     ///< look back at this many keys only, the own one included
+  torch::Tensor attention_mask = {};              ///< (batch, keys), 0 = padding; or a ready mask of four dimensions; may be undefined
+  torch::Tensor sequence_ids = {};                ///< (batch or 1, queries): which of the packed sequences a token is of; may be undefined
+  std::optional<int64_t> sliding_window = std::nullopt;     ///< look back at this many keys only, the own one included
   bool causal = true;
 };
 
@@ -36,7 +36,7 @@ torch::Tensor packed_sequence_ids(const Batch& inputs, int64_t batch, int64_t le
 
 struct AttentionOptions {
   double dropout = 0.0;
-  std::optional<double> scale;      ///< default: 1/sqrt(head width)
+  std::optional<double> scale = std::nullopt;      ///< default: 1/sqrt(head width)
   torch::Tensor position_bias = {}; ///< (1 or batch, heads, queries, keys), added to the scores (T5)
   torch::Tensor* weights = nullptr; ///< where to put the softmax weights (batch, heads, queries, keys) when asked for
 };
