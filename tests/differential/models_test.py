@@ -154,6 +154,7 @@ def check_generation(label, config, folder):
 
 def main():
     transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     for label, config in CONFIGS.items():
         for task in AUTO:
