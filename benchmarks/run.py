@@ -8,7 +8,7 @@ A benchmark is a file NAME.py here with
         return [Row(...), ...]       # from benchmark_row import Row
 
 It measures gradus and what it is compared with in the same run, and raises `Skip("reason")` where something it needs is
-absent (the Python peer: `make peer`). The exit status is 1 if a row misses its bound or a benchmark fails.
+absent (the Python peer: `make peer`). NAME_peer.py is the Python side that NAME.py runs. The exit status is 1 if a row misses its bound or a benchmark fails.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def main():
     parser.add_argument("names", nargs="*", help="only these benchmarks")
     options = parser.parse_args()
 
-    known = {path.stem: path for path in sorted(HERE.glob("*.py")) if path.name not in ("run.py", "benchmark_row.py")}
+    known = {path.stem: path for path in sorted(HERE.glob("*.py")) if path.name not in ("run.py", "benchmark_row.py") and not path.stem.endswith("_peer")}
     unknown = [name for name in options.names if name not in known]
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are: {', '.join(known)}")
