@@ -1,0 +1,229 @@
+#include <gradus/core/log.h>
+#include <gradus/device/runtime.h>
+#include <gradus/hooks/trainer.h>
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <limits>
+
+#include "hooks/interrupt.h"
+
+namespace gradus::hooks {
+namespace {
+
+Error bad_argument(const std::string& message, const std::string& advice) { return Error("G-HOOK-1", ErrorKind::usage, message, advice); }
+
+/// Throws unless the step gave a loss that can be used. A validation step may leave it out.
+void check_loss(const Result& result, const char* step, bool required) {
+  const auto* loss = result.find("loss");
+  if (loss == nullptr && !required) return;
+  const auto* advice = "A step returns {{\"loss\", loss}, ...} where the loss is one number, the mean over the batch for instance.";
+  if (loss == nullptr)
+    throw Error("G-HOOK-2", ErrorKind::training,
+                fmt::format("{} returned no 'loss'; it returned {}", step, result.empty() ? "nothing" : fmt::format("{}", fmt::join(result.names(), ", "))), advice);
+  if (!loss->defined()) throw Error("G-HOOK-2", ErrorKind::training, fmt::format("{} returned an undefined tensor as 'loss'", step), advice);
+  if (loss->numel() != 1)
+    throw Error("G-HOOK-2", ErrorKind::training,
+                fmt::format("{} returned a 'loss' of shape [{}], expected one number", step, fmt::join(loss->sizes(), ", ")), advice);
+}
+
+}  // namespace
+
+Cancelled::Cancelled() : Error("G-HOOK-9", ErrorKind::training, "training was interrupted", "With a CheckpointHook, checkpoint_interrupted.pt holds the state; give it as resume_path to go on.") {}
+
+Trainer::Trainer(TrainerOptions options)
+    : options_(std::move(options)),
+      operations_{{"train_step", [this](const AnyBatch& batch) { return options_.train_step(batch, *this); }},
+                  {"eval_step", [this](const AnyBatch& batch) { return (options_.eval_step ? options_.eval_step : options_.train_step)(batch, *this); }},
+                  {"do_backward", [this] { do_backward(); }},
+                  {"do_opt_step", [this] { return do_opt_step(); }},
+                  {"do_zero_grad", [this] { do_zero_grad(); }}},
+      device_(options_.device.value_or(device::pick_device(/*use_cpu=*/false, 0))) {
+  if (options_.model == nullptr) throw bad_argument("hooks::Trainer has no model", "Set .model to a std::shared_ptr of your module.");
+  if (!options_.train_step) throw bad_argument("hooks::Trainer has no train_step", "Set .train_step to a function (batch, trainer) -> hooks::Result.");
+  if (options_.epochs < 0) throw bad_argument(fmt::format("epochs: expected 0 or more, received {}", options_.epochs), "Set .epochs to the number of passes over train_dl.");
+}
+
+Trainer::~Trainer() = default;
+
+/// What a run changes for its length: the signal, what hooks made of the operations, their cleanups.
+struct Trainer::RunScope {
+  explicit RunScope(Trainer& trainer) : trainer_(trainer), operations_(trainer.operations_) { trainer_.order_ = trainer_.hooks_in_order(); }
+  ~RunScope() {
+    auto& cleanups = trainer_.cleanups_;
+    for (; !cleanups.empty(); cleanups.pop_back()) cleanups.back()();
+    trainer_.operations_ = std::move(operations_);
+    trainer_.batch_ = {};
+    trainer_.result_ = {};
+    trainer_.ahead_.reset();
+    trainer_.resume_.reset();
+  }
+  Trainer& trainer_;
+  Operations operations_;
+  InterruptScope interrupt_;
+};
+
+void Trainer::fit() {
+  check_ready();
+  const RunScope scope(*this);
+  step_state_.num_processes = accelerator_ ? accelerator_->num_processes : 1;
+  start_epoch_ = 0;
+  call(Point::before_fit);
+  options_.model->to(device_);
+  try {
+    for (int64_t epoch = start_epoch_; epoch < options_.epochs; ++epoch) {
+      step_state_.epoch = epoch;
+      for (const bool trains : {true, false}) {
+        if (!trains && !options_.valid_dl) continue;
+        training_ = trains;
+        options_.model->train(trains);
+        call(trains ? Point::before_epoch : Point::before_valid);
+        if (trains && resume_ && resume_->in_validation) continue;
+
+        const at::AutoGradMode gradients(trains);
+        auto pass = open_pass();
+        while (next_batch(pass)) {
+          call(Point::before_step);
+          batch_ = batch_.to(device_);
+          run_step();
+          did_opt_step_ = false;
+          if (options_.model->is_training()) {
+            operations_.backward();
+            call(Point::after_backward);
+            did_opt_step_ = operations_.opt_step();
+            operations_.zero_grad();
+            count_batch();
+          }
+          call(Point::after_step);
+          result_ = {};
+        }
+        batch_ = {};
+      }
+      call(Point::after_epoch);
+    }
+  } catch (const Cancelled&) {
+    call(Point::after_cancel);
+    throw;
+  }
+  call(Point::after_fit);
+}
+
+void Trainer::do_backward() {
+  if (const auto* loss = result_.find("loss")) loss->backward();
+}
+
+bool Trainer::do_opt_step() {
+  optim().step();
+  return true;
+}
+
+void Trainer::do_zero_grad() { optim().zero_grad(); }
+
+Optimizer& Trainer::optim() const {
+  if (options_.optim == nullptr) throw bad_argument("hooks::Trainer has no optimizer", "Set .optim, or override do_opt_step and do_zero_grad.");
+  return *options_.optim;
+}
+
+double Trainer::loss() const { return loss_t_.defined() ? loss_t_.item<double>() : std::numeric_limits<double>::quiet_NaN(); }
+
+void Trainer::resume_at(ResumePosition position) {
+  start_epoch_ = step_state_.epoch = position.epoch;
+  step_state_.batch_idx = position.batch_idx;
+  resume_ = std::move(position);
+}
+
+void Trainer::check_ready() const {
+  if (options_.epochs > 0 && !options_.train_dl) throw bad_argument("hooks::Trainer has no train_dl", "Set .train_dl to a DataLoader, tensor_loader(...) or a list of batches.");
+}
+
+/// Calls the hooks in order. A signal that came meanwhile ends the run, after the hook under way.
+void Trainer::call(Point point) {
+  for (const auto* hook : order_) {
+    if (hook->main_process_only() && !is_main()) continue;
+    (*hook)->run(point, *this);
+    if (take_interrupt()) throw Cancelled();
+  }
+  if (take_interrupt()) throw Cancelled();
+}
+
+/// The pass of the epoch, from the place of a resumed run where it is its turn.
+BatchPass Trainer::open_pass() {
+  ahead_.reset();
+  loader_state_ = {};
+  step_state_.reset_epoch();
+  if (!resume_ || resume_->epoch != step_state_.epoch || resume_->in_validation == training_) return dl().iterate(step_state_.epoch, 0, {});
+  const auto at = *std::exchange(resume_, std::nullopt);
+  step_state_.batch_idx = at.batch_idx;
+  loader_state_ = at.loader_state;
+  return dl().iterate(step_state_.epoch, at.batch_idx, at.loader_state);
+}
+
+/// Fetches the batch to work on and finds out whether it is the last.
+bool Trainer::next_batch(BatchPass& pass) {
+  auto batch = ahead_ ? std::exchange(ahead_, std::nullopt) : pass.next();
+  if (take_interrupt()) throw Cancelled();
+  if (!batch) return false;
+  batch_ = std::move(*batch);
+  state_after_batch_ = pass.state();
+  if (const auto size = dl().size()) {
+    is_last_batch_ = step_state_.batch_idx + 1 >= *size;
+  } else {
+    ahead_ = pass.next();
+    is_last_batch_ = !ahead_;
+  }
+  return true;
+}
+
+void Trainer::run_step() {
+  const bool trains = options_.model->is_training();
+  result_ = trains ? operations_.train_step(batch_) : operations_.eval_step(batch_);
+  if (take_interrupt()) throw Cancelled();
+  check_loss(result_, trains || !options_.eval_step ? "train_step" : "eval_step", trains);
+  const auto* loss = result_.find("loss");
+  loss_t_ = loss == nullptr ? torch::Tensor() : *loss;
+}
+
+void Trainer::count_batch() {
+  step_state_.increment_batch(batch_.rows(), /*is_training=*/true, did_opt_step_);
+  loader_state_ = state_after_batch_;
+}
+
+std::vector<const HookHandle*> Trainer::hooks_in_order() const {
+  std::vector<const HookHandle*> order;
+  for (const auto& hook : options_.hooks) order.push_back(&hook);
+  std::stable_sort(order.begin(), order.end(), [](const HookHandle* a, const HookHandle* b) { return (*a)->ord < (*b)->ord; });
+  return order;
+}
+
+void Trainer::no_such_hook(const std::string& type) const {
+  std::vector<std::string> names;
+  for (const auto& hook : options_.hooks) names.push_back(hook->name());
+  throw Error("G-HOOK-6", ErrorKind::usage, fmt::format("there is no hook {}; there {}", type, names.empty() ? "are none" : fmt::format("are {}", fmt::join(names, ", "))),
+              fmt::format("Add one to .hooks, or ask with get_hook<{}>(nullptr).", type));
+}
+
+std::string Trainer::hook_table() const {
+  const auto order = hooks_in_order();
+  std::string table = "| Lifecycle Point | Hook | Order |\n| --------------- | ---- | ----- |\n";
+  for (size_t i = 0; i < kPointCount; ++i) {
+    const auto point = Point(i);
+    bool first = true;
+    for (const auto* hook : order) {
+      if (!hook->implements(point)) continue;
+      table += fmt::format("| {} | {} | {} |\n", first ? point_name(point) : "", (*hook)->name(), (*hook)->ord);
+      first = false;
+    }
+    if (first) table += fmt::format("| {} | (none) | |\n", point_name(point));
+  }
+  return table;
+}
+
+std::string Trainer::describe_hooks() const {
+  auto table = hook_table();
+  log_print(table);
+  return table;
+}
+
+}  // namespace gradus::hooks
