@@ -48,11 +48,12 @@ uint32_t big_endian(std::string_view content, size_t at) {
 
 }  // namespace
 
-std::string read_maybe_gzipped(const std::filesystem::path& file) {
-  auto content = read_file(file);
+std::string unpack_if_gzipped(std::string content, const std::string& where) {
   const bool gzipped = content.size() >= 2 && content[0] == '\x1f' && content[1] == '\x8b';
-  return gzipped ? unpack(content, file.string()) : content;
+  return gzipped ? unpack(content, where) : content;
 }
+
+std::string read_maybe_gzipped(const std::filesystem::path& file) { return unpack_if_gzipped(read_file(file), file.string()); }
 
 IdxFile parse_idx(std::string content, size_t dimensions, const std::string& where) {
   const size_t header = 4 + 4 * dimensions;

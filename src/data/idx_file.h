@@ -14,7 +14,10 @@ struct IdxFile {
   std::string values;
 };
 
-/// Reads a file, unpacking gzip. Throws G-IO-1 and G-DATA-21.
+/// `content`, unpacked where it begins as a gzip stream. Throws G-DATA-21 that names `where`.
+std::string unpack_if_gzipped(std::string content, const std::string& where);
+
+/// The same for a file. Throws G-IO-1 too.
 std::string read_maybe_gzipped(const std::filesystem::path& file);
 
 /// Takes `content` apart: magic number for bytes with `dimensions` dimensions, sizes, values.
