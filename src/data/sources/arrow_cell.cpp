@@ -36,10 +36,11 @@ template <class ArrayType>
 std::string binary_cell(const Array& column, int64_t row) {
   const auto& cells = as<ArrayType>(column);
   const int64_t begin = cells.value_offset(row), end = cells.value_offset(row + 1);
-  const auto size = cells.value_data() ? cells.value_data()->size() : 0;
+  const auto* bytes = column.data()->buffers[2].get();
+  const auto size = bytes != nullptr ? bytes->size() : 0;
   if (begin < 0 || end < begin || end > size) throw broken(column, fmt::format("row {} spans bytes {} to {} of {}", row, begin, end, size));
   if (begin == end) return {};
-  return {reinterpret_cast<const char*>(cells.value_data()->data()) + begin, size_t(end - begin)};
+  return {reinterpret_cast<const char*>(bytes->data()) + begin, size_t(end - begin)};
 }
 
 std::string text_cell(const Array& column, int64_t row) {
@@ -136,13 +137,18 @@ Json json_list(const Range& range) {
 
 Value list_cell(const Array& column, int64_t row) {
   const auto range = list_range(column, row);
-  const auto kind = kind_of_type(*column.type());
-  if (kind == ColumnKind::nested || has_nulls(range)) return Value::nested(json_list(range));
   const auto count = size_t(range.end - range.begin);
-  switch (kind) {
+  if (has_nulls(range)) return Value::nested(json_list(range));
+  Value::Ints plain_ints;
+  if (with_integers(*range.values, [&](const auto* values) {
+        if (count > 0) plain_ints.assign(values + range.begin, values + range.end);
+      }))
+    return plain_ints;
+  switch (kind_of_type(*column.type())) {
+    case ColumnKind::nested: return Value::nested(json_list(range));
     case ColumnKind::numbers: {
       Value::Floats numbers(count);
-      for (size_t i = 0; i < count; ++i) numbers[i] = number_cell(*range.values, range.begin + int64_t(i));
+      for (size_t i = 0; i < count; ++i) numbers[i] = read_cell(*range.values, range.begin + int64_t(i)).number();
       return numbers;
     }
     case ColumnKind::texts: {
@@ -152,11 +158,7 @@ Value list_cell(const Array& column, int64_t row) {
     }
     default: {
       Value::Ints ints(count);
-      const bool plain = with_integers(*range.values, [&](const auto* values) {
-        if (count > 0) std::copy(values + range.begin, values + range.end, ints.begin());
-      });
-      if (!plain)
-        for (size_t i = 0; i < count; ++i) ints[i] = as<arrow::BooleanArray>(*range.values).Value(range.begin + int64_t(i)) ? 1 : 0;
+      for (size_t i = 0; i < count; ++i) ints[i] = read_cell(*range.values, range.begin + int64_t(i)).integer();  // bools, dictionaries
       return ints;
     }
   }

@@ -127,6 +127,10 @@ std::vector<std::shared_ptr<arrow::Array>> ArrowColumns::pick(const arrow::Recor
   return arrays;
 }
 
+ArrowTable::ArrowTable(ArrowColumns columns) : columns_(std::move(columns)) {
+  for (const auto& info : columns_.infos) empty_row_.set(info.name, {});
+}
+
 void ArrowTable::append(const arrow::RecordBatch& batch, const fs::path& file, std::shared_ptr<const MappedFile> mapping) {
   check_arrow(batch.Validate(), file);
   if (batch.num_rows() == 0) return;
@@ -155,15 +159,19 @@ void ArrowTable::append_mapped(const std::shared_ptr<const MappedFile>& file) {
 
 Example ArrowTable::get(int64_t index) const {
   if (index < 0 || index >= size()) throw row_out_of_range(index, size());
-  const auto part = size_t(std::upper_bound(first_rows_.begin(), first_rows_.end(), index) - first_rows_.begin() - 1);
+  const auto part = part_of(index);
   if (parts_[part].mapping != nullptr) parts_[part].mapping->check_length();
-  Example row;
+  Example row = empty_row_;
   for (size_t i = 0; i < columns_.infos.size(); ++i) row.set(columns_.infos[i].name, columns_.read(i, *parts_[part].arrays[i], index - first_rows_[part]));
   return row;
 }
 
-void ArrowTable::release_pages() const {
-  for (const auto& mapping : mappings_) mapping->release_pages();
+size_t ArrowTable::part_of(int64_t index) const {
+  return size_t(std::upper_bound(first_rows_.begin(), first_rows_.end(), index) - first_rows_.begin() - 1);
+}
+
+void ArrowTable::release_pages(int64_t index) const {
+  if (const auto* mapping = parts_.empty() ? nullptr : parts_[part_of(index)].mapping) mapping->release_pages();
 }
 
 std::shared_ptr<ArrowTable> load_arrow(const std::vector<SourceFile>& files, const LoadOptions& options) {

@@ -35,7 +35,7 @@ struct ArrowColumns {
 /// Record batches as a data set, in memory or mapped from files.
 class ArrowTable : public TableDataset {
  public:
-  explicit ArrowTable(ArrowColumns columns) : columns_(std::move(columns)) {}
+  explicit ArrowTable(ArrowColumns columns);
 
   /// Adds rows; `mapping` is the file they lie in, if any. Throws G-SRC-8 when the batch is not sound.
   void append(const arrow::RecordBatch& batch, const std::filesystem::path& file, std::shared_ptr<const MappedFile> mapping = nullptr);
@@ -48,15 +48,18 @@ class ArrowTable : public TableDataset {
   Example get(int64_t index) const override;
   const std::vector<ColumnInfo>& columns() const override { return columns_.infos; }
   int64_t skipped_rows() const override { return skipped_; }
-  /// Gives mapped pages back to the system.
-  void release_pages() const;
+  /// Gives the pages of the file that row `index` lies in back to the system.
+  void release_pages(int64_t index) const;
 
  private:
   struct Part {
     std::vector<std::shared_ptr<arrow::Array>> arrays;
     const MappedFile* mapping = nullptr;
   };
+  size_t part_of(int64_t index) const;
+
   ArrowColumns columns_;
+  Example empty_row_;  // every column and null: copying it is cheaper than adding columns one by one
   std::vector<Part> parts_;
   std::vector<int64_t> first_rows_{0};
   std::vector<std::shared_ptr<const MappedFile>> mappings_;

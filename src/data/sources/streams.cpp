@@ -213,8 +213,8 @@ class DatasetStream : public IterableDataset {
   std::optional<Example> next() override {
     if (row_ >= dataset_->size()) return std::nullopt;
 #ifdef GRADUS_WITH_ARROW
-    if (row_ % 4096 == 0)
-      if (const auto* table = dynamic_cast<const ArrowTable*>(dataset_.get())) table->release_pages();
+    if (row_ % 256 == 255)
+      if (const auto* table = dynamic_cast<const ArrowTable*>(dataset_.get())) table->release_pages(row_);
 #endif
     return dataset_->get(row_++);
   }
