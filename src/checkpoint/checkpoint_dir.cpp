@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 
 namespace gradus {
@@ -55,7 +56,7 @@ void remove_unfinished(const fs::path& run_dir) {
     if (!name.starts_with(kTemporaryPrefix)) continue;
     const auto owner = parse_count(std::string_view(name).substr(name.rfind('-') + 1));
     // Leave the folder of a process that is still writing it.
-    const bool alive = owner && *owner > 0 && ::kill(pid_t(*owner), 0) == 0 && *owner != ::getpid();
+    const bool alive = owner && *owner > 0 && (::kill(pid_t(*owner), 0) == 0 || errno == EPERM) && *owner != ::getpid();
     if (!alive) stale.push_back(entry.path());
   }
   for (const auto& path : stale) fs::remove_all(path, ignored);

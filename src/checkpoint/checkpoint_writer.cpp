@@ -4,7 +4,9 @@
 #include <gradus/core/files.h>
 #include <gradus/core/log.h>
 #include <gradus/formats/torch_file.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <unistd.h>
 
 namespace gradus {
@@ -36,6 +38,21 @@ class BlockFileSizeSignal {
  private:
   sigset_t before_;
 };
+
+// Puts `temporary` where `final_name` is in one step, so that a kill leaves the old folder or the new one, never none.
+void replace_directory(const fs::path& temporary, const fs::path& final_name) {
+  std::error_code ignored;
+  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_name.c_str(), RENAME_EXCHANGE) == 0) {
+    sync_path(final_name.parent_path());
+    fs::remove_all(temporary, ignored);
+    return;
+  }
+  // A file system that cannot exchange names.
+  const fs::path old = temporary.string() + "-replaced-" + std::to_string(::getpid());
+  fs::rename(final_name, old);
+  publish_directory(temporary, final_name);
+  fs::remove_all(old, ignored);
+}
 
 void rotate(const CheckpointWriter::Job& job) {
   for (const auto& dir : job.rotation.to_delete(list_checkpoints(job.run_dir), job.best)) {
@@ -75,12 +92,7 @@ void write_checkpoint(const CheckpointWriter::Job& job, const fs::path& temporar
   const auto final_name = checkpoint_path(job.run_dir, job.step);
   if (fs::exists(final_name)) {
     // The same step saved again (after a resume, say): the old folder makes way only now that the new one is whole.
-    const auto old = job.run_dir / (".tmp-checkpoint-" + std::to_string(job.step) + "-replaced-" + std::to_string(::getpid()));
-    std::error_code ignored;
-    fs::remove_all(old, ignored);
-    fs::rename(final_name, old);
-    publish_directory(temporary, final_name);
-    fs::remove_all(old, ignored);
+    replace_directory(temporary, final_name);
   } else {
     publish_directory(temporary, final_name);
   }

@@ -16,7 +16,8 @@ inline constexpr std::string_view kOptimizers[] = {
     "paged_lion_32bit", "paged_lion_8bit", "rmsprop", "rmsprop_bnb", "rmsprop_bnb_8bit", "rmsprop_bnb_32bit", "galore_adamw",
     "galore_adamw_8bit", "galore_adafactor", "galore_adamw_layerwise", "galore_adamw_8bit_layerwise",
     "galore_adafactor_layerwise", "lomo", "adalomo", "grokadamw", "schedule_free_radam", "schedule_free_adamw",
-    "schedule_free_sgd", "apollo_adamw", "apollo_adamw_layerwise", "stable_adamw"};
+    "schedule_free_sgd", "apollo_adamw", "apollo_adamw_layerwise", "stable_adamw",
+    "muon"};  // the last is ours
 
 inline constexpr std::string_view kIntervals[] = {"no", "steps", "epoch"};
 inline constexpr std::string_view kSaveIntervals[] = {"no", "steps", "epoch", "best"};

@@ -74,6 +74,18 @@ PreTrainedModel::PreTrainedModel(nlohmann::json config, std::string class_name, 
   generation_config = GenerationConfig::from_model_config(config_);
 }
 
+double PreTrainedModel::floating_point_ops(const Batch& inputs) const {
+  const auto* input = inputs.find(main_input_name());
+  if (input == nullptr) return 0;
+  std::unordered_set<const void*> counted;  // tables, and tied tensors after the first time
+  for (const auto& module : modules(/*include_self=*/false))
+    if (const auto* table = module->as<layers::Embedding>()) counted.insert(table->weight.unsafeGetTensorImpl());
+  int64_t count = 0;
+  for (const auto& parameter : parameters())
+    if (counted.insert(parameter.unsafeGetTensorImpl()).second) count += parameter.numel();
+  return 6.0 * double(input->numel()) * double(count);
+}
+
 nlohmann::json PreTrainedModel::config() const {
   auto config = config_;
   write_labels(config);

@@ -15,7 +15,7 @@ void EmaCallback::on_train_begin(const TrainingArguments&, TrainerState&, Traine
   const torch::NoGradGuard no_grad;
   parameters_.clear();
   for (const auto& [name, parameter] : trainable_parameters(at.model->named_module())) parameters_.push_back(parameter.detach());
-  if (average_.size() == parameters_.size()) {  // restored by a resume
+  if (std::exchange(restored_, false) && average_.size() == parameters_.size()) {
     for (size_t i = 0; i < average_.size(); ++i) average_[i] = average_[i].to(parameters_[i].device());
     return;
   }
@@ -47,6 +47,7 @@ StateTree EmaCallback::tensor_state() const {
 void EmaCallback::load_tensor_state(const StateTree& state) {
   average_.clear();
   for (const auto& item : state.items()) average_.push_back(item.as_tensor().clone());
+  restored_ = true;
 }
 
 }  // namespace gradus

@@ -59,10 +59,11 @@ json all_states(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) 
 }
 
 // Hands each saved state to the next callback of its name; says which names are gone.
-void restore_states(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, const std::vector<std::pair<std::string, json>>& states) {
+// What a callback was made with (its "args") comes back only `with_args`; else what this run says holds.
+void restore_states(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, std::vector<std::pair<std::string, json>> states, bool with_args) {
   std::vector<bool> used(callbacks.size(), false);
   Names missing;
-  for (const auto& [name, state] : states) {
+  for (auto& [name, state] : states) {
     size_t i = 0;
     while (i < callbacks.size() && (used[i] || callbacks[i]->name() != name)) ++i;
     if (i == callbacks.size()) {
@@ -70,6 +71,7 @@ void restore_states(const std::vector<std::shared_ptr<TrainerCallback>>& callbac
       continue;
     }
     used[i] = true;
+    if (!with_args && callbacks[i]->is_exportable() && state.is_object()) state["args"] = json::object();
     try {
       callbacks[i]->load_state_dict(state);
     } catch (const json::exception& error) {
@@ -86,7 +88,7 @@ void restore_exported(const std::vector<std::shared_ptr<TrainerCallback>>& callb
     if (!value.is_array()) states.emplace_back(name, value);
     else for (const auto& item : value) states.emplace_back(name, item);
   }
-  restore_states(callbacks, states);
+  restore_states(callbacks, std::move(states), /*with_args=*/true);
 }
 
 }  // namespace
@@ -138,6 +140,8 @@ void Trainer::save_checkpoint(Run& run) {
         {"total_loss", run.total_loss},
         {"loss_from_step", run.loss_from_step},
         {"last_logged_step", run.last_logged_step},
+        {"grad_norm", run.grad_norm ? json(run.grad_norm->item<double>()) : json(nullptr)},
+        {"learning_rate", run.learning_rate ? json(*run.learning_rate) : json(nullptr)},
         {"stopped_by_callback", p.control.should_training_stop && p.state.global_step < p.state.max_steps && !interrupted},
         {"position",
          {{"epoch", run.epoch},
@@ -203,10 +207,12 @@ void Trainer::restore_run(Run& run, const fs::path& checkpoint) {
       run.total_loss = saved.at("total_loss");
       run.loss_from_step = saved.at("loss_from_step");
       run.last_logged_step = saved.at("last_logged_step");
+      if (const auto& norm = saved.at("grad_norm"); !norm.is_null()) run.grad_norm = torch::tensor(norm.get<double>(), torch::kDouble);
+      if (const auto& rate = saved.at("learning_rate"); !rate.is_null()) run.learning_rate = rate.get<double>();
       run.ended_by_callback = saved.at("stopped_by_callback");
       std::vector<std::pair<std::string, json>> states;
       for (const auto& item : saved.at("callbacks")) states.emplace_back(item.at("name"), item.at("state"));
-      restore_states(p.callbacks, states);
+      restore_states(p.callbacks, std::move(states), p.args.restore_callback_states_from_checkpoint);
       const auto& position = saved.at("position");
       const bool same_batches = position.at("steps_in_epoch") == plan.steps_in_epoch && position.at("batch_size") == p.train_batch_size &&
                                 position.at("gradient_accumulation_steps") == p.args.gradient_accumulation_steps;

@@ -116,6 +116,7 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
   Metrics metrics;
   int64_t observed = 0, step = 0;
   const auto ignored = ignore_keys.value_or(model.keys_to_ignore_at_inference());
+  draw_as_a_loader_does();
   auto batches = dataloader.iterate(0);
   auto batch = batches.next();
   while (batch) {

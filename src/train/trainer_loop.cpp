@@ -37,6 +37,8 @@ bool is_interrupted(const std::vector<std::shared_ptr<TrainerCallback>>& callbac
 
 }  // namespace
 
+void draw_as_a_loader_does() { torch::empty({}, torch::kLong).random_(); }
+
 double wall_clock() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 Metrics speed_metrics(const std::string& split, double start_time, std::optional<double> samples, std::optional<double> steps, std::optional<double> tokens) {
@@ -79,7 +81,7 @@ TrainOutput Trainer::train(Resume resume) {
         call(Event::train_end, {}, {}, error.what());
         throw;
       }
-      p.optimizer->zero_grad();
+      if (p.optimizer) p.optimizer->zero_grad();
       p.train_batch_size = int64_t(double(p.train_batch_size) * 0.9);
       if (p.train_batch_size == 0)
         throw Error("G-TRAIN-10", ErrorKind::training, "no executable batch size found: memory ran out even with a batch size of 1", "Use a smaller model, shorter sequences, or --gradient_checkpointing.");
@@ -94,12 +96,13 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
   const auto run = begin_run(checkpoint);
   call(Event::train_begin);
   if (p.args.eval_on_start) evaluate_in_training(/*step_scheduler=*/false);
-  p.control.should_training_stop |= run->ended_by_callback || p.state.global_step >= run->plan.max_steps;
+  const bool is_over = run->ended_by_callback || p.state.global_step >= run->plan.max_steps;  // resumed after its last step
+  p.control.should_training_stop |= is_over;
 
   for (run->epoch = run->first_epoch; run->epoch < run->plan.num_train_epochs; ++run->epoch) {
     call(Event::epoch_begin);
     begin_epoch(*run);
-    while (!p.control.should_epoch_stop && !p.control.should_training_stop) {
+    while (!is_over) {
       const auto window = next_window(*run);
       if (window.empty()) break;
       const auto num_items_in_batch = get_num_items_in_batch(window);
@@ -124,6 +127,7 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
       p.state.epoch = double(run->epoch) + double(run->batches_done) / double(run->plan.steps_in_epoch);
       call(Event::step_end);
       act_on_control(*run);  // log, evaluate, save, in this order
+      if (p.control.should_epoch_stop || p.control.should_training_stop) break;
     }
     p.optimizer->zero_grad();  // of a window that was left unfinished
     if (is_interrupted(p.callbacks)) break;
@@ -175,9 +179,12 @@ std::unique_ptr<Trainer::Run> Trainer::begin_run(const std::filesystem::path& ch
 void Trainer::begin_epoch(Run& run) {
   const auto skip = std::exchange(run.skip_batches, 0);
   const auto state = std::exchange(run.loader_state, nullptr);
+  if (run.rng && skip == 0) restore_rng(*std::exchange(run.rng, std::nullopt));
+  draw_as_a_loader_does();
   run.batches.emplace(run.loader.iterate(run.epoch, skip, state));
   run.batches_done = skip;
   run.at_epoch_end = false;
+  if (skip > 0) return;  // a resumed pass may end without a further step: its log still wants these two
   run.grad_norm.reset();
   run.learning_rate.reset();
 }

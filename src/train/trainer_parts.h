@@ -102,6 +102,9 @@ struct Trainer::Run {
 
 /// "eval_" + metric_for_best_model.
 std::string best_metric_key(const TrainingArguments& args);
+/// Takes one number from the CPU's generator, as Python's DataLoader does for its workers whenever a pass over it begins.
+/// Nothing uses it; without, dropout would draw other masks than in Python.
+void draw_as_a_loader_does();
 /// Seconds since the epoch.
 double wall_clock();
 /// {split}_runtime and, where given, the rates, rounded as HF does.

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = pathlib.Path(os.environ.get("GRADUS_BUILD", ROOT / "build/release")) / "bin/trainer_tool"
@@ -87,6 +88,10 @@ def option_set(rng, index):
     data = class_data if classify else regression_data
     run = {"args": args, "model": "classifier" if classify else "regression", "train": data(rng, rows),
            "parameters": class_parameters(rng) if classify else {"a": 0.0, "b": 0.0}}
+    if classify:
+        run["dropout"] = 0.2
+    if rng.random() < 0.25:
+        run["trains"] = 2
     if args["eval_strategy"] != "no":
         run["eval"] = data(rng, rng.choice([16, 30]))
         run["accuracy"] = not classify and rng.random() < 0.5
@@ -122,6 +127,7 @@ def python_runner():
             self.l1, self.l2 = torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)
             self.load_state_dict({name: torch.tensor(value) for name, value in run["parameters"].items()})
             self.dropout = run.get("dropout", 0.0)
+            self.config = types.SimpleNamespace()  # label smoothing looks into it
 
         def forward(self, x, labels=None):
             y = self.l2(torch.nn.functional.dropout(torch.relu(self.l1(x)), self.dropout, self.training))
@@ -142,7 +148,9 @@ def python_runner():
         trainer = transformers.Trainer(
             model, transformers.TrainingArguments(**run["args"]), train_dataset=rows(run, "train"), eval_dataset=rows(run, "eval") if "eval" in run else None,
             compute_metrics=almost_accuracy if run.get("accuracy") else None, callbacks=callbacks + [recorder])
-        result = trainer.train(resume_from_checkpoint=run.get("resume"))
+        trainer.remove_callback(transformers.PrinterCallback)
+        for _ in range(run.get("trains", 1)):
+            result = trainer.train(resume_from_checkpoint=run.get("resume"))
         state = {key: value for key, value in vars(trainer.state).items() if key != "log_history"}
         parameters = {name: value.detach().double().flatten().tolist() for name, value in trainer.model.state_dict().items()}
         return {"log_history": trainer.state.log_history, "events": recorder.events, "train_loss": result.training_loss,

@@ -1,7 +1,7 @@
 // trainer_tool RUNS.json RESULTS.json: trains every run of the first file and writes what happened. Answers trainer_test.py.
 //
 // A run is {"args", "model": "regression" | "classifier", "parameters", "dropout", "train": {"x", "labels"}, "eval",
-// "accuracy", "early_stopping", "resume"}; a result {"log_history", "events", "train_loss", "global_step", "state", "parameters"}.
+// "accuracy", "early_stopping", "resume", "trains"}; a result {"log_history", "events", "train_loss", "global_step", "state", "parameters"}.
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
@@ -115,7 +115,9 @@ json run_one(const json& run) {
   if (run.contains("early_stopping")) options.callbacks.push_back(std::make_shared<gradus::EarlyStoppingCallback>(run["early_stopping"].get<int64_t>()));
   options.callbacks.push_back(recorder);
   gradus::Trainer trainer(std::move(options));
-  const auto result = trainer.train(run.contains("resume") ? gradus::Resume::from(run["resume"].get<std::string>()) : gradus::Resume::none());
+  gradus::TrainOutput result;
+  for (int64_t i = 0; i < run.value("trains", int64_t{1}); ++i)
+    result = trainer.train(run.contains("resume") ? gradus::Resume::from(run["resume"].get<std::string>()) : gradus::Resume::none());
   json parameters = json::object();
   for (const auto& item : model->state_dict()) {
     const auto flat = item.value().detach().to(torch::kDouble).contiguous().flatten();

@@ -69,6 +69,8 @@ class PreTrainedModel : public Model {
 
   // training
   bool accepts_loss_kwargs() const override { return true; }
+  /// 6 × tokens × parameters without the tables of embeddings, as transformers counts.
+  double floating_point_ops(const Batch& inputs) const override;
   std::vector<std::string> keys_to_ignore_at_inference() const override { return {"past_key_values"}; }
 
   // generation

@@ -111,6 +111,7 @@ class EmaCallback : public TrainerCallback {
   double decay_;
   std::vector<torch::Tensor> average_;
   std::vector<torch::Tensor> parameters_;
+  bool restored_ = false;  ///< by a resume, for the run that begins next
 };
 
 /// Logs `tokens_per_second` (and `mfu` when the device's peak is given) with every training log.

@@ -1,0 +1,53 @@
+// crash_run OUTPUT_DIR SAVE_STEPS [plain|fsize|readonly]: trains dropout_run.h's run, going on from the newest complete
+// checkpoint. resume_test.cpp kills it. `fsize` lets no file grow past 600 bytes once step 6 is saved; `readonly` takes the
+// right to write to OUTPUT_DIR away. Exit code 3 and the message on stderr when gradus reports an error.
+#include <gradus/core/error.h>
+#include <gradus/core/log.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "dropout_run.h"
+
+namespace {
+
+struct Silent : gradus::LogSink {
+  void message(gradus::LogLevel, std::string_view) override {}
+  void print(std::string_view) override {}
+};
+
+void break_disk(const std::string& how, const std::string& folder) {
+  if (how == "fsize") {
+    const rlimit limit{600, 600};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  } else if (how == "readonly") {
+    ::chmod(folder.c_str(), 0555);
+    if (::geteuid() == 0 && ::seteuid(65534) != 0) std::cerr << "seteuid failed\n";
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc < 3) {
+    std::cerr << "usage: crash_run OUTPUT_DIR SAVE_STEPS [plain|fsize|readonly]\n";
+    return 2;
+  }
+  gradus::set_log_sink(std::make_shared<Silent>());
+  const std::string folder = argv[1], how = argc > 3 ? argv[3] : "plain";
+  auto args = gradus::testing::dropout_arguments(folder, std::stoll(argv[2]));
+  if (how == "plain") args.save_total_limit = 3;
+  gradus::Trainer trainer(gradus::testing::dropout_run(args));
+  trainer.on(gradus::Event::step_begin, [&](const gradus::CallbackContext& at, gradus::TrainerControl&) {
+    if (at.state.global_step != 7) return;
+    trainer.wait_for_saves();
+    break_disk(how, folder);
+  });
+  trainer.train(gradus::Resume::last());
+  return 0;
+} catch (const gradus::Error& error) {
+  std::cerr << error.what() << '\n';
+  return 3;
+}
