@@ -158,6 +158,7 @@ TEST(HookTrainer, ReplacingWhatAnotherHookChangedIsAnError) {
 
 TEST(HookTrainer, TakesTensorsListsAndDictionaries) {
   const auto run = small_run();
+  using Lists = std::vector<std::vector<torch::Tensor>>;
   const auto x = torch::ones({4, 2});
   const auto loss = [&](const torch::Tensor& input) -> Result { return {{"loss", run.net->forward(input).mean()}}; };
   const auto samples = [&](StepFunction step, Batches batches) {
@@ -166,11 +167,11 @@ TEST(HookTrainer, TakesTensorsListsAndDictionaries) {
     return trainer.step_state().samples_seen;
   };
   EXPECT_EQ(samples([&](const torch::Tensor& b, Trainer&) { return loss(b); }, std::vector{x, x}), 8);
-  EXPECT_EQ(samples([&](const std::vector<torch::Tensor>& b, Trainer&) { return loss(b.at(0)); }, std::vector{std::vector{x, x}}), 4);
+  EXPECT_EQ(samples([&](const std::vector<torch::Tensor>& b, Trainer&) { return loss(b.at(0)); }, Lists{{x, x}}), 4);
   EXPECT_EQ(samples([&](const AnyBatch& b, Trainer&) { return loss(b.tensor()); }, std::vector{Batch{{"x", x}}}), 4);
   EXPECT_EQ(samples([&](const std::vector<torch::Tensor>& b, Trainer&) { return loss(b.at(0)); }, tensor_loader({{"x", torch::ones({6, 2})}, {"y", torch::ones({6})}}, {.batch_size = 4})), 6);
   EXPECT_EQ(message_of([&] { samples([&](const Batch& b, Trainer&) { return loss(b["x"]); }, std::vector{x}); }), "the step takes a dictionary as its batch, received a tensor");
-  EXPECT_EQ(message_of([&] { samples([&](const torch::Tensor& b, Trainer&) { return loss(b); }, std::vector{std::vector{x, x}}); }), "the step takes one tensor as its batch, received a list of 2");
+  EXPECT_EQ(message_of([&] { samples([&](const torch::Tensor& b, Trainer&) { return loss(b); }, Lists{{x, x}}); }), "the step takes one tensor as its batch, received a list of 2");
   EXPECT_EQ(AnyBatch(torch::tensor(1.0)).rows(), 1);
 }
 
