@@ -61,13 +61,13 @@ void map_all(const Dataset& dataset, const MapFunction& function, const MapOptio
   });
 }
 
+#ifdef GRADUS_WITH_ARROW
 fs::path cache_folder(const MapOptions& options) {
   if (!options.cache_dir.empty()) return options.cache_dir;
   const char* base = std::getenv("XDG_CACHE_HOME");
   return (base != nullptr && *base != '\0' ? fs::path(base) : expand_user("~/.cache")) / "gradus" / "datasets";
 }
 
-#ifdef GRADUS_WITH_ARROW
 // Null when there is no usable file.
 std::shared_ptr<Dataset> open_cached(const fs::path& file) {
   std::error_code ignored;

@@ -39,14 +39,23 @@ std::string read_record(const IndexedFile& file, size_t row) {
   return file.bytes->read(int64_t(record.start), record.length);
 }
 
-int64_t line_number(const TextBytes& bytes, int64_t offset) {
-  int64_t line = 1;
-  for (int64_t at = 0; at < offset; at += int64_t(kBlock)) {
-    const auto part = bytes.read(at, std::min(int64_t(kBlock), offset - at));
-    line += std::count(part.begin(), part.end(), '\n');
+// Numbers of lines, asked for in the order of the file so that it is read once.
+class LineCounter {
+ public:
+  explicit LineCounter(const TextBytes& bytes) : bytes_(bytes) {}
+  int64_t line_at(int64_t offset) {
+    while (at_ < offset) {
+      const auto part = bytes_.read(at_, std::min(int64_t(kBlock), offset - at_));
+      line_ += std::count(part.begin(), part.end(), '\n');
+      at_ += int64_t(part.size());
+    }
+    return line_;
   }
-  return line;
-}
+
+ private:
+  const TextBytes& bytes_;
+  int64_t at_ = 0, line_ = 1;
+};
 
 // Rows of several text files; `decode` makes one of its raw bytes.
 class RecordDataset : public TableDataset {
@@ -68,7 +77,7 @@ class RecordDataset : public TableDataset {
       return decode_(raw);
     } catch (const NotARow& error) {  // it could be read when the file was opened
       const auto& bytes = *files_[file].bytes;
-      throw bad_row(bytes.path(), line_number(bytes, int64_t(files_[file].records[row].start)), std::string("changed since it was opened: ") + error.what(), raw);
+      throw bad_row(bytes.path(), LineCounter(bytes).line_at(int64_t(files_[file].records[row].start)), std::string("changed since it was opened: ") + error.what(), raw);
     }
   }
 
@@ -142,8 +151,13 @@ void index_document(IndexedFile& file, const LoadOptions& options) {
 
 // What a check of some rows found.
 struct Findings {
+  struct BadRow {
+    size_t row;
+    int64_t offset;  // of the trouble in the file
+    std::string reason, found;
+  };
   RowSchema schema;
-  std::vector<std::pair<size_t, Error>> bad;
+  std::vector<BadRow> bad;
 };
 
 // Runs `check` on every row, in parallel, and takes out the bad ones, of which `options` says how many may be.
@@ -154,6 +168,7 @@ RowSchema check_rows(std::vector<IndexedFile>& files, const Check& check, const 
   for (auto& file : files) {
     size_t next_row = 0;
     std::vector<size_t> bad_rows;
+    LineCounter lines(*file.bytes);
     run_in_order(thread_count(options.threads), [&]() -> std::optional<OrderedJob> {
       if (next_row >= file.records.size()) return std::nullopt;
       const auto first = next_row;
@@ -162,9 +177,10 @@ RowSchema check_rows(std::vector<IndexedFile>& files, const Check& check, const 
       return OrderedJob{[=, &file, &check] {
                           for (auto row = first; row < last; ++row) check(file, row, *found);
                         },
-                        [=, &schema, &options, &skipped, &bad_rows] {
+                        [=, &file, &lines, &schema, &options, &skipped, &bad_rows] {
                           schema.add(found->schema);
-                          for (const auto& [row, error] : found->bad) {
+                          for (const auto& [row, offset, reason, shown] : found->bad) {
+                            const auto error = bad_row(file.bytes->path(), lines.line_at(offset), reason, shown);
                             if (++skipped > options.skip_bad_rows) throw options.skip_bad_rows > 0 ? too_many_bad_rows(error, options.skip_bad_rows) : error;
                             log_warning("left out: " + error.message());
                             bad_rows.push_back(row);
@@ -194,8 +210,7 @@ void check_text_row(const IndexedFile& file, size_t row, Findings& found) {
   const auto raw = read_record(file, row);
   const auto at = invalid_utf8(raw);
   if (!at) return;
-  const auto line = line_number(*file.bytes, int64_t(file.records[row].start + *at));
-  found.bad.emplace_back(row, bad_row(file.bytes->path(), line, fmt::format("byte {} of the row is not UTF-8", *at), std::string_view(raw).substr(0, *at)));
+  found.bad.push_back({row, int64_t(file.records[row].start + *at), fmt::format("byte {} of the row is not UTF-8", *at), raw.substr(0, std::min<size_t>(*at, 200))});
 }
 
 }  // namespace
@@ -273,8 +288,8 @@ std::shared_ptr<TableDataset> load_json(const std::vector<SourceFile>& files, co
     try {
       found.schema.add(parse_json_row(raw, {}));
     } catch (const NotARow& error) {
-      const auto line = line_number(*file.bytes, int64_t(file.records[row].start));
-      found.bad.emplace_back(row, bad_row(file.bytes->path(), line, fmt::format("not a JSON object ({})", error.what()), std::string_view(raw).substr(0, raw.find_last_not_of("\r\n") + 1)));
+      const auto shown = std::min<size_t>(raw.find_last_not_of("\r\n") + 1, 200);
+      found.bad.push_back({row, int64_t(file.records[row].start), fmt::format("not a JSON object ({})", error.what()), raw.substr(0, shown)});
     }
   };
   int64_t skipped = 0;
