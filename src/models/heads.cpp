@@ -75,6 +75,11 @@ CausalSequenceClassifier::CausalSequenceClassifier(nlohmann::json config, HeadOp
   problem_type_ = reader.optional_text("problem_type");
 }
 
+void CausalSequenceClassifier::align_special_tokens(const TokenizerLike& tokenizer) {
+  PreTrainedModel::align_special_tokens(tokenizer);
+  pad_token_ = ConfigReader(config_).optional_integer("pad_token_id", -(int64_t{1} << 31));
+}
+
 Tensor CausalSequenceClassifier::last_tokens(const BackboneInputs& inputs) const {
   if (!pad_token_ && inputs.rows() != 1)
     throw Error("G-MODEL-14", ErrorKind::model, fmt::format("{} got {} rows, but config.json has no pad_token_id: the last token of a row cannot be found", class_name(), inputs.rows()),

@@ -1,6 +1,8 @@
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <gradus/data/tokenizer_like.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/layers/linear.h>
 #include <gradus/models/pretrained_model.h>
@@ -8,6 +10,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/modules/normalization.h>
 
 namespace gradus {
@@ -72,6 +75,37 @@ PreTrainedModel::PreTrainedModel(nlohmann::json config, std::string class_name, 
   initializer_range_ = reader.number("initializer_range", 0.02, 0.0, 1e6);
   if (initializer_range_ == 0.0) initializer_range_ = 0.02;  // as in transformers
   generation_config = GenerationConfig::from_model_config(config_);
+}
+
+void PreTrainedModel::align_special_tokens(const TokenizerLike& tokenizer) {
+  std::vector<std::string> updated;
+  const auto align = [&](const char* name, std::optional<int64_t> id, std::vector<int64_t> generation_ids) {
+    if (!id) return false;
+    auto& value = config_[name];
+    const bool is_list = value.is_array();
+    std::vector<int64_t> ids;
+    for (const auto& each : is_list ? value : nlohmann::json::array({value}))
+      if (each.is_number_integer()) ids.push_back(each.get<int64_t>());
+    const auto has = [&](const std::vector<int64_t>& some) { return std::find(some.begin(), some.end(), *id) != some.end(); };
+    if (has(ids) && has(generation_ids)) return false;
+    updated.push_back(fmt::format("{}: {}", name, *id));
+    std::erase(ids, *id);
+    ids.insert(ids.begin(), *id);
+    value = is_list ? nlohmann::json(ids) : nlohmann::json(*id);
+    return true;
+  };
+  const auto listed = [](const std::optional<int64_t>& id) { return id ? std::vector{*id} : std::vector<int64_t>{}; };
+  auto& generation = generation_config.options;
+  auto ends = generation.eos_token_id ? generation.eos_token_id->ids() : std::vector<int64_t>{};
+  if (align("eos_token_id", tokenizer.eos_token_id(), ends)) {
+    std::erase(ends, *tokenizer.eos_token_id());
+    ends.insert(ends.begin(), *tokenizer.eos_token_id());
+    generation.eos_token_id = TokenIds(std::move(ends));
+  }
+  if (align("bos_token_id", tokenizer.bos_token_id(), listed(generation.bos_token_id))) generation.bos_token_id = tokenizer.bos_token_id();
+  if (align("pad_token_id", tokenizer.pad_token_id(), listed(generation.pad_token_id))) generation.pad_token_id = tokenizer.pad_token_id();
+  if (!updated.empty())
+    log_warning(fmt::format("The tokenizer's special tokens differ from the model's; config and generation config take the tokenizer's: {}.", fmt::join(updated, ", ")));
 }
 
 double PreTrainedModel::floating_point_ops(const Batch& inputs) const {

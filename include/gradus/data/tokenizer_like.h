@@ -19,6 +19,8 @@ struct TokenizerLike {
   /// Nothing when the tokenizer has no such token.
   virtual std::optional<int64_t> pad_token_id() const = 0;
   virtual std::optional<int64_t> mask_token_id() const = 0;
+  virtual std::optional<int64_t> bos_token_id() const { return std::nullopt; }
+  virtual std::optional<int64_t> eos_token_id() const { return std::nullopt; }
   /// What `token_type_ids` are filled up with.
   virtual int64_t pad_token_type_id() const { return 0; }
   virtual PaddingSide padding_side() const { return PaddingSide::right; }

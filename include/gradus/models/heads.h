@@ -72,6 +72,7 @@ class CausalSequenceClassifier : public BackboneModel {
  public:
   CausalSequenceClassifier(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body);
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) override;
+  void align_special_tokens(const TokenizerLike& tokenizer) override;
 
  private:
   torch::Tensor last_tokens(const BackboneInputs& inputs) const;

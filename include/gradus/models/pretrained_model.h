@@ -71,6 +71,8 @@ class PreTrainedModel : public Model {
   bool accepts_loss_kwargs() const override { return true; }
   /// 6 × tokens × parameters without the tables of embeddings, as transformers counts.
   double floating_point_ops(const Batch& inputs) const override;
+  /// Takes the ids the tokenizer has into config and generation config; end tokens that are there stay. Warns of changes.
+  void align_special_tokens(const TokenizerLike& tokenizer) override;
   std::vector<std::string> keys_to_ignore_at_inference() const override { return {"past_key_values"}; }
 
   // generation

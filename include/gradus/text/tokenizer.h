@@ -166,8 +166,8 @@ class Tokenizer : public TokenizerLike {
   /// bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token, and the model's own; nothing when not set.
   std::optional<std::string> special_token(std::string_view name) const;
   std::optional<int64_t> special_token_id(std::string_view name) const;
-  std::optional<int64_t> bos_token_id() const { return special_token_id("bos_token"); }
-  std::optional<int64_t> eos_token_id() const { return special_token_id("eos_token"); }
+  std::optional<int64_t> bos_token_id() const override { return special_token_id("bos_token"); }
+  std::optional<int64_t> eos_token_id() const override { return special_token_id("eos_token"); }
   std::optional<int64_t> unk_token_id() const { return special_token_id("unk_token"); }
   std::optional<int64_t> sep_token_id() const { return special_token_id("sep_token"); }
   std::optional<int64_t> cls_token_id() const { return special_token_id("cls_token"); }

@@ -379,7 +379,7 @@ TEST(Optimizers, TestAdafactorLrNone) {
   Trainer trainer(std::move(options));
   trainer.train();
   EXPECT_NE(weights(trainer).first, 0.0F);
-  EXPECT_GT(trainer.lr_scheduler()->get_last_lr().front(), 0);
+  EXPECT_GT(trainer.lr_scheduler()->last_lr().front(), 0);
 }
 
 TEST(Optimizers, TestGetLearningRates) {

@@ -1,5 +1,7 @@
 // Training: peer-tests.md 9.1. Each test has the name of the peer's.
+#include <gradus/core/files.h>
 #include <gradus/core/json.h>
+#include <gradus/data/tokenizer_like.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/optim/optimizer.h>
 #include <torch/nn/modules/embedding.h>
@@ -306,6 +308,33 @@ TEST(Trainer, TestTrainerWorksWithoutModelConfig) {
   Trainer trainer({.model = std::make_shared<Words>(), .args = {.output_dir = box.dir(), .max_steps = 5, .disable_tqdm = true, .use_cpu = true}, .train_dataset = token_rows(64)});
   EXPECT_EQ(trainer.train().global_step, 5);
   EXPECT_FALSE(fs::exists(box.run() / "checkpoint-5/config.json"));
+}
+
+struct FewTokens : TokenizerLike {
+  std::optional<int64_t> pad_token_id() const override { return 29; }
+  std::optional<int64_t> mask_token_id() const override { return std::nullopt; }
+  std::optional<int64_t> eos_token_id() const override { return 30; }
+  int64_t full_vocab_size() const override { return 32; }
+  std::vector<int64_t> all_special_ids() const override { return {29, 30}; }
+  void save_pretrained(const fs::path& folder) const override { write_file_atomically(folder / "tokenizer.json", "{}"); }
+};
+
+TEST(Trainer, TestSpecialTokenAlignment) {
+  Box box;
+  auto config = tiny_gpt2();
+  config["eos_token_id"] = 7;
+  config["bos_token_id"] = 8;
+  const auto model = AutoModelForCausalLM::from_config(config);
+  Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .max_steps = 1, .disable_tqdm = true, .use_cpu = true}, .train_dataset = token_rows(8), .processing_class = std::make_shared<FewTokens>()});
+  EXPECT_EQ(model->config().at("eos_token_id"), 7);
+  trainer.train();
+  const auto saved = read_json(box.run() / "checkpoint-1/config.json");
+  EXPECT_EQ(saved.at("eos_token_id"), 30);
+  EXPECT_EQ(saved.at("pad_token_id"), 29);
+  EXPECT_EQ(saved.at("bos_token_id"), 8) << "what the tokenizer does not have stays";
+  EXPECT_EQ(read_json(box.run() / "checkpoint-1/generation_config.json").at("eos_token_id"), (json{30, 7})) << "the old end token still ends";
+  EXPECT_EQ(box->heard("take the tokenizer's: eos_token_id: 30, pad_token_id: 29."), 1);
+  EXPECT_TRUE(fs::exists(box.run() / "checkpoint-1/tokenizer.json"));  // TestTrainerSavesTokenizer
 }
 
 TEST(Trainer, TestTrainingArgumentsAreLeftUntouched) {
