@@ -22,6 +22,8 @@ int options(Words words);
 int doctor(Words words);
 int verify(Words words);
 int show(Words words);
+int data(Words words);
+int tokenize(Words words);
 
 const std::vector<Command>& commands();
 

@@ -13,11 +13,15 @@
 #include <gradus/data/data_loader.h>
 #include <gradus/data/dataset.h>
 #include <gradus/data/images.h>
+#include <gradus/data/load_dataset.h>
+#include <gradus/models/auto_model.h>
 #include <gradus/models/image_classifier.h>
 #include <gradus/models/model.h>
 #include <gradus/optim/adamw.h>
 #include <gradus/optim/factory.h>
 #include <gradus/optim/schedulers.h>
+#include <gradus/text/tokenizer.h>
+#include <gradus/trackers/jsonl.h>
 #include <gradus/train/callbacks.h>
 #include <gradus/train/trainer.h>
 #include <gradus/version.h>

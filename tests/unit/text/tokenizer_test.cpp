@@ -67,8 +67,8 @@ TEST_P(FromPython, EncodesAndDecodesAsTransformers) {
     expect_window(encoding, one["windows"][0], what);
     for (size_t i = 0; i < encoding.overflowing().size(); ++i) expect_window(encoding.overflowing()[i], one["windows"][i + 1], what);
     EXPECT_EQ(json(encoding.example().names()), one["columns"]) << what;
-    EXPECT_EQ(tokenizer->decode(encoding.ids()), one["decoded"][0]) << what;
-    EXPECT_EQ(tokenizer->decode(encoding.ids(), {.skip_special_tokens = true}), one["decoded"][1]) << what;
+    EXPECT_EQ(tokenizer->decode(encoding.ids()), one["decoded"][0].get<std::string>()) << what;
+    EXPECT_EQ(tokenizer->decode(encoding.ids(), {.skip_special_tokens = true}), one["decoded"][1].get<std::string>()) << what;
   }
 }
 
