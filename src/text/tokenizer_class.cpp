@@ -96,6 +96,16 @@ bool is_byte_level(const Backend& backend) {
   return backend.component("pre_tokenizer").dump().find("\"ByteLevel\"") != std::string::npos;
 }
 
+/// Precompiled character maps of a normalizer, alone or in a sequence; null when there is none.
+json precompiled(const json& normalizer) {
+  if (!normalizer.is_object()) return nullptr;
+  if (normalizer.value("type", "") == "Precompiled") return normalizer;
+  for (const auto& step : normalizer.value("normalizers", json::array())) {
+    if (step.value("type", "") == "Precompiled") return step;
+  }
+  return nullptr;
+}
+
 /// A known class under its own name, everything else as the general one.
 std::string known_or_general(std::string name) {
   name = without_fast(std::move(name));
@@ -163,6 +173,12 @@ void rebuild_pipeline(Backend& backend, const std::string& name, const json& tok
     backend.set_component("pre_tokenizer", pipeline(flag("add_prefix_space", false)));
     backend.set_component("decoder", pipeline(true));
   }
+  if (name == "T5Tokenizer" && backend.model_type() == "Unigram") {
+    const json spaces = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "always"}, {"split", true}};
+    backend.set_component("normalizer", precompiled(backend.component("normalizer")));
+    backend.set_component("pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", json::array({{{"type", "WhitespaceSplit"}}, spaces})}});
+    backend.set_component("decoder", spaces);
+  }
 }
 
 void rebuild_post_processor(Backend& backend, const TokenizerSettings& settings) {
@@ -187,6 +203,9 @@ void rebuild_post_processor(Backend& backend, const TokenizerSettings& settings)
                                              {"cls", {cls->first, cls->second}},
                                              {"trim_offsets", flag("trim_offsets", true)},
                                              {"add_prefix_space", flag("add_prefix_space", false)}});
+  } else if (const auto end = backend.token_to_id("</s>"); settings.tokenizer_class == "T5Tokenizer" && end) {
+    const auto stop = piece("SpecialToken", "</s>", 0);
+    backend.set_component("post_processor", template_processing(json::array({a, stop}), json::array({a, stop, piece("Sequence", "B", 0), stop}), {{"</s>", *end}}));
   } else if (settings.tokenizer_class == "GPTNeoXTokenizer" || backend.component("post_processor").is_null()) {
     backend.set_component("post_processor", template_processing(json::array({a}), json::array({a, b}), {}));
   }

@@ -73,6 +73,9 @@ void read_special_tokens(const json& config, const ClassFacts& facts, TokenizerS
     for (const auto& [key, value] : extra.items()) settings.set_special(key, token_text(value));
   } else if (extra.is_array()) {
     for (const auto& value : extra) settings.extra_special_tokens.push_back(token_text(value));
+  } else if (facts.name == "T5Tokenizer") {  // its sentinels
+    const auto count = config.value("extra_ids", int64_t{100});
+    for (int64_t i = 0; i < count; ++i) settings.extra_special_tokens.push_back("<extra_id_" + std::to_string(i) + ">");
   }
 }
 
@@ -113,6 +116,20 @@ void read_general(const json& config, const json& baked, const ClassFacts& facts
   settings.split_special_tokens = flag("split_special_tokens");
 }
 
+/// Whether a token of added_tokens.json is a special one. As in transformers, those named only in
+/// special_tokens_map.json's additional_special_tokens are not.
+bool is_special(const std::string& text, const TokenizerSettings& settings) {
+  for (const auto& [name, token] : settings.special_tokens) {
+    if (token == text) return true;
+  }
+  for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {
+    const auto list = settings.raw.value(key, json());
+    if (!list.is_array()) continue;
+    if (std::any_of(list.begin(), list.end(), [&](const json& token) { return token_text(token) == text; })) return true;
+  }
+  return false;
+}
+
 /// Added tokens the folder lists, ordered by id.
 std::vector<json> listed_tokens(const json& config, const json& added_tokens, const TokenizerSettings& settings) {
   std::map<int64_t, json> tokens;
@@ -120,8 +137,7 @@ std::vector<json> listed_tokens(const json& config, const json& added_tokens, co
     for (const auto& [id, token] : config["added_tokens_decoder"].items()) tokens[std::stoll(id)] = token_entry(token, false);
   } else if (added_tokens.is_object()) {
     for (const auto& [text, id] : added_tokens.items()) {
-      const bool special = std::any_of(settings.special_tokens.begin(), settings.special_tokens.end(), [&](const auto& named) { return named.second == text; }) ||
-                           std::find(settings.extra_special_tokens.begin(), settings.extra_special_tokens.end(), text) != settings.extra_special_tokens.end();
+      const bool special = is_special(text, settings);
       tokens[id.get<int64_t>()] = {{"content", text}, {"special", special}, {"normalized", !special}};
     }
   }

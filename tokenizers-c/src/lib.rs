@@ -1,5 +1,8 @@
 //! C ABI of gradus over the `tokenizers` and `minijinja` crates; the contract is in include/gradus_tokenizers_c.h.
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod abi;
 mod encode;
 mod python;
