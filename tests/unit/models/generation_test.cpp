@@ -145,7 +145,7 @@ TEST(Generate, RefusesWhatMakesNoSense) {
   const auto with = [&](const GenerationOptions& options) { return error_of([&] { model->generate(prompt(), options); }); };
   EXPECT_TEXT(with({.max_new_tokens = 0}), "generate: max_new_tokens must be at least 1, received 0 [G-GEN-2]");
   EXPECT_TEXT(with({.max_length = 3}), "the prompt has 3 tokens, but max_length is 3");
-  EXPECT_TEXT(with({.do_sample = true, .temperature = 0.0}), "temperature must be greater than 0, received 0");
+  EXPECT_TEXT(with({.do_sample = true, .temperature = 0.0}), "temperature must be greater than 0 (use do_sample=false for greedy search), received 0.0 [G-GEN-2]");
   EXPECT_TEXT(with({.temperature = std::nan("")}), "temperature must be greater than 0");
   EXPECT_TEXT(with({.do_sample = true, .top_p = 1.5}), "top_p must be greater than 0 and at most 1, received 1.5");
   EXPECT_TEXT(with({.num_return_sequences = 2}), "num_return_sequences must be 1 with greedy search");
