@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace gradus::functional {
+
+/// A random key, given to whatever draws random numbers: the same key always gives the same numbers.
+///
+/// Use a key once and go on with `split()`. The numbers are torch's, seeded from the key: not those of JAX.
+class Key {
+ public:
+  constexpr explicit Key(uint64_t value = 0) : value_(value) {}
+
+  /// The next key of the chain.
+  Key split() const;
+  /// `count` keys that differ from each other and from `split()`.
+  std::vector<Key> split(int64_t count) const;
+  /// A key made of this one and a number (a layer, a rank).
+  Key fold_in(uint64_t number) const;
+  /// What torch's generators are seeded with.
+  uint64_t seed() const;
+
+  constexpr uint64_t value() const { return value_; }
+  constexpr bool operator==(const Key&) const = default;
+
+ private:
+  uint64_t value_;
+};
+
+}  // namespace gradus::functional
