@@ -37,6 +37,16 @@ void rename(Batch& batch, std::string_view from) {
   if (auto value = batch.pop_or_undefined(from); value.defined()) batch.set("labels", std::move(value));
 }
 
+/// Labels are not cut: those beyond `max_length` are refused, unless all are equally long.
+void check_label_lengths(const data::IntLists& labels, int64_t max_length, int64_t multiple) {
+  const auto width = static_cast<size_t>((max_length + multiple - 1) / multiple * multiple);
+  for (size_t row = 0; row < labels.size(); ++row) {
+    if (std::max(width, labels[row].size()) == std::max(width, labels[0].size())) continue;
+    throw Error("G-DATA-7", ErrorKind::data, fmt::format("row {} of the batch has {} labels, which are padded to {}", row, std::max(labels[row].size(), labels[0].size()), width),
+                "Labels longer than max_length are not cut here: truncate them when you tokenize.");
+  }
+}
+
 /// Choice `number` of a column that holds one value per choice.
 Value choice(const Value& value, size_t number, std::string_view name) {
   if (value.is_tensor() && value.tensor().dim() > 0) return value.tensor()[static_cast<int64_t>(number)];
@@ -125,6 +135,7 @@ Batch DataCollatorForSeq2Seq::operator()(std::vector<Example> rows) const {
     batch.set("labels", data::collate_column(rows, name).to(at::kLong));
   } else {
     const bool to_max = options_.padding == PaddingStrategy::max_length && options_.max_length;
+    if (to_max) check_label_lengths(labels, *options_.max_length, options_.pad_to_multiple_of.value_or(1));
     auto padded = pad_lists(labels.lists(), options_.label_pad_token_id, options_.tokenizer->padding_side(), options_.pad_to_multiple_of, to_max ? *options_.max_length : 0);
     batch.set("labels", std::move(padded));
   }

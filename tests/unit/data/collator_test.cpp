@@ -91,6 +91,12 @@ TEST(Seq2SeqCollator, PreparesDecoderInputs) {
   EXPECT_EQ(row(batch["decoder_input_ids"], 0), (Ids{8, 9}));
 }
 
+TEST(Seq2SeqCollator, DoesNotCutLabels) {
+  const std::vector<Example> rows{{{"input_ids", Ids{5}}, {"labels", Ids{7, 8}}}, {{"input_ids", Ids{5}}, {"labels", Ids{7, 8, 9, 9}}}};
+  EXPECT_EQ(message("G-DATA-7", [&] { DataCollatorForSeq2Seq({.tokenizer = tokenizer(), .padding = PaddingStrategy::max_length, .max_length = 3})(rows); }),
+            "row 1 of the batch has 4 labels, which are padded to 3");
+}
+
 TEST(LanguageModelingCollator, ChecksItsOptions) {
   auto without_mask = tokenizer();
   without_mask->mask.reset();
