@@ -49,7 +49,7 @@ def option_set(rng, index):
         "per_device_train_batch_size": rng.choice([2, 4, 8, 16, 20]), "per_device_eval_batch_size": rng.choice([4, 8, 16]),
         "gradient_accumulation_steps": rng.choice([1, 1, 2, 3, 4]), "learning_rate": rng.choice([0.1, 0.03, 0.01]),
         "max_grad_norm": rng.choice([1.0, 0.1, 0.0, 5.0]), "weight_decay": rng.choice([0.0, 0.1]),
-        "optim": rng.choice(["adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop"]), "seed": rng.randrange(1000),
+        "optim": rng.choice(["adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "adafactor"]), "seed": rng.randrange(1000),
         "logging_strategy": rng.choice(["steps", "steps", "epoch", "no"]), "logging_steps": rng.choice([1, 2, 5, 7, 0.25]),
         "logging_first_step": rng.random() < 0.3, "save_total_limit": rng.choice([None, 1, 2, 3]),
         "dataloader_drop_last": rng.random() < 0.3, "save_only_model": rng.random() < 0.2, "eval_on_start": rng.random() < 0.25,
@@ -58,7 +58,7 @@ def option_set(rng, index):
     args["lr_scheduler_type"], kwargs = rng.choice(SCHEDULES)
     if kwargs:
         args["lr_scheduler_kwargs"] = kwargs
-    args["warmup_steps"] = rng.choice([0, 2, 4, 0.2])
+    args["warmup_steps"] = 0.2 if args["lr_scheduler_type"] == "polynomial" else rng.choice([0, 2, 4, 0.2])  # Python's divides by the rest
     length = rng.choice(["epochs", "fraction", "steps"])
     if length == "steps":
         args["max_steps"] = rng.randrange(5, 30)
@@ -77,6 +77,8 @@ def option_set(rng, index):
         args["eval_on_start"] = False
     elif rng.random() < 0.3:
         args["eval_delay"] = rng.choice([1, 3])
+    if args["eval_strategy"] != "no" and rng.random() < 0.2:
+        args |= {"lr_scheduler_type": "reduce_lr_on_plateau", "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5}, "metric_for_best_model": "loss"}
     best = args["eval_strategy"] != "no" and rng.random() < 0.6
     if best:
         args["metric_for_best_model"] = "loss"
@@ -90,6 +92,7 @@ def option_set(rng, index):
            "parameters": class_parameters(rng) if classify else {"a": 0.0, "b": 0.0}}
     if classify:
         run["dropout"] = 0.2
+        args["bf16"] = rng.random() < 0.3
     if rng.random() < 0.25:
         run["trains"] = 2
     if args["eval_strategy"] != "no":
