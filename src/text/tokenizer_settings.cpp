@@ -104,7 +104,8 @@ void read_general(const json& config, const json& baked, const ClassFacts& facts
   settings.padding_side = side_of(config.value("padding_side", json()), padding.is_object() ? side_of(padding.value("direction", json()), class_side) : class_side);
   settings.truncation_side = side_of(config.value("truncation_side", json()),
                                      truncation.is_object() ? side_of(truncation.value("direction", json()), PaddingSide::right) : PaddingSide::right);
-  if (padding.is_object() && settings.find_special("pad_token") == nullptr && !config.contains("pad_token")) {
+  // GPT2Tokenizer sets its pad_token to none itself.
+  if (padding.is_object() && settings.find_special("pad_token") == nullptr && !config.contains("pad_token") && facts.name != "GPT2Tokenizer") {
     settings.set_special("pad_token", padding.value("pad_token", "[PAD]"));
   }
   const auto length = config.contains("model_max_length") ? config["model_max_length"] : config.value("max_len", json());
