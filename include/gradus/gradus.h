@@ -14,6 +14,14 @@
 #include <gradus/data/dataset.h>
 #include <gradus/data/images.h>
 #include <gradus/data/load_dataset.h>
+#include <gradus/functional/trainer.h>
+#include <gradus/hooks/accelerate_hook.h>
+#include <gradus/hooks/checkpoint_hook.h>
+#include <gradus/hooks/ema_hook.h>
+#include <gradus/hooks/metrics_hook.h>
+#include <gradus/hooks/optimization_hooks.h>
+#include <gradus/hooks/progress_hooks.h>
+#include <gradus/hooks/trainer.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/image_classifier.h>
 #include <gradus/models/model.h>

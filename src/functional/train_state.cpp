@@ -6,6 +6,8 @@
 namespace gradus::functional {
 
 TrainState TrainState::create(ModelFunction apply_fn, GradientTransformation tx, LossFn loss_fn, Key key) {
+  if (!apply_fn || !tx)
+    throw Error("G-FN-2", ErrorKind::usage, std::string("a state cannot be created without ") + (apply_fn ? "a gradient transformation" : "a model"), "Give gradus::wrap(module, function) and, say, functional::adamw(1e-3).");
   TrainState state{.key = key, .running_loss = at::zeros({}, at::kFloat), .apply_fn = std::move(apply_fn), .loss_fn = std::move(loss_fn), .tx = std::move(tx)};
   state.params = state.apply_fn.params();
   state.opt_state = state.tx.init(state.params);

@@ -22,7 +22,7 @@ struct TrainState {
   LossFn loss_fn = {};  ///< none: what the model gives is the loss
   GradientTransformation tx = {};
 
-  /// The state before the first step, from the model's present parameters.
+  /// The state before the first step, from the model's present parameters. Throws `Error` G-FN-2 without a model or `tx`.
   static TrainState create(ModelFunction apply_fn, GradientTransformation tx, LossFn loss_fn = {}, Key key = Key());
 
   /// The state after a step with these gradients. Throws `Error` G-FN-3 when they are not those of `params`.
