@@ -138,14 +138,16 @@ void Trainer::check_ready() const {
   if (options_.epochs > 0 && !options_.train_dl) throw bad_argument("hooks::Trainer has no train_dl", "Set .train_dl to a DataLoader, tensor_loader(...) or a list of batches.");
 }
 
-/// Calls the hooks in order. A signal that came meanwhile ends the run, after the hook under way.
+/// Calls the hooks in order. A signal that came meanwhile ends the run, after the hook under way; not between
+/// backward and the counters, where gradients and counters disagree and no exact resume is possible.
 void Trainer::call(Point point) {
+  const bool may_end = point != Point::after_backward;
   for (const auto* hook : order_) {
     if (hook->main_process_only() && !is_main()) continue;
     (*hook)->run(point, *this);
-    if (take_interrupt()) throw Cancelled();
+    if (may_end && take_interrupt()) throw Cancelled();
   }
-  if (take_interrupt()) throw Cancelled();
+  if (may_end && take_interrupt()) throw Cancelled();
 }
 
 /// The pass of the epoch, from the place of a resumed run where it is its turn.
