@@ -177,7 +177,7 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
 
 std::optional<torch::Tensor> Trainer::get_eval_items(const Batch& batch) const {
   auto labels = batch["labels"];
-  if (parts_->model->shifts_labels() && labels.dim() > 0) labels = labels.slice(-1, 1);
+  if (parts_->model->counts_shifted_labels() && labels.dim() > 0) labels = labels.slice(-1, 1);
   return labels.ne(-100).sum();
 }
 

@@ -87,7 +87,7 @@ std::optional<torch::Tensor> Trainer::get_num_items_in_batch(const std::vector<B
   for (const auto& batch : window) {
     const auto* shifted = batch.find("shift_labels");
     auto labels = shifted != nullptr ? *shifted : batch["labels"];
-    if (shifted == nullptr && p.model->shifts_labels() && labels.dim() > 0) labels = labels.slice(-1, 1);
+    if (shifted == nullptr && p.model->counts_shifted_labels() && labels.dim() > 0) labels = labels.slice(-1, 1);
     const auto items = labels.ne(-100).sum();
     count = count.defined() ? count + items : items;
   }

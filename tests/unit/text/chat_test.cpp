@@ -54,7 +54,7 @@ TEST(ChatTemplate, EvaluatesExpressionsAsJinja2) {
     ChatOptions options = {.chat_template = one["template"].get<std::string>()};
     options.variables["v"] = fixture["value"];
     if (one.contains("error")) EXPECT_THROW(tokenizer->render_chat(messages, options), Error) << one;
-    else EXPECT_EQ(tokenizer->render_chat(messages, options), one["text"]) << one;
+    else EXPECT_EQ(tokenizer->render_chat(messages, options), one["text"].get<std::string>()) << one;
   }
 }
 
