@@ -87,6 +87,7 @@ TrainState Trainer::train(TrainState state, const DatasetRef& train_data, const 
   const auto batches = loader(train_data, /*shuffle=*/true);
   const int64_t steps_per_epoch = *batches.size();
   const int64_t first_epoch = state.step / steps_per_epoch;
+  if (!options_.scheduler_fn) options_.scheduler_fn = warmup_then_decay(args, args.max_epochs * steps_per_epoch);
   for (int64_t epoch = first_epoch; epoch < args.max_epochs; ++epoch) {
     int64_t i = epoch == first_epoch ? state.step % steps_per_epoch : 0;  // steps of this epoch that are done
     if (i == 0) state.running_loss = at::zeros({}, at::kFloat);
@@ -115,7 +116,7 @@ TrainState Trainer::train(TrainState state, const DatasetRef& train_data, const 
 
 std::string Trainer::log(const TrainState& state, int64_t steps_of_epoch, const DatasetRef& val_data) const {
   const auto tr_loss = state.running_loss.item<double>() / double(steps_of_epoch);
-  const auto lr = options_.scheduler_fn ? options_.scheduler_fn(state.step - 1) : options_.args.lr;
+  const auto lr = options_.scheduler_fn(state.step - 1);
   const auto eval_loss = evaluate(state, val_data);
   if (options_.logger) options_.logger->log({{"eval_loss", eval_loss}, {"tr_loss", tr_loss}, {"lr", lr}}, state.step);
   return fmt::format("{{'step': {}, 'eval_loss': {}, 'tr_loss': {}, 'lr': {}}}", state.step, json_number(eval_loss), json_number(tr_loss), json_number(lr));
