@@ -16,7 +16,7 @@ from benchmark_row import Skip, at_least
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CACHE = pathlib.Path.home() / ".cache/gradus"
 PYTHON = pathlib.Path(os.environ.get("GRADUS_PEER_PYTHON", CACHE / "peer/bin/python"))
-REPEATS = 3
+ROUNDS = 3  # both programs in turn, the best of each: other work on the machine then hits both alike
 PEER = """
 import json, sys, time
 from tokenizers import Tokenizer
@@ -55,6 +55,11 @@ def folders():
         yield (name, real) if (real / "tokenizer.json").exists() else (small, ROOT / "tests/parity/text/fixtures" / small)
 
 
+def keep_best(best, command, environment):
+    for name, value in json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout).items():
+        best[name] = max(best.get(name, 0), value)
+
+
 def main(build):
     if not PYTHON.exists():
         raise Skip("the Python peer is not there; `make peer` makes it")
@@ -67,8 +72,10 @@ def main(build):
         text = pathlib.Path(temporary) / "text.txt"
         text.write_text("\n".join(sample_lines()) + "\n", encoding="utf-8")
         for name, folder in folders():
-            theirs = json.loads(subprocess.run([PYTHON, "-c", PEER, folder, text, str(REPEATS)], env=one_thread, capture_output=True, check=True).stdout)
-            ours = json.loads(subprocess.run([program, folder, text, "1", str(REPEATS)], env=one_thread, capture_output=True, check=True).stdout)
+            theirs, ours = {}, {}
+            for _ in range(ROUNDS):
+                keep_best(theirs, [PYTHON, "-c", PEER, folder, text, "2"], one_thread)
+                keep_best(ours, [program, folder, text, "1", "2"], one_thread)
             if ours["tokens"] != theirs["tokens"]:
                 raise RuntimeError(f"{name}: gradus made {ours['tokens']} tokens, Python {theirs['tokens']}")
             for kind, words in (("full", "full"), ("ids_only", "ids only")):
