@@ -45,7 +45,11 @@ void InterruptCallback::on_train_begin(const TrainingArguments&, TrainerState&, 
   action.sa_handler = handle;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  for (const int signal : signals_) sigaction(signal, &action, &g_former[signal]);
+  for (const int signal : signals_) {
+    struct sigaction former {};
+    sigaction(signal, &action, &former);
+    if (former.sa_handler != handle) g_former[signal] = former;  // another of these callbacks may be there already
+  }
 }
 
 void InterruptCallback::ask(TrainerControl& control) {
