@@ -28,6 +28,7 @@
 #include <gradus/optim/adamw.h>
 #include <gradus/optim/factory.h>
 #include <gradus/optim/schedulers.h>
+#include <gradus/tasks/metrics.h>
 #include <gradus/text/tokenizer.h>
 #include <gradus/trackers/jsonl.h>
 #include <gradus/train/callbacks.h>
