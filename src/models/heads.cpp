@@ -28,6 +28,12 @@ void BackboneModel::init_module(torch::nn::Module& module, const Initializer& in
 
 const WeightTable& BackboneModel::weight_table() const { return options_.table != nullptr ? *options_.table : PreTrainedModel::weight_table(); }
 
+BackboneInputs BackboneModel::body_inputs(const Batch& inputs, const ForwardOptions& options) const {
+  auto given = backbone_inputs(inputs, options);
+  if (!options_.packs_by_position_ids && !inputs.contains("seq_idx") && !inputs.contains("cu_seq_lens_q")) given.sequence_ids = Tensor();
+  return given;
+}
+
 ModelOutput BackboneModel::with_extras(ModelOutput output, const BackboneOutput& body) {
   for (size_t i = 0; i < body.hidden_states.size(); ++i) output.set(fmt::format("hidden_states.{}", i), body.hidden_states[i]);
   for (size_t i = 0; i < body.attentions.size(); ++i) output.set(fmt::format("attentions.{}", i), body.attentions[i]);
@@ -37,8 +43,10 @@ ModelOutput BackboneModel::with_extras(ModelOutput output, const BackboneOutput&
 BaseModel::BaseModel(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body) : BackboneModel(std::move(config), std::move(options), std::move(body)) {}
 
 ModelOutput BaseModel::forward(const Batch& inputs, const ForwardOptions& options) {
-  const auto body = body_->forward(backbone_inputs(inputs, options));
-  return with_extras({{"last_hidden_state", body.last_hidden_state}}, body);
+  const auto body = body_->forward(body_inputs(inputs, options));
+  ModelOutput output{{"last_hidden_state", body.last_hidden_state}};
+  if (body.pooler_output.defined()) output.set("pooler_output", body.pooler_output);
+  return with_extras(std::move(output), body);
 }
 
 CausalLM::CausalLM(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body, int64_t vocabulary)
@@ -48,7 +56,7 @@ CausalLM::CausalLM(nlohmann::json config, HeadOptions options, std::shared_ptr<B
 }
 
 ModelOutput CausalLM::forward(const Batch& inputs, const ForwardOptions& options) {
-  const auto body = body_->forward(backbone_inputs(inputs, options));
+  const auto body = body_->forward(body_inputs(inputs, options));
   const auto* labels = inputs.find("labels");
   const auto* shifted = inputs.find("shift_labels");
   const bool with_loss = labels != nullptr || shifted != nullptr;
@@ -91,7 +99,7 @@ Tensor CausalSequenceClassifier::last_tokens(const BackboneInputs& inputs) const
 }
 
 ModelOutput CausalSequenceClassifier::forward(const Batch& inputs, const ForwardOptions& options) {
-  const auto given = backbone_inputs(inputs, options);
+  const auto given = body_inputs(inputs, options);
   const auto body = body_->forward(given);
   const auto rows = at::arange(given.rows(), torch::TensorOptions().dtype(torch::kLong).device(body.last_hidden_state.device()));
   const auto logits = head_->forward(body.last_hidden_state.index({rows, last_tokens(given)}));
@@ -107,7 +115,7 @@ TokenClassifier::TokenClassifier(nlohmann::json config, HeadOptions options, std
 }
 
 ModelOutput TokenClassifier::forward(const Batch& inputs, const ForwardOptions& options) {
-  const auto body = body_->forward(backbone_inputs(inputs, options));
+  const auto body = body_->forward(body_inputs(inputs, options));
   const auto logits = head_->forward(layers::dropout(body.last_hidden_state, dropout_, is_training()));
   ModelOutput output;
   if (const auto* labels = inputs.find("labels")) output.set("loss", token_loss(logits, *labels));
@@ -115,18 +123,18 @@ ModelOutput TokenClassifier::forward(const Batch& inputs, const ForwardOptions& 
   return with_extras(std::move(output), body);
 }
 
-SpanClassifier::SpanClassifier(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body)
-    : BackboneModel(std::move(config), std::move(options), std::move(body)) {
+SpanClassifier::SpanClassifier(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body, double dropout)
+    : BackboneModel(std::move(config), std::move(options), std::move(body)), dropout_(dropout) {
   head_ = register_module("qa_outputs", std::make_shared<layers::Linear>(body_->hidden_size(), 2));
 }
 
 ModelOutput SpanClassifier::forward(const Batch& inputs, const ForwardOptions& options) {
-  const auto body = body_->forward(backbone_inputs(inputs, options));
-  const auto logits = head_->forward(body.last_hidden_state);
+  const auto body = body_->forward(body_inputs(inputs, options));
+  const auto logits = head_->forward(layers::dropout(body.last_hidden_state, dropout_, is_training()));
   const auto start = logits.select(-1, 0).contiguous(), end = logits.select(-1, 1).contiguous();
   ModelOutput output;
   const auto *starts = inputs.find("start_positions"), *ends = inputs.find("end_positions");
-  if (starts != nullptr && ends != nullptr) output.set("loss", span_loss(start, end, *starts, *ends, options.num_items_in_batch));
+  if (starts != nullptr && ends != nullptr) output.set("loss", span_loss(start, end, *starts, *ends, options_.span_loss_counts_items ? options.num_items_in_batch : std::nullopt));
   output.set("start_logits", start);
   output.set("end_logits", end);
   return with_extras(std::move(output), body);

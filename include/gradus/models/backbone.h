@@ -20,6 +20,8 @@ struct BackboneInputs {
   torch::Tensor position_ids = {};    ///< (batch or 1, tokens)
   torch::Tensor token_type_ids = {};
   torch::Tensor sequence_ids = {};    ///< which packed sequence a token is of
+  torch::Tensor encoder_hidden_states = {};   ///< decoders with cross-attention: (batch, encoder tokens, width)
+  torch::Tensor encoder_attention_mask = {};  ///< (batch, encoder tokens), 0 = padding
   layers::KeyValueCache* cache = nullptr;
   bool output_hidden_states = false;
   bool output_attentions = false;
@@ -33,8 +35,10 @@ BackboneInputs backbone_inputs(const Batch& inputs, const ForwardOptions& option
 
 struct BackboneOutput {
   torch::Tensor last_hidden_state = {};           ///< (batch, tokens, width)
+  torch::Tensor pooler_output = {};               ///< (batch, width), of bodies that pool their first token
   std::vector<torch::Tensor> hidden_states;  ///< embeddings and every block's output, when asked for
   std::vector<torch::Tensor> attentions;     ///< every block's weights, when asked for
+  std::vector<torch::Tensor> cross_attentions;  ///< the same over the encoder's tokens
 };
 
 /// The body of a model without a head: ids in, hidden states out.

@@ -15,6 +15,8 @@ struct HeadOptions {
   std::string head = "score";            ///< name of the head's module
   bool tied = false;                     ///< language models: the head's weight is the table of token embeddings
   bool counts_shifted_labels = true;     ///< language models: see `Model::counts_shifted_labels`
+  bool packs_by_position_ids = true;     ///< position_ids that start anew separate packed sequences; without, only seq_idx and cu_seq_lens_q do
+  bool span_loss_counts_items = true;    ///< question answering: `num_items_in_batch` divides the loss
   std::vector<std::string> input_names = {"input_ids", "attention_mask", "position_ids", "inputs_embeds"};
   const WeightTable* table = nullptr;    ///< null: names of files are names of modules
   /// Initialises a module its own way; false leaves it to the common rules.
@@ -34,6 +36,7 @@ class BackboneModel : public PreTrainedModel {
   BackboneModel(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body);
   void init_module(torch::nn::Module& module, const Initializer& initializer) const override;
   const WeightTable& weight_table() const override;
+  BackboneInputs body_inputs(const Batch& inputs, const ForwardOptions& options) const;
   /// `output` with hidden states and attentions as "hidden_states.0" …, "attentions.0" …
   static ModelOutput with_extras(ModelOutput output, const BackboneOutput& body);
 
@@ -41,7 +44,7 @@ class BackboneModel : public PreTrainedModel {
   std::shared_ptr<Backbone> body_;
 };
 
-/// The body alone: gives `last_hidden_state`.
+/// The body alone: gives `last_hidden_state`, and `pooler_output` where the body pools.
 class BaseModel : public BackboneModel {
  public:
   BaseModel(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body);
@@ -96,12 +99,13 @@ class TokenClassifier : public BackboneModel {
 /// Start and end of an answer: `start_logits` and `end_logits` (batch, tokens).
 class SpanClassifier : public BackboneModel {
  public:
-  SpanClassifier(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body);
+  SpanClassifier(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body, double dropout = 0.0);
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) override;
   std::vector<std::string> label_names() const override { return {"start_positions", "end_positions"}; }
 
  private:
   std::shared_ptr<layers::Linear> head_;
+  double dropout_;
 };
 
 }  // namespace gradus

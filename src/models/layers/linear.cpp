@@ -70,6 +70,14 @@ void Linear::tie(const Tensor& shared) {
   parameters_["weight"] = shared;
 }
 
+void Linear::tie_bias(const Tensor& shared) {
+  bias = shared;
+  if (parameters_.contains("bias"))
+    parameters_["bias"] = shared;
+  else
+    register_parameter("bias", shared);
+}
+
 Conv1D::Conv1D(int64_t in_features, int64_t out_features) {
   weight = register_parameter("weight", without_values({in_features, out_features}));
   bias = register_parameter("bias", without_values({out_features}));
@@ -92,6 +100,11 @@ Tensor Embedding::forward(const Tensor& ids) const {
     if (low < 0 || high >= weight.size(0)) throw_bad_id(what_, low, high, weight.size(0));
   }
   return at::embedding(weight, ids, padding_index.value_or(-1));
+}
+
+Tensor Embedding::first(int64_t count) const {
+  if (count > weight.size(0)) throw_bad_id(what_, 0, count - 1, weight.size(0));
+  return weight.narrow(0, 0, count);
 }
 
 void Embedding::tie(const Tensor& shared) {

@@ -18,6 +18,8 @@ class Linear : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) const;
   /// Uses `shared` as weight from now on, so that both modules hold one tensor.
   void tie(const torch::Tensor& shared);
+  /// The same for the bias, which need not have been there before.
+  void tie_bias(const torch::Tensor& shared);
 
   torch::Tensor weight;
   torch::Tensor bias;  ///< undefined without one
@@ -39,6 +41,8 @@ class Embedding : public torch::nn::Module {
   /// Row `padding_index` gets no gradient and starts as zeros.
   Embedding(int64_t count, int64_t width, std::optional<int64_t> padding_index = std::nullopt, std::string what = "input_ids");
   torch::Tensor forward(const torch::Tensor& ids) const;
+  /// The vectors of the ids 0 to `count` - 1, (count, width), without a look-up; checked on every device.
+  torch::Tensor first(int64_t count) const;
   void tie(const torch::Tensor& shared);
 
   torch::Tensor weight;

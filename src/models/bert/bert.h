@@ -1,0 +1,12 @@
+#pragma once
+
+#include <vector>
+
+#include "models/builtin_models.h"
+
+namespace gradus {
+
+/// BERT (MiniLM is one) and RoBERTa, with all heads.
+std::vector<BuiltinModel> bert_models();
+
+}  // namespace gradus
