@@ -10,11 +10,11 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 HERE = pathlib.Path(__file__).parent
 OUT = HERE / "fixtures"
-TASKS = {"causal_lm": AutoModelForCausalLM, "sequence_classification": AutoModelForSequenceClassification,
+TASKS = {"causal_lm": AutoModelForCausalLM, "masked_lm": AutoModelForMaskedLM, "sequence_classification": AutoModelForSequenceClassification,
          "token_classification": AutoModelForTokenClassification, "question_answering": AutoModelForQuestionAnswering}
 VOCAB, PAD = 40, 1
 
@@ -22,6 +22,15 @@ GPT2 = dict(model_type="gpt2", vocab_size=VOCAB, n_positions=24, n_embd=16, n_la
             attn_pdrop=0.0, bos_token_id=2, eos_token_id=3, pad_token_id=PAD, classifier_dropout=0.0)
 LLAMA = dict(model_type="llama", vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=32, bos_token_id=2, eos_token_id=3, pad_token_id=PAD, classifier_dropout=0.0)
+
+BERT = dict(model_type="bert", vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=24,
+            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=PAD)
+ENCODERS = {
+    "bert": BERT,
+    "roberta": {**BERT, "model_type": "roberta", "hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "bos_token_id": 2, "eos_token_id": 3},
+    "distilbert": dict(model_type="distilbert", vocab_size=VOCAB, dim=16, hidden_dim=24, n_layers=2, n_heads=2, max_position_embeddings=24, dropout=0.0,
+                       attention_dropout=0.0, qa_dropout=0.0, seq_classif_dropout=0.0, pad_token_id=PAD),
+}
 
 
 def llama(**changes):
@@ -47,7 +56,7 @@ def randomise(model):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
-            norm = "norm" in name or ".ln_" in name
+            norm = "norm" in name.lower() or ".ln_" in name
             parameter.copy_((1.0 if norm and name.endswith("weight") else 0.0) + (0.1 if norm else 0.2) * noise)
 
 
@@ -76,6 +85,9 @@ def inputs_of(task, tokens=9):
             if name == "packed":
                 labels[:, 4] = -100
             case["labels"] = labels
+        elif task == "masked_lm":
+            case["labels"] = torch.where(torch.rand(case["input_ids"].shape) < 0.3, text(*case["input_ids"].shape), -100)
+            case["labels"][0, 1] = 7
         elif task == "token_classification":
             labels = torch.randint(0, 3, case["input_ids"].shape)
             labels[:, 0] = -100
@@ -88,7 +100,7 @@ def inputs_of(task, tokens=9):
             if rows > 1:
                 case["end_positions"][-1] = tokens + 2  # outside: ignored
     cases = {name: (case, None) for name, case in cases.items()}
-    if task == "causal_lm":
+    if task in ("causal_lm", "masked_lm"):
         cases["items"] = (cases["padded"][0], torch.tensor(37))
     if task == "sequence_classification":
         del cases["packed"]
@@ -115,7 +127,8 @@ def record(model, cases, gradients):
 
 
 def write(name, model, task, tensors):
-    tensors.update({f"weights/{key}": value.clone() for key, value in model.state_dict().items() if not (model.config.tie_word_embeddings and key == "lm_head.weight")})
+    tied = set(model._tied_weights_keys or ()) if model.config.tie_word_embeddings else set()
+    tensors.update({f"weights/{key}": value.clone() for key, value in model.state_dict().items() if key not in tied})
     config = model.config.to_dict()
     config["architectures"] = [type(model).__name__]
     metadata = {"config": json.dumps(config), "task": task, "transformers": transformers.__version__, "torch": torch.__version__, "seed": "0"}
@@ -125,12 +138,44 @@ def write(name, model, task, tensors):
     print(f"{name}: {size} bytes")
 
 
-def make(name, config, task, gradients, cases=None):
+def make(name, config, task, gradients, cases=None, inputs=None):
     torch.manual_seed(0)
     model = TASKS[task].from_config(AutoConfig.for_model(**config)).float().train()
     model.config.use_cache = False  # as Trainer does; with a cache transformers does not look for packed sequences
     randomise(model)
-    write(name, model, task, record(model, cases or inputs_of(task), gradients))
+    write(name, model, task, record(model, cases or (inputs() if inputs else inputs_of(task)), gradients))
+
+
+def encoder_inputs(config, task):
+    cases = inputs_of(task)
+    if config["model_type"] != "distilbert":
+        ids = cases["padded"][0]["input_ids"]
+        cases["padded"][0]["token_type_ids"] = (torch.arange(ids.shape[1]) >= 4).long().expand(ids.shape).contiguous()
+    return cases
+
+
+def encoder_job(config, task, gradients, cases=None):
+    return lambda name: make(name, config, task, gradients, cases, lambda: encoder_inputs(config, task))
+
+
+def encoder_jobs():
+    jobs = {}
+    for family, config in ENCODERS.items():
+        jobs[f"{family}_masked_lm"] = encoder_job(config, "masked_lm", ("plain", "padded"))
+        for task in ("sequence_classification", "token_classification"):
+            jobs[f"{family}_{task}"] = encoder_job({**config, "num_labels": 3}, task, ("padded",))
+        jobs[f"{family}_question_answering"] = encoder_job(config, "question_answering", ("padded",))
+    generator = torch.Generator().manual_seed(1)
+    rows = {"input_ids": torch.randint(4, VOCAB, (3, 6), generator=generator)}
+    scores = {"rows": ({**rows, "labels": torch.randn(3, generator=generator)}, None)}
+    vectors = {"rows": ({**rows, "labels": torch.randn(3, 2, generator=generator)}, None)}
+    several = {"rows": ({**rows, "labels": torch.randint(0, 2, (3, 4), generator=generator).float()}, None)}
+    jobs["bert_reward"] = encoder_job({**BERT, "num_labels": 1}, "sequence_classification", ("rows",), scores)
+    jobs["distilbert_regression"] = encoder_job({**ENCODERS["distilbert"], "num_labels": 2, "problem_type": "regression"}, "sequence_classification", ("rows",), vectors)
+    jobs["roberta_multi_label"] = encoder_job({**ENCODERS["roberta"], "num_labels": 4}, "sequence_classification", ("rows",), several)
+    jobs["bert_masked_lm_untied"] = encoder_job({**BERT, "tie_word_embeddings": False, "hidden_act": "relu"}, "masked_lm", ("plain",))
+    jobs["distilbert_masked_lm_untied"] = encoder_job({**ENCODERS["distilbert"], "tie_word_embeddings": False, "activation": "gelu_new"}, "masked_lm", ("plain",))
+    return jobs
 
 
 def main():
@@ -149,6 +194,7 @@ def main():
     for kind, parameters in ROPE.items():
         long = {"plain": ({"input_ids": text(1, 20), "labels": text(1, 20)}, None)}
         jobs[f"llama_rope_{kind}"] = lambda n, p=parameters, l=long: make(n, llama(rope_parameters=p, max_position_embeddings=12 if p["rope_type"] == "dynamic" else 32), "causal_lm", (), l)
+    jobs.update(encoder_jobs())
     for name, job in jobs.items():
         if not wanted or name in wanted:
             job(name)
