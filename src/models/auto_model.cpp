@@ -80,6 +80,7 @@ std::string task_name(ModelTask task) {
     case ModelTask::token_classification: return "token classification";
     case ModelTask::question_answering: return "question answering";
     case ModelTask::seq2seq_lm: return "sequence-to-sequence language modeling";
+    case ModelTask::text_encoding: return "text encoding";
   }
   return "?";
 }

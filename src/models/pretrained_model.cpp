@@ -154,6 +154,10 @@ Tensor PreTrainedModel::encode(const Batch&) {
   throw Error("G-GEN-3", ErrorKind::internal, fmt::format("{} has no encoder", class_name_), "");
 }
 
+Tensor PreTrainedModel::prepare_decoder_input_ids_from_labels(const Tensor&) const {
+  throw Error("G-MODEL-30", ErrorKind::model, fmt::format("{} has no decoder to make decoder_input_ids for", class_name_), "Leave prepare_decoder_input_ids of the collator unset.");
+}
+
 void PreTrainedModel::init_weights(const Initializer& initializer) {
   std::vector<torch::nn::Module*> modules;
   named_module().apply([&](torch::nn::Module& module) { modules.push_back(&module); });

@@ -4,6 +4,7 @@
 #include <gradus/core/log.h>
 #include <gradus/formats/safetensors.h>
 #include <gradus/formats/torch_file.h>
+#include <gradus/models/layers/linear.h>
 #include <gradus/models/pretrained_model.h>
 
 #include <ATen/core/grad_mode.h>
@@ -128,6 +129,42 @@ class FileTensors {
   std::optional<torch::Dtype> dtype;  ///< of the first floating tensor
 };
 
+/// The module under a dotted name; null when there is none.
+torch::nn::Module* module_at(torch::nn::Module& root, std::string_view path) {
+  auto* module = &root;
+  while (!path.empty()) {
+    const auto dot = path.find('.');
+    const auto children = module->named_children();
+    const auto* child = children.find(std::string(path.substr(0, dot)));
+    if (child == nullptr) return nullptr;
+    module = child->get();
+    path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
+  }
+  return module;
+}
+
+/// Gives a tied tensor a place of its own where the file holds other values for it, as transformers does. Says so unless the config agrees.
+void untie_different(torch::nn::Module& root, const FileTensors& file, const nlohmann::json& config) {
+  std::unordered_map<const void*, std::pair<std::string, Tensor>> first;  // of each tensor that the file holds
+  for (const auto& [name, tensor] : all_tensors(root)) {
+    const auto found = file.found.find(name);
+    if (found == file.found.end()) continue;
+    const auto [source, is_first] = first.try_emplace(tensor.unsafeGetTensorImpl(), name, found->second);
+    if (is_first || source->second.second.sizes() != found->second.sizes() || torch::equal(source->second.second, found->second)) continue;
+    const auto dot = name.rfind('.');
+    auto* owner = dot == std::string::npos ? nullptr : module_at(root, std::string_view(name).substr(0, dot));
+    const auto own = torch::empty_like(tensor).requires_grad_(tensor.requires_grad());
+    if (auto* linear = dynamic_cast<layers::Linear*>(owner))
+      linear->tie(own);
+    else if (auto* table = dynamic_cast<layers::Embedding*>(owner))
+      table->tie(own);
+    else
+      continue;
+    if (config.value("tie_word_embeddings", nlohmann::json(true)) != nlohmann::json(false))
+      log_warning(fmt::format("The model ties {} to {}, but the file holds different values for them, so they are not tied. Set tie_word_embeddings to false in config.json to silence this.", name, source->second.first));
+  }
+}
+
 }  // namespace
 
 std::optional<std::string> rewrite_name(std::string_view name, std::string_view from, std::string_view to) {
@@ -182,9 +219,10 @@ void PreTrainedModel::load_state_dict(const StateDict& state) {
 }
 
 LoadReport PreTrainedModel::load_weights(const fs::path& directory, const PretrainedOptions& options) {
-  const auto tensors = all_tensors(named_module());
-  const std::unordered_map<std::string, Tensor> known(tensors.begin(), tensors.end());
-  const FileTensors file(read_weight_files(directory), weight_table(), base_prefix_, known);
+  auto tensors = all_tensors(named_module());
+  const FileTensors file(read_weight_files(directory), weight_table(), base_prefix_, {tensors.begin(), tensors.end()});
+  untie_different(named_module(), file, config_);
+  tensors = all_tensors(named_module());
   LoadReport report;
   report.unexpected = file.unexpected;
 

@@ -10,7 +10,7 @@
 namespace gradus {
 
 /// What a model is for; together with `model_type` of config.json it decides which class is made.
-enum class ModelTask { base, causal_lm, masked_lm, sequence_classification, token_classification, question_answering, seq2seq_lm };
+enum class ModelTask { base, causal_lm, masked_lm, sequence_classification, token_classification, question_answering, seq2seq_lm, text_encoding };
 
 /// "causal language modeling": for messages.
 std::string task_name(ModelTask task);
@@ -49,5 +49,7 @@ using AutoModelForSequenceClassification = AutoModelFor<ModelTask::sequence_clas
 using AutoModelForTokenClassification = AutoModelFor<ModelTask::token_classification>;
 using AutoModelForQuestionAnswering = AutoModelFor<ModelTask::question_answering>;
 using AutoModelForSeq2SeqLM = AutoModelFor<ModelTask::seq2seq_lm>;
+/// The encoder of an encoder-decoder model alone.
+using AutoModelForTextEncoding = AutoModelFor<ModelTask::text_encoding>;
 
 }  // namespace gradus

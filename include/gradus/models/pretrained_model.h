@@ -89,6 +89,9 @@ class PreTrainedModel : public Model {
   virtual torch::Tensor decode(const Batch& inputs, layers::KeyValueCache& cache);
   /// The encoder's output for a prompt; encoder-decoder models only.
   virtual torch::Tensor encode(const Batch& inputs);
+  /// Encoder-decoder models: what the decoder reads to predict `labels`, i.e. these behind the start token. For
+  /// `DataCollatorForSeq2Seq`. Throws G-MODEL-30 when the config names no start or pad token.
+  virtual torch::Tensor prepare_decoder_input_ids_from_labels(const torch::Tensor& labels) const;
 
   // about the model
   const std::string& class_name() const { return class_name_; }  ///< transformers' name: "GPT2LMHeadModel"

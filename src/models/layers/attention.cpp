@@ -46,22 +46,6 @@ Tensor mask_by_place(const MaskRequest& request) {
   return mask.view({1, 1, request.queries, request.keys});
 }
 
-Tensor with_position_bias(const Tensor& bias, const AttentionMask& mask, const Tensor& key) {
-  const auto lowest = key.scalar_type() == torch::kFloat ? std::numeric_limits<float>::lowest()
-                      : key.scalar_type() == torch::kHalf ? -65504.0
-                                                          : static_cast<double>(std::numeric_limits<c10::BFloat16>::lowest());
-  auto allowed = mask.mask;
-  if (mask.causal) {
-    MaskRequest request;
-    request.queries = bias.size(-2);
-    request.keys = bias.size(-1);
-    request.device = bias.device();
-    allowed = mask_by_place(request);
-  }
-  if (!allowed.defined()) return bias;
-  return allowed.scalar_type() == torch::kBool ? at::where(allowed, bias, bias.new_full({}, lowest)) : bias + allowed;
-}
-
 /// The same with the weights in hand, for output_attentions.
 Tensor attention_with_weights(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionMask& mask, const Tensor& bias,
                               double scale, double p, Tensor& weights) {
@@ -88,6 +72,22 @@ Tensor attention_with_weights(const Tensor& query, const Tensor& key, const Tens
 }
 
 }  // namespace
+
+Tensor masked_bias(const Tensor& bias, const AttentionMask& mask, torch::Dtype dtype) {
+  const auto lowest = dtype == torch::kFloat ? std::numeric_limits<float>::lowest()
+                      : dtype == torch::kHalf ? -65504.0
+                                                          : static_cast<double>(std::numeric_limits<c10::BFloat16>::lowest());
+  auto allowed = mask.mask;
+  if (mask.causal) {
+    MaskRequest request;
+    request.queries = bias.size(-2);
+    request.keys = bias.size(-1);
+    request.device = bias.device();
+    allowed = mask_by_place(request);
+  }
+  if (!allowed.defined()) return bias;
+  return allowed.scalar_type() == torch::kBool ? at::where(allowed, bias, bias.new_full({}, lowest)) : bias + allowed;
+}
 
 AttentionMask make_attention_mask(const MaskRequest& request) {
   if (request.attention_mask.defined() && request.attention_mask.dim() == 4) return {request.attention_mask.to(request.device), false};
@@ -130,7 +130,7 @@ Tensor packed_sequence_ids(const Batch& inputs, int64_t batch, int64_t length) {
 
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionMask& mask, const AttentionOptions& options) {
   Tensor output;
-  const auto bias = options.position_bias.defined() ? with_position_bias(options.position_bias, mask, key) : Tensor();
+  const auto bias = options.position_bias.defined() ? masked_bias(options.position_bias, mask, key.scalar_type()) : Tensor();
   if (options.weights != nullptr) {
     const auto scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
     output = attention_with_weights(query, key, value, mask, bias, scale, options.dropout, *options.weights);

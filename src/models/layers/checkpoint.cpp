@@ -14,7 +14,7 @@ using torch::autograd::variable_list;
 
 namespace {
 
-using Block = std::function<Tensor(const Tensor&)>;
+using Block = std::function<Tensor(const std::vector<Tensor>&)>;
 
 Tensor generator_state(const torch::Device& device) {
   auto generator = at::globalContext().defaultGenerator(device);
@@ -62,36 +62,45 @@ struct Held : torch::CustomClassHolder {
 };
 
 struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const c10::intrusive_ptr<Held>& held) {
+  static Tensor forward(AutogradContext* context, at::TensorList inputs, const c10::intrusive_ptr<Held>& held) {
     context->saved_data["held"] = c10::IValue::make_capsule(held);
-    context->save_for_backward({x});
+    context->save_for_backward(inputs.vec());
     at::NoGradGuard no_grad;
-    return held->block(x);
+    return held->block(inputs.vec());
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto capsule = context->saved_data["held"].toCapsule();
     const auto& held = *static_cast<const Held*>(capsule.get());
-    const auto x = context->get_saved_variables()[0].detach().requires_grad_(true);
+    std::vector<Tensor> inputs;
+    for (const auto& saved : context->get_saved_variables()) inputs.push_back(saved.detach().requires_grad_(context->needs_input_grad(inputs.size())));
     Tensor y;
     {
-      RestoreLater later(x.device());
+      RestoreLater later(inputs[0].device());
       held.surroundings.restore();
       at::AutoGradMode with_grad(true);
-      y = held.block(x);
+      y = held.block(inputs);
     }
     torch::autograd::backward({y}, {grads[0]});
-    return {x.grad(), Tensor()};
+    variable_list result;
+    for (const auto& input : inputs) result.push_back(input.grad());
+    result.emplace_back();
+    return result;
   }
 };
 
 }  // namespace
 
-Tensor checkpoint(const Block& block, const Tensor& x) {
-  if (!at::GradMode::is_enabled()) return block(x);
+Tensor checkpoint(const Block& block, const std::vector<Tensor>& inputs) {
+  if (!at::GradMode::is_enabled()) return block(inputs);
+  auto given = inputs;
   // Parameters inside need gradients even where the input does not.
-  const auto input = x.requires_grad() ? x : x.detach().requires_grad_(true);
-  return CheckpointFunction::apply(input, c10::make_intrusive<Held>(block, x.device()));
+  if (!given[0].requires_grad()) given[0] = given[0].detach().requires_grad_(true);
+  return CheckpointFunction::apply(at::TensorList(given), c10::make_intrusive<Held>(block, given[0].device()));
+}
+
+Tensor checkpoint(const std::function<Tensor(const Tensor&)>& block, const Tensor& x) {
+  return checkpoint(Block([block](const std::vector<Tensor>& inputs) { return block(inputs[0]); }), {x});
 }
 
 }  // namespace gradus::layers

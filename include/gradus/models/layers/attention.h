@@ -30,6 +30,10 @@ struct MaskRequest {
 /// On a GPU the values are not looked at: that would make the step wait for the device.
 AttentionMask make_attention_mask(const MaskRequest& request);
 
+/// `bias` (1 or batch, heads or 1, queries, keys) with the lowest number wherever `mask` forbids to look: made once, it serves
+/// all layers as `AttentionOptions::position_bias` without a further mask.
+torch::Tensor masked_bias(const torch::Tensor& bias, const AttentionMask& mask, torch::Dtype dtype);
+
 /// Which packed sequence each token is of: from `seq_idx`, `cu_seq_lens_q` or restarting `position_ids` of a batch
 /// without attention_mask. Undefined when nothing is packed.
 torch::Tensor packed_sequence_ids(const Batch& inputs, int64_t batch, int64_t length);

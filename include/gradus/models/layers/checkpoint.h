@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <functional>
+#include <vector>
 
 namespace gradus::layers {
 
@@ -12,5 +13,8 @@ namespace gradus::layers {
 /// `block` may use parameters and tensors of its own; gradients of parameters accumulate as usual, other captured tensors
 /// get none. It runs again during backward: whatever it refers to must live until then. Outside of gradient mode it is a plain call.
 torch::Tensor checkpoint(const std::function<torch::Tensor(const torch::Tensor&)>& block, const torch::Tensor& x);
+
+/// The same for a block of several tensors; each that requires one gets its gradient. All must be defined and on one device.
+torch::Tensor checkpoint(const std::function<torch::Tensor(const std::vector<torch::Tensor>&)>& block, const std::vector<torch::Tensor>& inputs);
 
 }  // namespace gradus::layers

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <vector>
+
+#include "models/builtin_models.h"
+
+namespace gradus {
+
+/// T5 and its gated variants (v1.1, Flan): language model, classifiers, question answering, encoder alone.
+std::vector<BuiltinModel> t5_models();
+
+}  // namespace gradus
