@@ -67,7 +67,7 @@ class DistributedLengthGroupedSampler final : public Sampler {
   int64_t size_;
 };
 
-std::optional<int64_t> length_of(const Value& value) {
+std::optional<int64_t> countable_length(const Value& value) {
   if (value.is_ints()) return value.ints().size();
   if (value.is_floats()) return value.floats().size();
   if (value.is_strings()) return value.strings().size();
@@ -96,7 +96,7 @@ std::vector<int64_t> column_lengths(const Dataset& dataset, const std::string& n
   for (int64_t index = 0; index < rows; ++index) {
     const auto row = dataset.get(index);
     const auto* value = row.find(name);
-    const auto length = value == nullptr ? std::nullopt : length_of(*value);
+    const auto length = value == nullptr ? std::nullopt : countable_length(*value);
     if (!length) {
       throw Error("G-DATA-10", ErrorKind::data,
                   fmt::format("lengths cannot be told: row {} {}", index, value == nullptr ? fmt::format("has no column '{}'", name) : fmt::format("holds {} in '{}', expected a list", value->type_name(), name)),

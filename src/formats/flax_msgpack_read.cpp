@@ -14,8 +14,8 @@
 namespace gradus {
 namespace {
 
-constexpr int kMaxDepth = 200;
-constexpr size_t kMaxDimensions = 64;  // numpy's own limit
+constexpr int kDeepestMsgpack = 200;
+constexpr size_t kMaxNumpyDimensions = 64;  // numpy's own limit
 
 /// Reads values from front to back. A length is believed only as far as there are bytes for it.
 class Reader {
@@ -92,7 +92,7 @@ class Reader {
   static FlaxTree unsigned_value(uint64_t value) { return value > uint64_t(INT64_MAX) ? FlaxTree(value) : FlaxTree(int64_t(value)); }
 
   void check_container(uint64_t bytes_needed, const char* what, uint64_t count, int depth) const {
-    if (depth >= kMaxDepth) damaged(fmt::format("values are nested more than {} deep", kMaxDepth));
+    if (depth >= kDeepestMsgpack) damaged(fmt::format("values are nested more than {} deep", kDeepestMsgpack));
     if (bytes_needed > left()) damaged(fmt::format("{} of {} entries needs {} bytes or more, {} are left", what, count, bytes_needed, left()));
   }
 
@@ -141,7 +141,7 @@ class Reader {
   Array array() {
     if (bytes_.empty() || uint8_t(bytes_[0]) != 0x93) bad_array("is not [shape, dtype, bytes]");
     at_ = 1;
-    const auto shape = value(kMaxDepth - 1), dtype = value(kMaxDepth);
+    const auto shape = value(kDeepestMsgpack - 1), dtype = value(kDeepestMsgpack);
     const auto* dims = std::get_if<FlaxTree::List>(&shape.value());
     const auto* name = std::get_if<std::string>(&dtype.value());
     if (dims == nullptr || name == nullptr) bad_array("is not [shape, dtype, bytes]");
@@ -172,7 +172,7 @@ class Reader {
 
   /// Elements of a shape; refuses one that no memory could hold, also where a size is 0.
   int64_t elements(const std::vector<int64_t>& shape) const {
-    if (shape.size() > kMaxDimensions) bad_array(fmt::format("has {} dimensions, more than {}", shape.size(), kMaxDimensions));
+    if (shape.size() > kMaxNumpyDimensions) bad_array(fmt::format("has {} dimensions, more than {}", shape.size(), kMaxNumpyDimensions));
     int64_t extent = 1;
     bool empty = false;
     for (const auto size : shape) {

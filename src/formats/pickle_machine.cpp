@@ -13,7 +13,7 @@ namespace gradus {
 namespace {
 
 using Kind = PickleValue::Kind;
-constexpr int kMaxDepth = 100;
+constexpr int kDeepestPickled = 100;
 
 /// Turns the machine's result into a tree. What the memo shares is copied, within the arena's budget.
 class TreeBuilder {
@@ -21,7 +21,7 @@ class TreeBuilder {
   TreeBuilder(PickleArena& arena, const PickleErrors& errors) : arena_(arena), errors_(errors) {}
 
   StateTree tree(const PickleValue& value, int depth = 0) {
-    if (depth > kMaxDepth) arena_.too_large(fmt::format("its values are nested more than {} deep", kMaxDepth));
+    if (depth > kDeepestPickled) arena_.too_large(fmt::format("its values are nested more than {} deep", kDeepestPickled));
     arena_.charge(sizeof(StateTree));
     switch (value.kind) {
       case Kind::none: return {};

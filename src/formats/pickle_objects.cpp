@@ -13,7 +13,7 @@ namespace gradus {
 namespace {
 
 using Kind = PickleValue::Kind;
-constexpr size_t kMaxDimensions = 64;
+constexpr size_t kMaxPickledDimensions = 64;
 
 /// Text that stands for bytes, one character of at most U+00FF each; nothing when it is not that.
 std::optional<std::string> from_latin1(std::string_view text) {
@@ -123,7 +123,7 @@ const std::vector<PickleValue*>& PickleObjects::at_least(const std::vector<Pickl
 
 std::vector<int64_t> PickleObjects::sizes(PickleValue* value) const {
   errors_.need(value, Kind::tuple, "sizes of a tensor");
-  if (value->items.size() > kMaxDimensions) errors_.geometry(fmt::format("a tensor of {} dimensions, at most {} are allowed", value->items.size(), kMaxDimensions));
+  if (value->items.size() > kMaxPickledDimensions) errors_.geometry(fmt::format("a tensor of {} dimensions, at most {} are allowed", value->items.size(), kMaxPickledDimensions));
   std::vector<int64_t> numbers;
   for (auto* item : value->items) numbers.push_back(errors_.need(item, Kind::integer, "size of a tensor")->integer);
   return numbers;

@@ -12,7 +12,7 @@
 namespace gradus {
 namespace {
 
-constexpr int kMaxDepth = 100;       // what the reader takes
+constexpr int kDeepestWritten = 100;       // what the reader takes
 constexpr size_t kMaxMemoText = 64;  // longer text is hardly ever repeated
 
 bool is_utf8(std::string_view text) {
@@ -81,7 +81,7 @@ void PickleWriter::remember(const std::string& name) {
 }
 
 void PickleWriter::value(const StateTree& tree, int depth) {
-  if (depth > kMaxDepth) fail(fmt::format("its values are nested more than {} deep", kMaxDepth));
+  if (depth > kDeepestWritten) fail(fmt::format("its values are nested more than {} deep", kDeepestWritten));
   if (tree.is_none()) return code('N');
   if (tree.is_bool()) return code(tree.as_bool() ? '\x88' : '\x89');
   if (tree.is_int()) return integer(tree.as_int());

@@ -21,8 +21,8 @@ using nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeader = 100'000'000;  // as in the reference
-constexpr int kMaxDepth = 2;                  // header → tensor → shape
-constexpr size_t kMaxDimensions = 64;
+constexpr int kHeaderDepth = 2;                  // header → tensor → shape
+constexpr size_t kMaxHeaderDimensions = 64;
 
 struct Entry {
   std::string name;
@@ -54,7 +54,7 @@ json parse_header(const MappedFile& file, std::string_view text) {
   std::unordered_set<std::string> names;
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
     using Event = json::parse_event_t;
-    if ((event == Event::object_start || event == Event::array_start) && depth > kMaxDepth)
+    if ((event == Event::object_start || event == Event::array_start) && depth > kHeaderDepth)
       fail("G-ST-2", file, "the header is nested too deep");
     if (event == Event::key && depth == 1 && !names.insert(parsed.get<std::string>()).second)
       fail("G-ST-2", file, "the header names tensor '" + parsed.get<std::string>() + "' twice");
@@ -121,7 +121,7 @@ class EntryReader {
   uint64_t read_shape() {
     const auto& shape = field("shape");
     if (!shape.is_array()) bad(std::string("shape is a JSON ") + shape.type_name() + ", expected an array");
-    if (shape.size() > kMaxDimensions) bad(fmt::format("shape has {} dimensions, at most {} are allowed", shape.size(), kMaxDimensions));
+    if (shape.size() > kMaxHeaderDimensions) bad(fmt::format("shape has {} dimensions, at most {} are allowed", shape.size(), kMaxHeaderDimensions));
     uint64_t bytes = c10::elementSize(entry_.dtype->type);
     bool empty = false;
     for (const auto& size : shape) {

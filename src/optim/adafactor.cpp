@@ -9,7 +9,7 @@
 namespace gradus {
 namespace {
 
-enum Slot : size_t { kFirst, kRow, kColumn, kSquare, kRms };
+enum AdafactorSlot : size_t { kFirst, kRow, kColumn, kSquare, kRms };
 
 torch::Tensor root_mean_square(const torch::Tensor& tensor) { return tensor.norm() / std::sqrt(double(tensor.numel())); }
 

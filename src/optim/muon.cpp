@@ -13,7 +13,7 @@
 namespace gradus {
 namespace {
 
-enum Slot : size_t { kMomentum, kFirst, kSecond };
+enum MuonSlot : size_t { kMomentum, kMuonFirst, kMuonSecond };
 
 const std::vector<std::string> kAdjustments = {"original", "match_rms_adamw", "spectral_unclamped"};
 
@@ -95,7 +95,7 @@ void Muon::update(Bucket& bucket, const StepContext&) {
   if (uses_muon_[bucket.group]) return update_matrices(bucket, o);
   const auto& group = groups_[bucket.group];
   advance_step_tensor(bucket);
-  at::_fused_adamw_(bucket.params, bucket.grads, bucket.slots[kFirst], bucket.slots[kSecond], {}, bucket.steps, group.lr, o.adamw_betas[0],
+  at::_fused_adamw_(bucket.params, bucket.grads, bucket.slots[kMuonFirst], bucket.slots[kMuonSecond], {}, bucket.steps, group.lr, o.adamw_betas[0],
                     o.adamw_betas[1], group.weight_decay, o.adamw_eps, /*amsgrad=*/false, /*maximize=*/false);
 }
 

@@ -9,7 +9,7 @@
 namespace gradus {
 namespace {
 
-enum Slot : size_t { kFirst, kSecond, kEpsSquared, kKahan };
+enum StableSlot : size_t { kStableFirst, kStableSecond, kEpsSquared, kKahan };
 
 // Adam's bias correction moved into beta.
 double debiased(double beta, int64_t step) {
@@ -41,8 +41,8 @@ void StableAdamW::update(Bucket& bucket, const StepContext&) {
   for (size_t i = 0; i < bucket.params.size(); ++i) {
     const auto& param = bucket.params[i];
     const auto& grad = bucket.grads[i];
-    const auto& first = bucket.slots[kFirst][i];
-    const auto& second = bucket.slots[kSecond][i];
+    const auto& first = bucket.slots[kStableFirst][i];
+    const auto& second = bucket.slots[kStableSecond][i];
     first.lerp_(grad, 1 - beta1);
     second.mul_(beta2).addcmul_(grad, grad, 1 - beta2);
     // The rate, lowered where the gradient outgrows its second moment; it stays on the device.

@@ -30,13 +30,13 @@ std::unique_ptr<FileRows> open_csv_rows(const SourceFile& file, const LoadOption
 
 namespace {
 
-constexpr size_t kBlock = size_t{1} << 20;
+constexpr size_t kStreamBlock = size_t{1} << 20;
 
 // Lines of text or JSON, a block at a time.
 class LineRows : public FileRows {
  public:
   LineRows(const SourceFile& file, const LoadOptions& options, std::shared_ptr<BadRows> bad_rows, std::shared_ptr<const RowSchema> schema)
-      : path_(file.path), options_(options), bad_rows_(std::move(bad_rows)), schema_(std::move(schema)), reader_(open_stream(file), kBlock) {
+      : path_(file.path), options_(options), bad_rows_(std::move(bad_rows)), schema_(std::move(schema)), reader_(open_stream(file), kStreamBlock) {
     reader_.skip_mark = is_json();
   }
   std::optional<Example> next() override {
@@ -94,7 +94,7 @@ class LineRows : public FileRows {
 // The columns of the rows in a file's first block; bad rows are met again when they are read.
 std::shared_ptr<const RowSchema> first_schema(const SourceFile& file, const LoadOptions& options) {
   auto schema = std::make_shared<RowSchema>();
-  BlockReader reader(open_stream(file), kBlock);
+  BlockReader reader(open_stream(file), kStreamBlock);
   reader.skip_mark = true;
   if (const auto block = reader.next()) {
     for (size_t at = 0; at < block->bytes.size();) {

@@ -15,7 +15,7 @@
 namespace gradus::sources {
 namespace {
 
-constexpr size_t kBlock = size_t{4} << 20;
+constexpr size_t kTextBlock = size_t{4} << 20;
 constexpr std::string_view kMark = "\xef\xbb\xbf";
 
 struct Record {
@@ -45,7 +45,7 @@ class LineCounter {
   explicit LineCounter(const TextBytes& bytes) : bytes_(bytes) {}
   int64_t line_at(int64_t offset) {
     while (at_ < offset) {
-      const auto part = bytes_.read(at_, std::min(int64_t(kBlock), offset - at_));
+      const auto part = bytes_.read(at_, std::min(int64_t(kTextBlock), offset - at_));
       line_ += std::count(part.begin(), part.end(), '\n');
       at_ += int64_t(part.size());
     }
@@ -90,7 +90,7 @@ class RecordDataset : public TableDataset {
 };
 
 void index_lines(IndexedFile& file, bool universal, bool keep_blank) {
-  BlockReader reader(file.bytes->stream(), kBlock);
+  BlockReader reader(file.bytes->stream(), kTextBlock);
   reader.skip_mark = !keep_blank;
   while (const auto block = reader.next()) {
     for (size_t at = 0; at < block->bytes.size();) {
@@ -104,7 +104,7 @@ void index_lines(IndexedFile& file, bool universal, bool keep_blank) {
 
 // A paragraph ends with an empty line; it holds the line breaks before it but the last two.
 void index_paragraphs(IndexedFile& file) {
-  BlockReader reader(file.bytes->stream(), kBlock);
+  BlockReader reader(file.bytes->stream(), kTextBlock);
   int64_t start = 0;
   bool empty = true;
   const auto close = [&](int64_t end) {
@@ -139,7 +139,7 @@ void index_paragraphs(IndexedFile& file) {
 void index_document(IndexedFile& file, const LoadOptions& options) {
   JsonScanner scanner(options.field, [&](int64_t start, int64_t end) { append(file.records, start, end, *file.bytes); });
   const auto stream = file.bytes->stream();
-  std::string buffer(kBlock, '\0');
+  std::string buffer(kTextBlock, '\0');
   bool first = true;
   while (const auto n = stream->read(buffer.data(), buffer.size())) {
     std::string_view part(buffer.data(), n);

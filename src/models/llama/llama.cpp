@@ -17,15 +17,15 @@ using torch::Tensor;
 namespace {
 
 /// What the blocks of one forward pass share.
-struct Pass {
+struct LlamaPass {
   layers::RotaryEmbedding::Angles angles;
   layers::KeyValueCache* cache = nullptr;
   std::vector<Tensor>* attentions = nullptr;
 };
 
-class Attention : public torch::nn::Module {
+class LlamaAttention : public torch::nn::Module {
  public:
-  Attention(const LlamaConfig& config, size_t layer) : layer_(layer), head_width_(config.head_width), dropout_(config.attention_dropout) {
+  LlamaAttention(const LlamaConfig& config, size_t layer) : layer_(layer), head_width_(config.head_width), dropout_(config.attention_dropout) {
     const auto narrow = config.key_value_heads * config.head_width;
     q_proj_ = register_module("q_proj", std::make_shared<layers::Linear>(config.width, config.heads * config.head_width, config.query_bias));
     k_proj_ = register_module("k_proj", std::make_shared<layers::Linear>(config.width, narrow, config.query_bias));
@@ -36,7 +36,7 @@ class Attention : public torch::nn::Module {
     k_norm_ = register_module("k_norm", std::make_shared<layers::RMSNorm>(config.head_width, config.norm_eps));
   }
 
-  Tensor forward(const Tensor& x, const layers::AttentionMask& mask, const Pass& pass) const {
+  Tensor forward(const Tensor& x, const layers::AttentionMask& mask, const LlamaPass& pass) const {
     const auto query = rotated(q_proj_->forward(x), q_norm_.get(), pass);
     auto key = rotated(k_proj_->forward(x), k_norm_.get(), pass);
     auto value = by_heads(v_proj_->forward(x)).transpose(1, 2);
@@ -56,7 +56,7 @@ class Attention : public torch::nn::Module {
 
  private:
   Tensor by_heads(const Tensor& x) const { return x.view({x.size(0), x.size(1), -1, head_width_}); }
-  Tensor rotated(const Tensor& projected, const layers::RMSNorm* norm, const Pass& pass) const {
+  Tensor rotated(const Tensor& projected, const layers::RMSNorm* norm, const LlamaPass& pass) const {
     const auto heads = by_heads(projected);
     return layers::apply_rotary(norm != nullptr ? norm->forward(heads) : heads, pass.angles).transpose(1, 2);
   }
@@ -68,9 +68,9 @@ class Attention : public torch::nn::Module {
   double dropout_;
 };
 
-class Mlp : public torch::nn::Module {
+class LlamaMlp : public torch::nn::Module {
  public:
-  explicit Mlp(const LlamaConfig& config) : swiglu_(config.activation == "silu" || config.activation == "swish"), activation_(layers::activation_named(config.activation)) {
+  explicit LlamaMlp(const LlamaConfig& config) : swiglu_(config.activation == "silu" || config.activation == "swish"), activation_(layers::activation_named(config.activation)) {
     gate_proj_ = register_module("gate_proj", std::make_shared<layers::Linear>(config.width, config.inner, config.mlp_bias));
     up_proj_ = register_module("up_proj", std::make_shared<layers::Linear>(config.width, config.inner, config.mlp_bias));
     down_proj_ = register_module("down_proj", std::make_shared<layers::Linear>(config.inner, config.width, config.mlp_bias));
@@ -86,15 +86,15 @@ class Mlp : public torch::nn::Module {
   layers::Activation activation_;
 };
 
-class Block : public torch::nn::Module {
+class LlamaBlock : public torch::nn::Module {
  public:
-  Block(const LlamaConfig& config, size_t layer) : window(config.windows[layer]) {
-    self_attn_ = register_module("self_attn", std::make_shared<Attention>(config, layer));
-    mlp_ = register_module("mlp", std::make_shared<Mlp>(config));
+  LlamaBlock(const LlamaConfig& config, size_t layer) : window(config.windows[layer]) {
+    self_attn_ = register_module("self_attn", std::make_shared<LlamaAttention>(config, layer));
+    mlp_ = register_module("mlp", std::make_shared<LlamaMlp>(config));
     input_layernorm_ = register_module("input_layernorm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
     post_attention_layernorm_ = register_module("post_attention_layernorm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
   }
-  Tensor forward(const Tensor& x, const layers::AttentionMask& mask, const Pass& pass) const {
+  Tensor forward(const Tensor& x, const layers::AttentionMask& mask, const LlamaPass& pass) const {
     const auto attended = x + self_attn_->forward(input_layernorm_->forward(x), mask, pass);
     return attended + mlp_->forward(post_attention_layernorm_->forward(attended));
   }
@@ -102,8 +102,8 @@ class Block : public torch::nn::Module {
   const std::optional<int64_t> window;
 
  private:
-  std::shared_ptr<Attention> self_attn_;
-  std::shared_ptr<Mlp> mlp_;
+  std::shared_ptr<LlamaAttention> self_attn_;
+  std::shared_ptr<LlamaMlp> mlp_;
   std::shared_ptr<layers::RMSNorm> input_layernorm_, post_attention_layernorm_;
 };
 
@@ -119,7 +119,7 @@ class Llama : public Backbone {
     const auto seen = inputs.cache != nullptr ? inputs.cache->length() : 0;
     const auto positions = inputs.position_ids.defined() ? inputs.position_ids : running_positions(seen, inputs.tokens(), x.device());
     BackboneOutput output;
-    const Pass pass{rotary_.angles(positions, x.scalar_type()), inputs.cache, inputs.output_attentions ? &output.attentions : nullptr};
+    const LlamaPass pass{rotary_.angles(positions, x.scalar_type()), inputs.cache, inputs.output_attentions ? &output.attentions : nullptr};
     std::map<std::optional<int64_t>, layers::AttentionMask> masks;
     for (const auto& layer : *layers_) {
       if (inputs.output_hidden_states) output.hidden_states.push_back(x);
@@ -139,8 +139,8 @@ class Llama : public Backbone {
  private:
   Llama(const LlamaConfig& config, const nlohmann::json& values) : width_(config.width), rotary_(values, config.head_width) {
     embed_tokens_ = register_module("embed_tokens", std::make_shared<layers::Embedding>(config.vocabulary, config.width, config.padding_index));
-    layers_ = register_module("layers", std::make_shared<layers::ModuleList<Block>>());
-    for (int64_t i = 0; i < config.blocks; ++i) layers_->push_back(std::make_shared<Block>(config, static_cast<size_t>(i)));
+    layers_ = register_module("layers", std::make_shared<layers::ModuleList<LlamaBlock>>());
+    for (int64_t i = 0; i < config.blocks; ++i) layers_->push_back(std::make_shared<LlamaBlock>(config, static_cast<size_t>(i)));
     norm_ = register_module("norm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
   }
 
@@ -159,7 +159,7 @@ class Llama : public Backbone {
   int64_t width_;
   layers::RotaryEmbedding rotary_;
   std::shared_ptr<layers::Embedding> embed_tokens_;
-  std::shared_ptr<layers::ModuleList<Block>> layers_;
+  std::shared_ptr<layers::ModuleList<LlamaBlock>> layers_;
   std::shared_ptr<layers::RMSNorm> norm_;
 };
 
@@ -193,7 +193,7 @@ nlohmann::json with_defaults(nlohmann::json config, const Member& member) {
   return config;
 }
 
-double classifier_dropout(const nlohmann::json& config) {
+double llama_classifier_dropout(const nlohmann::json& config) {
   const ConfigReader read(config);
   if (const auto p = read.optional_number("classifier_dropout", 0.0, 1.0)) return *p;
   return read.probability("hidden_dropout", 0.1);
@@ -214,7 +214,7 @@ void append_member(std::vector<BuiltinModel>& models, const Member& member) {
                       return std::make_shared<CausalSequenceClassifier>(with_defaults(config, member), head_options(member, "ForSequenceClassification"), body(config));
                     }});
   models.push_back({member.model_type, ModelTask::token_classification, [=](const auto& config) {
-                      return std::make_shared<TokenClassifier>(with_defaults(config, member), head_options(member, "ForTokenClassification"), body(config), classifier_dropout(config));
+                      return std::make_shared<TokenClassifier>(with_defaults(config, member), head_options(member, "ForTokenClassification"), body(config), llama_classifier_dropout(config));
                     }});
   models.push_back({member.model_type, ModelTask::question_answering, [=](const auto& config) {
                       return std::make_shared<SpanClassifier>(with_defaults(config, member), head_options(member, "ForQuestionAnswering", member.span_prefix), body(config));

@@ -36,7 +36,7 @@ Parsed parse(const Words& words) {
 }
 
 // The error as "id: message | advice".
-std::string failure(const Words& words) {
+std::string parse_failure(const Words& words) {
   try {
     parse(words);
   } catch (const Error& error) {
@@ -59,7 +59,7 @@ class ConfigFile : public ::testing::Test {
   }
   // the message of the failure, with the folder cut out
   std::string failing(const std::string& name, const std::string& text) {
-    auto message = failure({write(name, text)});
+    auto message = parse_failure({write(name, text)});
     const auto folder = folder_.string() + "/";
     for (size_t at; (at = message.find(folder)) != std::string::npos;) message.erase(at, folder.size());
     return message;
@@ -119,40 +119,40 @@ TEST(OptionSet, HelpIsSeenAnywhereAndParsesNothing) {
 }
 
 TEST(OptionSet, UnknownFlagNamesTheNearest) {
-  EXPECT_EQ(failure({"--learning_rat", "1"}), "G-CONF-1: unknown option --learning_rat | Did you mean learning_rate? --help lists every option.");
-  EXPECT_EQ(failure({"--zzzzzz"}), "G-CONF-1: unknown option --zzzzzz | --help lists every option.");
-  EXPECT_NE(failure({"--no_bf61"}).find("Did you mean bf16"), std::string::npos);
-  EXPECT_TRUE(failure({"-x"}).starts_with("G-CONF-1: unknown option -x |"));
+  EXPECT_EQ(parse_failure({"--learning_rat", "1"}), "G-CONF-1: unknown option --learning_rat | Did you mean learning_rate? --help lists every option.");
+  EXPECT_EQ(parse_failure({"--zzzzzz"}), "G-CONF-1: unknown option --zzzzzz | --help lists every option.");
+  EXPECT_NE(parse_failure({"--no_bf61"}).find("Did you mean bf16"), std::string::npos);
+  EXPECT_TRUE(parse_failure({"-x"}).starts_with("G-CONF-1: unknown option -x |"));
 }
 
 TEST(OptionSet, WrongTypeNamesOptionExpectedAndReceived) {
-  EXPECT_EQ(failure({"--learning_rate", "fast"}), "G-CONF-2: --learning_rate: expected a number, received \"fast\" | The optimizer's learning rate at its highest.");
-  EXPECT_TRUE(failure({"--max_steps", "1.5"}).starts_with("G-CONF-2: --max_steps: expected an integer, received \"1.5\" | Upd"));
-  EXPECT_TRUE(failure({"--seed", "99999999999999999999"}).starts_with("G-CONF-2: --seed: expected an integer, received \"999999999"));
-  EXPECT_TRUE(failure({"--bf16", "maybe"}).starts_with("G-CONF-2: --bf16: expected true or false, received \"maybe\" |"));
-  EXPECT_TRUE(failure({"--seed"}).starts_with("G-CONF-2: --seed: expected an integer, received noth"));
-  EXPECT_TRUE(failure({"--seed", "--bf16"}).starts_with("G-CONF-2: --seed: expected an integer, received noth"));
-  EXPECT_TRUE(failure({"--label_names"}).starts_with("G-CONF-2: --label_names: expected a list of words, received nothin"));
-  EXPECT_NE(failure({"--lr_scheduler_kwargs", "{\"a\": }"}).find("--lr_scheduler_kwargs: the dictionary is not valid JSON"), std::string::npos);
-  EXPECT_NE(failure({"--lr_scheduler_kwargs", "fast"}).find("expected a dictionary such as {\"key\": 1}, received \"fast\""), std::string::npos);
+  EXPECT_EQ(parse_failure({"--learning_rate", "fast"}), "G-CONF-2: --learning_rate: expected a number, received \"fast\" | The optimizer's learning rate at its highest.");
+  EXPECT_TRUE(parse_failure({"--max_steps", "1.5"}).starts_with("G-CONF-2: --max_steps: expected an integer, received \"1.5\" | Upd"));
+  EXPECT_TRUE(parse_failure({"--seed", "99999999999999999999"}).starts_with("G-CONF-2: --seed: expected an integer, received \"999999999"));
+  EXPECT_TRUE(parse_failure({"--bf16", "maybe"}).starts_with("G-CONF-2: --bf16: expected true or false, received \"maybe\" |"));
+  EXPECT_TRUE(parse_failure({"--seed"}).starts_with("G-CONF-2: --seed: expected an integer, received noth"));
+  EXPECT_TRUE(parse_failure({"--seed", "--bf16"}).starts_with("G-CONF-2: --seed: expected an integer, received noth"));
+  EXPECT_TRUE(parse_failure({"--label_names"}).starts_with("G-CONF-2: --label_names: expected a list of words, received nothin"));
+  EXPECT_NE(parse_failure({"--lr_scheduler_kwargs", "{\"a\": }"}).find("--lr_scheduler_kwargs: the dictionary is not valid JSON"), std::string::npos);
+  EXPECT_NE(parse_failure({"--lr_scheduler_kwargs", "fast"}).find("expected a dictionary such as {\"key\": 1}, received \"fast\""), std::string::npos);
 }
 
 TEST(OptionSet, OutOfRangeNamesTheBound) {
-  EXPECT_EQ(failure({"--per_device_train_batch_size", "0"}),
+  EXPECT_EQ(parse_failure({"--per_device_train_batch_size", "0"}),
             "G-CONF-3: --per_device_train_batch_size: must be at least 1, received 0 | Examples per device in one forward and backward pass.");
-  EXPECT_NE(failure({"--adam_beta1", "1"}).find("must be at least 0 and below 1, received 1.0"), std::string::npos);
-  EXPECT_NE(failure({"--label_smoothing_factor=1.5"}).find("must be at least 0 and at most 1, received 1.5"), std::string::npos);
-  EXPECT_NE(failure({"--warmup_steps", "-1"}).find("--warmup_steps: must be at least 0, received -1"), std::string::npos);
-  EXPECT_NE(failure({"--learning_rate", "nan"}).find("must be at least 0, received NaN"), std::string::npos);
-  EXPECT_NE(failure({"--lr_scheduler_type", "cosin"}).find("received \"cosin\" | Did you mean cosine"), std::string::npos);
-  EXPECT_NE(failure({"--include_for_metrics", "inputs", "losses"}).find("must be one of inputs or loss, received \"losses\""), std::string::npos);
+  EXPECT_NE(parse_failure({"--adam_beta1", "1"}).find("must be at least 0 and below 1, received 1.0"), std::string::npos);
+  EXPECT_NE(parse_failure({"--label_smoothing_factor=1.5"}).find("must be at least 0 and at most 1, received 1.5"), std::string::npos);
+  EXPECT_NE(parse_failure({"--warmup_steps", "-1"}).find("--warmup_steps: must be at least 0, received -1"), std::string::npos);
+  EXPECT_NE(parse_failure({"--learning_rate", "nan"}).find("must be at least 0, received NaN"), std::string::npos);
+  EXPECT_NE(parse_failure({"--lr_scheduler_type", "cosin"}).find("received \"cosin\" | Did you mean cosine"), std::string::npos);
+  EXPECT_NE(parse_failure({"--include_for_metrics", "inputs", "losses"}).find("must be one of inputs or loss, received \"losses\""), std::string::npos);
 }
 
 TEST(OptionSet, MalformedLines) {
-  EXPECT_EQ(failure({"learning_rate=1"}), "G-CONF-7: unexpected word \"learning_rate=1\" | Options begin with two dashes: --learning_rate=1");
-  EXPECT_NE(failure({"train"}).find("G-CONF-7: unexpected word \"train\" | A config file ends in .yaml"), std::string::npos);
-  EXPECT_NE(failure({"--no_bf16=true"}).find("G-CONF-7: --no_bf16 takes no value | Use --bf16 true or --bf16 false."), std::string::npos);
-  EXPECT_NE(failure({"--no_seed"}).find("G-CONF-7: --no_seed negates --seed, which is not a switch but takes int"), std::string::npos);
+  EXPECT_EQ(parse_failure({"learning_rate=1"}), "G-CONF-7: unexpected word \"learning_rate=1\" | Options begin with two dashes: --learning_rate=1");
+  EXPECT_NE(parse_failure({"train"}).find("G-CONF-7: unexpected word \"train\" | A config file ends in .yaml"), std::string::npos);
+  EXPECT_NE(parse_failure({"--no_bf16=true"}).find("G-CONF-7: --no_bf16 takes no value | Use --bf16 true or --bf16 false."), std::string::npos);
+  EXPECT_NE(parse_failure({"--no_seed"}).find("G-CONF-7: --no_seed negates --seed, which is not a switch but takes int"), std::string::npos);
 }
 
 TEST(OptionSet, TwoOptionsOfOneNameAreABug) {
@@ -217,10 +217,10 @@ TEST_F(ConfigFile, UnusableFiles) {
   EXPECT_NE(failing("a.yaml", "lr_scheduler_kwargs: &a\n  k: *a\n").find("a.yaml line 1: lr_scheduler_kwargs: the value is too large"), std::string::npos);
   EXPECT_NE(failing("a.yaml", "lr_scheduler_kwargs: {[a]: 1}\n").find("expected a word before the colon inside a dictionary"), std::string::npos);
   EXPECT_NE(failing("a.json", "{\"lr_scheduler_kwargs\": " + std::string(100000, '[') + "}").find("nested deeper than"), std::string::npos);
-  const auto missing = failure({(folder_ / "none.yaml").string()});
+  const auto missing = parse_failure({(folder_ / "none.yaml").string()});
   EXPECT_NE(missing.find("G-CONF-6: config file: "), std::string::npos) << missing;
   EXPECT_NE(missing.find("No such file"), std::string::npos) << missing;
-  EXPECT_NE(failure({write("x.yaml", ""), write("y.yaml", "")}).find("there is a config file already"), std::string::npos);
+  EXPECT_NE(parse_failure({write("x.yaml", ""), write("y.yaml", "")}).find("there is a config file already"), std::string::npos);
 }
 
 TEST(OptionSet, KnowsWhatWasSet) {

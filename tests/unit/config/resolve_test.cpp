@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-std::string failure(const TrainingArguments& args) {
+std::string resolve_failure(const TrainingArguments& args) {
   try {
     args.resolved();
   } catch (const Error& error) {
@@ -47,19 +47,19 @@ TEST(Resolve, OutputDirDefaultsIsExpandedAndNotCreated) {
 }
 
 TEST(Resolve, TorchEmptyCacheStepsMustBePositive) {
-  EXPECT_EQ(failure({.torch_empty_cache_steps = 1}), "no error");
-  EXPECT_EQ(failure({.torch_empty_cache_steps = 0}), "G-CONF-3: torch_empty_cache_steps: must be at least 1, received 0");
-  EXPECT_EQ(failure({.torch_empty_cache_steps = -1}), "G-CONF-3: torch_empty_cache_steps: must be at least 1, received -1");
+  EXPECT_EQ(resolve_failure({.torch_empty_cache_steps = 1}), "no error");
+  EXPECT_EQ(resolve_failure({.torch_empty_cache_steps = 0}), "G-CONF-3: torch_empty_cache_steps: must be at least 1, received 0");
+  EXPECT_EQ(resolve_failure({.torch_empty_cache_steps = -1}), "G-CONF-3: torch_empty_cache_steps: must be at least 1, received -1");
   EXPECT_THROW(TrainingArguments::from_json({{"torch_empty_cache_steps", 1.0}}), Error);
   EXPECT_THROW(TrainingArguments::from_json({{"torch_empty_cache_steps", "none"}}), Error);
 }
 
 TEST(Resolve, UnknownWordsAreRefused) {
-  EXPECT_EQ(failure({.eval_strategy = "sometimes"}), "G-CONF-3: eval_strategy: must be one of no, steps or epoch, received \"sometimes\"");
-  EXPECT_EQ(failure({.eval_strategy = "best"}), "G-CONF-3: eval_strategy: must be one of no, steps or epoch, received \"best\"");
+  EXPECT_EQ(resolve_failure({.eval_strategy = "sometimes"}), "G-CONF-3: eval_strategy: must be one of no, steps or epoch, received \"sometimes\"");
+  EXPECT_EQ(resolve_failure({.eval_strategy = "best"}), "G-CONF-3: eval_strategy: must be one of no, steps or epoch, received \"best\"");
   for (const auto& args : {TrainingArguments{.logging_strategy = "x"}, TrainingArguments{.save_strategy = "x"}, TrainingArguments{.hub_strategy = "x"}, TrainingArguments{.lr_scheduler_type = "x"},
                            TrainingArguments{.optim = "x"}, TrainingArguments{.log_level = "x"}, TrainingArguments{.train_sampling_strategy = "x"}, TrainingArguments{.debug = "x"}})
-    EXPECT_TRUE(failure(args).starts_with("G-CONF-3:")) << failure(args);
+    EXPECT_TRUE(resolve_failure(args).starts_with("G-CONF-3:")) << resolve_failure(args);
 }
 
 TEST(Resolve, DoEvalFollowsEvalStrategy) {
@@ -75,33 +75,33 @@ TEST(Resolve, EvalStepsFallBackToLoggingSteps) {
 }
 
 TEST(Resolve, ZeroStepsAreRefused) {
-  EXPECT_EQ(failure({.logging_strategy = "no", .logging_steps = 0, .eval_strategy = "steps"}), "G-CONF-4: eval_strategy is steps, but eval_steps and logging_steps are both 0");
-  EXPECT_EQ(failure({.logging_steps = 0}), "G-CONF-4: logging_strategy is steps, but logging_steps is 0");
-  EXPECT_EQ(failure({.logging_strategy = "epoch", .logging_steps = 0}), "no error");
+  EXPECT_EQ(resolve_failure({.logging_strategy = "no", .logging_steps = 0, .eval_strategy = "steps"}), "G-CONF-4: eval_strategy is steps, but eval_steps and logging_steps are both 0");
+  EXPECT_EQ(resolve_failure({.logging_steps = 0}), "G-CONF-4: logging_strategy is steps, but logging_steps is 0");
+  EXPECT_EQ(resolve_failure({.logging_strategy = "epoch", .logging_steps = 0}), "no error");
 }
 
 TEST(Resolve, FractionalStepsAboveOneAreRefused) {
-  EXPECT_EQ(failure({.logging_steps = 10.5}), "G-CONF-3: logging_steps: must be an integer when above 1, received 10.5");
-  EXPECT_EQ(failure({.eval_strategy = "steps", .eval_steps = 1.5}), "G-CONF-3: eval_steps: must be an integer when above 1, received 1.5");
-  EXPECT_EQ(failure({.save_steps = 2.5}), "G-CONF-3: save_steps: must be an integer when above 1, received 2.5");
-  EXPECT_EQ(failure({.logging_steps = 0.5, .eval_strategy = "steps", .eval_steps = 0.5, .save_steps = 0.5}), "no error");
-  EXPECT_EQ(failure({.save_strategy = "no", .save_steps = 2.5}), "no error");
+  EXPECT_EQ(resolve_failure({.logging_steps = 10.5}), "G-CONF-3: logging_steps: must be an integer when above 1, received 10.5");
+  EXPECT_EQ(resolve_failure({.eval_strategy = "steps", .eval_steps = 1.5}), "G-CONF-3: eval_steps: must be an integer when above 1, received 1.5");
+  EXPECT_EQ(resolve_failure({.save_steps = 2.5}), "G-CONF-3: save_steps: must be an integer when above 1, received 2.5");
+  EXPECT_EQ(resolve_failure({.logging_steps = 0.5, .eval_strategy = "steps", .eval_steps = 0.5, .save_steps = 0.5}), "no error");
+  EXPECT_EQ(resolve_failure({.save_strategy = "no", .save_steps = 2.5}), "no error");
   const auto whole = (TrainingArguments{.logging_steps = 10.0}).resolved().logging_steps;
   EXPECT_TRUE(whole.is_whole());
   EXPECT_EQ(whole, 10);
 }
 
 TEST(Resolve, LoadBestModelNeedsMatchingStrategies) {
-  EXPECT_EQ(failure({.eval_strategy = "steps", .save_strategy = "epoch", .load_best_model_at_end = true}),
+  EXPECT_EQ(resolve_failure({.eval_strategy = "steps", .save_strategy = "epoch", .load_best_model_at_end = true}),
             "G-CONF-4: load_best_model_at_end needs the same eval_strategy and save_strategy, received steps and epoch");
-  EXPECT_EQ(failure({.load_best_model_at_end = true}), "G-CONF-4: load_best_model_at_end needs the same eval_strategy and save_strategy, received no and steps");
-  EXPECT_EQ(failure({.eval_strategy = "steps", .save_strategy = "best", .load_best_model_at_end = true}), "no error");
-  EXPECT_EQ(failure({.save_strategy = "no", .load_best_model_at_end = true}), "no error") << "both no, as in transformers";
+  EXPECT_EQ(resolve_failure({.load_best_model_at_end = true}), "G-CONF-4: load_best_model_at_end needs the same eval_strategy and save_strategy, received no and steps");
+  EXPECT_EQ(resolve_failure({.eval_strategy = "steps", .save_strategy = "best", .load_best_model_at_end = true}), "no error");
+  EXPECT_EQ(resolve_failure({.save_strategy = "no", .load_best_model_at_end = true}), "no error") << "both no, as in transformers";
 }
 
 TEST(Resolve, LoadBestModelNeedsMultiples) {
   const auto with = [](StepsOrRatio eval, StepsOrRatio save) {
-    return failure({.eval_strategy = "steps", .eval_steps = eval, .save_strategy = "steps", .save_steps = save, .load_best_model_at_end = true});
+    return resolve_failure({.eval_strategy = "steps", .eval_steps = eval, .save_strategy = "steps", .save_steps = save, .load_best_model_at_end = true});
   };
   EXPECT_EQ(with(10, 15), "G-CONF-4: load_best_model_at_end needs save_steps to be a multiple of eval_steps, received 15 and 10");
   EXPECT_EQ(with(10, 20), "no error");
@@ -123,17 +123,17 @@ TEST(Resolve, MetricForBestModelDefaults) {
 }
 
 TEST(Resolve, OneHalfPrecisionAtMost) {
-  EXPECT_EQ(failure({.bf16 = true, .fp16 = true}), "G-CONF-4: fp16 and bf16 are both on");
-  EXPECT_EQ(failure({.bf16_full_eval = true, .fp16_full_eval = true}), "G-CONF-4: fp16_full_eval and bf16_full_eval are both on");
-  EXPECT_EQ(failure({.bf16 = true, .fp16_full_eval = true}), "no error");
+  EXPECT_EQ(resolve_failure({.bf16 = true, .fp16 = true}), "G-CONF-4: fp16 and bf16 are both on");
+  EXPECT_EQ(resolve_failure({.bf16_full_eval = true, .fp16_full_eval = true}), "G-CONF-4: fp16_full_eval and bf16_full_eval are both on");
+  EXPECT_EQ(resolve_failure({.bf16 = true, .fp16_full_eval = true}), "no error");
   EXPECT_EQ((TrainingArguments{.fp16 = true}).mixed_precision(), "fp16");
   EXPECT_EQ((TrainingArguments{.bf16 = true}).mixed_precision(), "bf16");
 }
 
 TEST(Resolve, SchedulesThatFollowAMetricNeedEvaluation) {
-  EXPECT_EQ(failure({.lr_scheduler_type = "reduce_lr_on_plateau"}), "G-CONF-4: lr_scheduler_type reduce_lr_on_plateau follows the evaluation metric, but eval_strategy is no");
-  EXPECT_EQ(failure({.lr_scheduler_type = "greedy"}), "G-CONF-4: lr_scheduler_type greedy follows the evaluation metric, but eval_strategy is no");
-  EXPECT_EQ(failure({.lr_scheduler_type = "reduce_lr_on_plateau", .eval_strategy = "steps"}), "no error");
+  EXPECT_EQ(resolve_failure({.lr_scheduler_type = "reduce_lr_on_plateau"}), "G-CONF-4: lr_scheduler_type reduce_lr_on_plateau follows the evaluation metric, but eval_strategy is no");
+  EXPECT_EQ(resolve_failure({.lr_scheduler_type = "greedy"}), "G-CONF-4: lr_scheduler_type greedy follows the evaluation metric, but eval_strategy is no");
+  EXPECT_EQ(resolve_failure({.lr_scheduler_type = "reduce_lr_on_plateau", .eval_strategy = "steps"}), "no error");
 }
 
 TEST(Resolve, TorchCompileFollowsItsSettings) {
@@ -152,8 +152,8 @@ TEST(Resolve, ReportToIsNormalised) {
   EXPECT_EQ(trackers({"jsonl", "tensorboard"}), (Words{"jsonl", "tensorboard"}));
   EXPECT_EQ(trackers("all"), (Words{"jsonl", "tensorboard"}));
   EXPECT_FALSE((TrainingArguments{.report_to = "jsonl"}).resolved().report_to.is_single());
-  EXPECT_EQ(failure({.report_to = "wandb"}), "G-CONF-5: report_to: gradus does not report to wandb yet");
-  EXPECT_EQ(failure({.report_to = {"tensorbord"}}), "G-CONF-3: report_to: must be all, none, jsonl or tensorboard, received \"tensorbord\"");
+  EXPECT_EQ(resolve_failure({.report_to = "wandb"}), "G-CONF-5: report_to: gradus does not report to wandb yet");
+  EXPECT_EQ(resolve_failure({.report_to = {"tensorbord"}}), "G-CONF-3: report_to: must be all, none, jsonl or tensorboard, received \"tensorbord\"");
 }
 
 TEST(Resolve, KubeflowIsNotSwitchedOnBehindTheBack) {
@@ -163,20 +163,20 @@ TEST(Resolve, KubeflowIsNotSwitchedOnBehindTheBack) {
 }
 
 TEST(Resolve, WarmupStepsMayBeARatioButNotNegative) {
-  EXPECT_EQ(failure({.warmup_steps = -1}), "G-CONF-3: warmup_steps: must be at least 0, received -1");
-  EXPECT_EQ(failure({.warmup_steps = 0.5}), "no error");
-  EXPECT_EQ(failure({.warmup_steps = 10}), "no error");
+  EXPECT_EQ(resolve_failure({.warmup_steps = -1}), "G-CONF-3: warmup_steps: must be at least 0, received -1");
+  EXPECT_EQ(resolve_failure({.warmup_steps = 0.5}), "no error");
+  EXPECT_EQ(resolve_failure({.warmup_steps = 10}), "no error");
 }
 
 TEST(Resolve, DebugIsSplit) {
   EXPECT_EQ((TrainingArguments{.debug = "underflow_overflow  tpu_metrics_debug"}).resolved().debug.words(), (Words{"underflow_overflow", "tpu_metrics_debug"}));
   EXPECT_EQ(TrainingArguments().resolved().debug.words(), Words{});
-  EXPECT_EQ(failure({.debug = "everything"}), "G-CONF-3: debug: must be one of underflow_overflow or tpu_metrics_debug, received \"everything\"");
+  EXPECT_EQ(resolve_failure({.debug = "everything"}), "G-CONF-3: debug: must be one of underflow_overflow or tpu_metrics_debug, received \"everything\"");
 }
 
 TEST(Resolve, PrefetchNeedsWorkers) {
-  EXPECT_EQ(failure({.dataloader_prefetch_factor = 2}), "G-CONF-4: dataloader_prefetch_factor is 2, but dataloader_num_workers is 0");
-  EXPECT_EQ(failure({.dataloader_num_workers = 2, .dataloader_prefetch_factor = 2}), "no error");
+  EXPECT_EQ(resolve_failure({.dataloader_prefetch_factor = 2}), "G-CONF-4: dataloader_prefetch_factor is 2, but dataloader_num_workers is 0");
+  EXPECT_EQ(resolve_failure({.dataloader_num_workers = 2, .dataloader_prefetch_factor = 2}), "no error");
 }
 
 TEST(Resolve, UseCpuTurnsPinnedMemoryOff) {
@@ -187,27 +187,27 @@ TEST(Resolve, UseCpuTurnsPinnedMemoryOff) {
 TEST(Resolve, TokensSeenMayBeABoolean) {
   EXPECT_EQ(TrainingArguments::from_json({{"include_num_input_tokens_seen", true}}).include_num_input_tokens_seen, "all");
   EXPECT_EQ(TrainingArguments::from_json({{"include_num_input_tokens_seen", false}}).include_num_input_tokens_seen, "no");
-  EXPECT_TRUE(failure({.include_num_input_tokens_seen = "some"}).starts_with("G-CONF-3:"));
+  EXPECT_TRUE(resolve_failure({.include_num_input_tokens_seen = "some"}).starts_with("G-CONF-3:"));
 }
 
 TEST(Resolve, DictionaryFieldsMayBeJsonText) {
   EXPECT_EQ((TrainingArguments{.lr_scheduler_kwargs = R"({"num_cycles": "2"})"}).resolved().lr_scheduler_kwargs, nlohmann::json({{"num_cycles", 2}}));
-  EXPECT_NE(failure({.lr_scheduler_kwargs = "{oops"}).find("G-CONF-2: lr_scheduler_kwargs: the dictionary is not valid JSON"), std::string::npos);
-  EXPECT_EQ(failure({.lr_scheduler_kwargs = {1, 2}}), "G-CONF-2: lr_scheduler_kwargs: expected a dictionary such as {\"key\": 1}, received [1, 2]");
+  EXPECT_NE(resolve_failure({.lr_scheduler_kwargs = "{oops"}).find("G-CONF-2: lr_scheduler_kwargs: the dictionary is not valid JSON"), std::string::npos);
+  EXPECT_EQ(resolve_failure({.lr_scheduler_kwargs = {1, 2}}), "G-CONF-2: lr_scheduler_kwargs: expected a dictionary such as {\"key\": 1}, received [1, 2]");
 }
 
 TEST(Resolve, AcceleratorConfigGetsItsDefaults) {
   const auto config = TrainingArguments().resolved().accelerator_config;
   EXPECT_EQ(config, nlohmann::json::parse(R"({"split_batches": false, "dispatch_batches": null, "even_batches": true, "use_seedable_sampler": true,
                                               "non_blocking": false, "gradient_accumulation_kwargs": null})"));
-  EXPECT_EQ(failure({.accelerator_config = {{"use_configured_state", true}}}), "G-CONF-5: accelerator_config: use_configured_state needs an Accelerator made in Python");
+  EXPECT_EQ(resolve_failure({.accelerator_config = {{"use_configured_state", true}}}), "G-CONF-5: accelerator_config: use_configured_state needs an Accelerator made in Python");
   EXPECT_EQ((TrainingArguments{.accelerator_config = {{"split_batches", true}}}).resolved().accelerator_config["split_batches"], true);
-  EXPECT_EQ(failure({.accelerator_config = {{"split_batch", true}}}), "G-CONF-1: accelerator_config: unknown key split_batch");
-  EXPECT_EQ(failure({.accelerator_config = {{"even_batches", 3}}}), "G-CONF-2: accelerator_config: even_batches: expected true or false, received 3");
-  EXPECT_NE(failure({.accelerator_config = "no/such.json"}).find("G-CONF-6: accelerator_config: "), std::string::npos);
+  EXPECT_EQ(resolve_failure({.accelerator_config = {{"split_batch", true}}}), "G-CONF-1: accelerator_config: unknown key split_batch");
+  EXPECT_EQ(resolve_failure({.accelerator_config = {{"even_batches", 3}}}), "G-CONF-2: accelerator_config: even_batches: expected true or false, received 3");
+  EXPECT_NE(resolve_failure({.accelerator_config = "no/such.json"}).find("G-CONF-6: accelerator_config: "), std::string::npos);
   const nlohmann::json steps = {{"gradient_accumulation_kwargs", {{"num_steps", 4}}}};
   EXPECT_EQ((TrainingArguments{.accelerator_config = steps}).resolved().gradient_accumulation_steps, 4);
-  EXPECT_EQ(failure({.gradient_accumulation_steps = 2, .accelerator_config = steps}), "G-CONF-4: gradient_accumulation_steps is 2, but accelerator_config says num_steps 4");
+  EXPECT_EQ(resolve_failure({.gradient_accumulation_steps = 2, .accelerator_config = steps}), "G-CONF-4: gradient_accumulation_steps is 2, but accelerator_config says num_steps 4");
 }
 
 TEST(Resolve, AcceleratorConfigMayBeAFile) {
@@ -218,19 +218,19 @@ TEST(Resolve, AcceleratorConfigMayBeAFile) {
 }
 
 TEST(Resolve, WhatGradusDoesNotDoIsRefusedInOneSentence) {
-  EXPECT_EQ(failure({.push_to_hub = true}), "G-CONF-5: push_to_hub and the hub_* options: gradus does not talk to the Hub");
-  EXPECT_TRUE(failure({.hub_model_id = "me/model"}).starts_with("G-CONF-5:"));
-  EXPECT_EQ(failure({.deepspeed = {{"zero_optimization", {{"stage", 2}}}}}), "G-CONF-5: deepspeed: gradus does not run DeepSpeed");
-  EXPECT_EQ(failure({.fsdp = "full_shard"}), "G-CONF-5: fsdp: gradus does not do FSDP");
-  EXPECT_TRUE(failure({.parallelism_config = {{"tp_size", 2}}}).starts_with("G-CONF-5:"));
-  EXPECT_EQ(failure({.ddp_backend = "mpi"}), "G-CONF-5: ddp_backend: gradus has nccl and gloo only");
-  EXPECT_EQ(failure({.ddp_backend = "gloo"}), "no error");
+  EXPECT_EQ(resolve_failure({.push_to_hub = true}), "G-CONF-5: push_to_hub and the hub_* options: gradus does not talk to the Hub");
+  EXPECT_TRUE(resolve_failure({.hub_model_id = "me/model"}).starts_with("G-CONF-5:"));
+  EXPECT_EQ(resolve_failure({.deepspeed = {{"zero_optimization", {{"stage", 2}}}}}), "G-CONF-5: deepspeed: gradus does not run DeepSpeed");
+  EXPECT_EQ(resolve_failure({.fsdp = "full_shard"}), "G-CONF-5: fsdp: gradus does not do FSDP");
+  EXPECT_TRUE(resolve_failure({.parallelism_config = {{"tp_size", 2}}}).starts_with("G-CONF-5:"));
+  EXPECT_EQ(resolve_failure({.ddp_backend = "mpi"}), "G-CONF-5: ddp_backend: gradus has nccl and gloo only");
+  EXPECT_EQ(resolve_failure({.ddp_backend = "gloo"}), "no error");
 }
 
 TEST(Resolve, Tf32NeedsAGpu) {
   ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
-  EXPECT_EQ(failure({.tf32 = true}), "G-CONF-5: tf32: there is no GPU that could use it");
-  EXPECT_EQ(failure({.tf32 = false}), "no error");
+  EXPECT_EQ(resolve_failure({.tf32 = true}), "G-CONF-5: tf32: there is no GPU that could use it");
+  EXPECT_EQ(resolve_failure({.tf32 = false}), "no error");
   ::unsetenv("CUDA_VISIBLE_DEVICES");
 }
 

@@ -28,7 +28,7 @@ class Environment {
 };
 
 template <class Work>
-std::string failure(Work work) {
+std::string failure_of(Work work) {
   try {
     work();
   } catch (const Error& error) {
@@ -67,8 +67,8 @@ TEST(TrainingArguments, DictGoesBack) {
   EXPECT_EQ(TrainingArguments::from_json(args.to_dict()), args);
   const auto resolved = args.resolved();
   EXPECT_EQ(TrainingArguments::from_json(resolved.to_dict()), resolved);
-  EXPECT_EQ(failure([] { TrainingArguments::from_json({{"learning_rat", 1}}); }), "G-CONF-1: arguments: unknown option learning_rat");
-  EXPECT_EQ(failure([] { TrainingArguments::from_json({{"seed", "x"}}); }), "G-CONF-2: arguments: seed: expected an integer, received \"x\"");
+  EXPECT_EQ(failure_of([] { TrainingArguments::from_json({{"learning_rat", 1}}); }), "G-CONF-1: arguments: unknown option learning_rat");
+  EXPECT_EQ(failure_of([] { TrainingArguments::from_json({{"seed", "x"}}); }), "G-CONF-2: arguments: seed: expected an integer, received \"x\"");
 }
 
 TEST(TrainingArguments, SanitizedDictHoldsOnlyScalars) {
@@ -98,10 +98,10 @@ TEST(TrainingArguments, SettersReturnTheObjectAndCheckAsTransformersDoes) {
   EXPECT_EQ(args.data_seed, 1);
   args.set_push_to_hub({.model_id = "me/model"});
   EXPECT_TRUE(args.push_to_hub);
-  EXPECT_EQ(failure([&] { args.set_save({.strategy = "steps", .steps = 0}); }), "G-CONF-4: set_save: strategy \"steps\" needs a positive number of steps, received 0");
-  EXPECT_TRUE(failure([&] { args.set_evaluate({.strategy = "steps", .steps = 0}); }).starts_with("G-CONF-4: set_evaluate"));
-  EXPECT_TRUE(failure([&] { args.set_logging({.steps = 0}); }).starts_with("G-CONF-4: set_logging"));
-  EXPECT_EQ(failure([&] { args.set_evaluate({.strategy = "best"}); }), "G-CONF-3: set_evaluate: strategy: must be one of no, steps or epoch, received \"best\"");
+  EXPECT_EQ(failure_of([&] { args.set_save({.strategy = "steps", .steps = 0}); }), "G-CONF-4: set_save: strategy \"steps\" needs a positive number of steps, received 0");
+  EXPECT_TRUE(failure_of([&] { args.set_evaluate({.strategy = "steps", .steps = 0}); }).starts_with("G-CONF-4: set_evaluate"));
+  EXPECT_TRUE(failure_of([&] { args.set_logging({.steps = 0}); }).starts_with("G-CONF-4: set_logging"));
+  EXPECT_EQ(failure_of([&] { args.set_evaluate({.strategy = "best"}); }), "G-CONF-3: set_evaluate: strategy: must be one of no, steps or epoch, received \"best\"");
 }
 
 TEST(TrainingArguments, ShardSizes) {
@@ -109,7 +109,7 @@ TEST(TrainingArguments, ShardSizes) {
   const std::pair<const char*, int64_t> cases[] = {{"2GiB", 2147483648}, {"500MB", 500000000}, {"8Mb", 1000000}, {"1.5 KiB", 1536}, {"4096", 4096}};
   for (const auto& [text, bytes] : cases) EXPECT_EQ((TrainingArguments{.max_shard_size = text}).max_shard_bytes(), bytes) << text;
   for (const auto* text : {"", "GB", "5XB", "-1GB", "0MB"})
-    EXPECT_NE(failure([&] { TrainingArguments{.max_shard_size = text}.resolved(); }).find("G-CONF-3: max_shard_size: must be a size, received"), std::string::npos) << text;
+    EXPECT_NE(failure_of([&] { TrainingArguments{.max_shard_size = text}.resolved(); }).find("G-CONF-3: max_shard_size: must be a size, received"), std::string::npos) << text;
 }
 
 TEST(LaunchEnvironment, ReadsTorchrunAndRefusesNonsense) {
@@ -136,9 +136,9 @@ TEST(LaunchEnvironment, ReadsTorchrunAndRefusesNonsense) {
     EXPECT_EQ(launch_environment().local_rank, 1);
   }
   const Environment broken({{"RANK", "two"}, {"WORLD_SIZE", "4"}});
-  EXPECT_EQ(failure(launch_environment), "G-CONF-8: environment variable RANK: expected a number, received \"two\"");
+  EXPECT_EQ(failure_of(launch_environment), "G-CONF-8: environment variable RANK: expected a number, received \"two\"");
   const Environment beyond({{"RANK", "4"}, {"WORLD_SIZE", "4"}});
-  EXPECT_EQ(failure(launch_environment), "G-CONF-8: environment variable RANK is 4, but WORLD_SIZE is 4: expected a rank below it");
+  EXPECT_EQ(failure_of(launch_environment), "G-CONF-8: environment variable RANK is 4, but WORLD_SIZE is 4: expected a rank below it");
 }
 
 TEST(Seq2SeqTrainingArguments, TakesTheSameFieldsAndConverts) {
@@ -151,7 +151,7 @@ TEST(Seq2SeqTrainingArguments, TakesTheSameFieldsAndConverts) {
   EXPECT_EQ(Seq2SeqTrainingArguments::from_json(args.to_dict()), args);
   EXPECT_EQ(args.resolved().report_to, StringOrList(std::vector<std::string>{}));
   EXPECT_TRUE(args.resolved().predict_with_generate);
-  EXPECT_EQ(failure([] { Seq2SeqTrainingArguments{.generation_num_beams = 0}.resolved(); }), "G-CONF-3: generation_num_beams: must be at least 1, received 0");
+  EXPECT_EQ(failure_of([] { Seq2SeqTrainingArguments{.generation_num_beams = 0}.resolved(); }), "G-CONF-3: generation_num_beams: must be at least 1, received 0");
 }
 
 TEST(ParseArgs, FillsOverTheProgramsDefaults) {

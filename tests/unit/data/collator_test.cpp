@@ -1,3 +1,4 @@
+#include "../error_of.h"
 #include "case_runner.h"
 
 #include <gradus/core/error.h>
@@ -20,17 +21,6 @@ Ids row(const torch::Tensor& tensor, int64_t index) {
   return {values.const_data_ptr<int64_t>(), values.const_data_ptr<int64_t>() + values.numel()};
 }
 
-template <class Function>
-std::string message(const std::string& id, const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.id(), id) << error.what();
-    return error.message();
-  }
-  return "no error";
-}
-
 std::vector<Example> sentences(int64_t count, int64_t length) {
   std::vector<Example> rows;
   for (int64_t i = 0; i < count; ++i) {
@@ -47,10 +37,10 @@ TEST(DefaultCollator, MakesLabelsOfTheRightType) {  // peer's test_default_with_
   EXPECT_EQ(default_data_collator({{{"label_ids", Ids{0, 1, 2}}}})["labels"].sizes().vec(), (Ids{1, 3}));
   EXPECT_FALSE(default_data_collator({{{"label", nullptr}, {"x", 1}}}).contains("labels"));
   EXPECT_EQ(default_data_collator({{{"label", torch::tensor(3, at::kInt)}}})["labels"].scalar_type(), at::kLong);
-  EXPECT_EQ(message("G-DATA-6", [] { default_data_collator({{{"x", Value::Strings{"a"}}}}); }), "column 'x' cannot become a tensor: row 0 of the batch holds list of text, expected numbers");
-  EXPECT_EQ(message("G-DATA-6", [] { default_data_collator({{{"x", 1}}, {{"x", nullptr}}}); }), "column 'x' cannot become a tensor: row 1 of the batch holds null, expected a number");
-  EXPECT_EQ(message("G-DATA-7", [] { default_data_collator({{{"x", torch::ones(2)}}, {{"x", torch::ones(3)}}}); }), "column 'x' cannot be stacked: row 1 of the batch has shape [3], the first row [2]");
-  EXPECT_EQ(message("G-DATA-1", [] { default_data_collator({{{"x", 1}}, {{"y", 1}}}); }), "the row has no column 'x'; it has y");
+  EXPECT_EQ(message_of("G-DATA-6", [] { default_data_collator({{{"x", Value::Strings{"a"}}}}); }), "column 'x' cannot become a tensor: row 0 of the batch holds list of text, expected numbers");
+  EXPECT_EQ(message_of("G-DATA-6", [] { default_data_collator({{{"x", 1}}, {{"x", nullptr}}}); }), "column 'x' cannot become a tensor: row 1 of the batch holds null, expected a number");
+  EXPECT_EQ(message_of("G-DATA-7", [] { default_data_collator({{{"x", torch::ones(2)}}, {{"x", torch::ones(3)}}}); }), "column 'x' cannot be stacked: row 1 of the batch has shape [3], the first row [2]");
+  EXPECT_EQ(message_of("G-DATA-1", [] { default_data_collator({{{"x", 1}}, {{"y", 1}}}); }), "the row has no column 'x'; it has y");
 }
 
 TEST(DefaultCollator, StacksTensorsOfAnyLayout) {
@@ -76,12 +66,12 @@ TEST(PaddingCollator, SaysWhyItCannot) {
   const std::vector<Example> rows{{{"input_ids", Ids{1, 2}}}, {{"input_ids", Ids{1}}}};
   auto without_pad = tokenizer();
   without_pad->pad.reset();
-  EXPECT_EQ(message("G-DATA-13", [&] { DataCollatorWithPadding({.tokenizer = without_pad})(rows); }), "padding was asked for, but the tokenizer has no padding token");
-  EXPECT_EQ(message("G-DATA-13", [] { DataCollatorWithPadding collator({}); }), "a collator that pads was made without a tokenizer");
-  EXPECT_EQ(message("G-DATA-7", [&] { DataCollatorWithPadding({.tokenizer = tokenizer(), .padding = PaddingStrategy::do_not_pad})(rows); }),
+  EXPECT_EQ(message_of("G-DATA-13", [&] { DataCollatorWithPadding({.tokenizer = without_pad})(rows); }), "padding was asked for, but the tokenizer has no padding token");
+  EXPECT_EQ(message_of("G-DATA-13", [] { DataCollatorWithPadding collator({}); }), "a collator that pads was made without a tokenizer");
+  EXPECT_EQ(message_of("G-DATA-7", [&] { DataCollatorWithPadding({.tokenizer = tokenizer(), .padding = PaddingStrategy::do_not_pad})(rows); }),
             "column 'input_ids' cannot be stacked: row 1 of the batch has 1 values, the first row 2");
-  EXPECT_EQ(message("G-DATA-1", [] { DataCollatorWithPadding({.tokenizer = tokenizer()})({{{"text", "a"}}}); }), "the row has no column 'input_ids'; it has text");
-  EXPECT_EQ(message("G-DATA-6", [] { DataCollatorWithPadding({.tokenizer = tokenizer()})({{{"input_ids", "a"}}}); }),
+  EXPECT_EQ(message_of("G-DATA-1", [] { DataCollatorWithPadding({.tokenizer = tokenizer()})({{{"text", "a"}}}); }), "the row has no column 'input_ids'; it has text");
+  EXPECT_EQ(message_of("G-DATA-6", [] { DataCollatorWithPadding({.tokenizer = tokenizer()})({{{"input_ids", "a"}}}); }),
             "column 'input_ids' cannot become a tensor: row 0 of the batch holds text, expected a list of int");
 }
 
@@ -93,20 +83,20 @@ TEST(Seq2SeqCollator, PreparesDecoderInputs) {
 
 TEST(Seq2SeqCollator, DoesNotCutLabels) {
   const std::vector<Example> rows{{{"input_ids", Ids{5}}, {"labels", Ids{7, 8}}}, {{"input_ids", Ids{5}}, {"labels", Ids{7, 8, 9, 9}}}};
-  EXPECT_EQ(message("G-DATA-7", [&] { DataCollatorForSeq2Seq({.tokenizer = tokenizer(), .padding = PaddingStrategy::max_length, .max_length = 3})(rows); }),
+  EXPECT_EQ(message_of("G-DATA-7", [&] { DataCollatorForSeq2Seq({.tokenizer = tokenizer(), .padding = PaddingStrategy::max_length, .max_length = 3})(rows); }),
             "row 1 of the batch has 4 labels, which are padded to 3");
 }
 
 TEST(LanguageModelingCollator, ChecksItsOptions) {
   auto without_mask = tokenizer();
   without_mask->mask.reset();
-  EXPECT_EQ(message("G-DATA-14", [&] { DataCollatorForLanguageModeling collator({.tokenizer = without_mask}); }), "the tokenizer has no mask token, which masked language modelling needs");
+  EXPECT_EQ(message_of("G-DATA-14", [&] { DataCollatorForLanguageModeling collator({.tokenizer = without_mask}); }), "the tokenizer has no mask token, which masked language modelling needs");
   DataCollatorForLanguageModeling({.tokenizer = without_mask, .mlm = false});
-  EXPECT_EQ(message("G-DATA-14", [] { DataCollatorForLanguageModeling collator({.tokenizer = tokenizer(), .mlm_probability = 1.5}); }), "mlm_probability is 1.5, expected a value from 0 to 1");
-  EXPECT_EQ(message("G-DATA-14", [] { DataCollatorForLanguageModeling collator({.tokenizer = tokenizer(), .mask_replace_prob = 0.8, .random_replace_prob = 0.3}); }),
+  EXPECT_EQ(message_of("G-DATA-14", [] { DataCollatorForLanguageModeling collator({.tokenizer = tokenizer(), .mlm_probability = 1.5}); }), "mlm_probability is 1.5, expected a value from 0 to 1");
+  EXPECT_EQ(message_of("G-DATA-14", [] { DataCollatorForLanguageModeling collator({.tokenizer = tokenizer(), .mask_replace_prob = 0.8, .random_replace_prob = 0.3}); }),
             "mask_replace_prob 0.8 and random_replace_prob 0.3 have a sum above 1");
-  EXPECT_EQ(message("G-DATA-14", [] { DataCollatorForLanguageModeling collator({.tokenizer = tokenizer(), .mlm = false, .whole_word_mask = true}); }), "whole_word_mask is set without mlm");
-  EXPECT_EQ(message("G-DATA-1", [] { DataCollatorForLanguageModeling({.tokenizer = tokenizer(), .whole_word_mask = true, .mask_replace_prob = 1, .random_replace_prob = 0})(sentences(1, 4)); }),
+  EXPECT_EQ(message_of("G-DATA-14", [] { DataCollatorForLanguageModeling collator({.tokenizer = tokenizer(), .mlm = false, .whole_word_mask = true}); }), "whole_word_mask is set without mlm");
+  EXPECT_EQ(message_of("G-DATA-1", [] { DataCollatorForLanguageModeling({.tokenizer = tokenizer(), .whole_word_mask = true, .mask_replace_prob = 1, .random_replace_prob = 0})(sentences(1, 4)); }),
             "whole_word_mask needs the column 'offset_mapping', which the rows do not have");
 }
 
@@ -150,7 +140,7 @@ TEST(LanguageModelingCollator, FindsWholeWords) {  // the shape of the peer's wo
 }
 
 TEST(PermutationCollator, NeedsAnEvenLength) {
-  EXPECT_EQ(message("G-DATA-14", [] { DataCollatorForPermutationLanguageModeling({.tokenizer = tokenizer()})(sentences(2, 5)); }), "permutation language modelling got rows of 5 tokens, expected an even number");
+  EXPECT_EQ(message_of("G-DATA-14", [] { DataCollatorForPermutationLanguageModeling({.tokenizer = tokenizer()})(sentences(2, 5)); }), "permutation language modelling got rows of 5 tokens, expected an even number");
   const auto batch = DataCollatorForPermutationLanguageModeling({.tokenizer = tokenizer(), .seed = 1})(sentences(2, 10));
   EXPECT_EQ(batch["perm_mask"].sizes().vec(), (Ids{2, 10, 10}));
   EXPECT_EQ(batch["target_mapping"].sizes().vec(), (Ids{2, 10, 10}));
@@ -185,9 +175,9 @@ TEST(Packing, HasThePeersExample) {
   EXPECT_EQ(rows(PackingStrategy::bfd), (std::vector<Ids>{{1, 2, 3, 4}, {8, 9, 10, 11}, {6, 7}}));
   EXPECT_EQ(rows(PackingStrategy::bfd_split), (std::vector<Ids>{{1, 2, 3, 4}, {8, 9, 10, 5}, {6, 7, 11}}));
   EXPECT_EQ(rows(PackingStrategy::wrapped), (std::vector<Ids>{{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11}}));
-  EXPECT_EQ(message("G-DATA-15", [] { pack_dataset(from_examples({{{"text", "a"}}}), {}); }), "row 0 cannot be packed: column 'text' holds text, expected a list of int");
-  EXPECT_EQ(message("G-DATA-15", [] { pack_dataset(from_examples({{{"a", Ids{1}}, {"b", Ids{1, 2}}}}), {}); }), "row 0 cannot be packed: column 'b' has 2 values, the columns before it 1");
-  EXPECT_EQ(message("G-DATA-15", [] { packing_strategy("ffd"); }), "'ffd' is not a packing strategy");
+  EXPECT_EQ(message_of("G-DATA-15", [] { pack_dataset(from_examples({{{"text", "a"}}}), {}); }), "row 0 cannot be packed: column 'text' holds text, expected a list of int");
+  EXPECT_EQ(message_of("G-DATA-15", [] { pack_dataset(from_examples({{{"a", Ids{1}}, {"b", Ids{1, 2}}}}), {}); }), "row 0 cannot be packed: column 'b' has 2 values, the columns before it 1");
+  EXPECT_EQ(message_of("G-DATA-15", [] { packing_strategy("ffd"); }), "'ffd' is not a packing strategy");
 }
 
 TEST(Packing, KeepsSequencesApart) {
@@ -205,7 +195,7 @@ TEST(Packing, KeepsSequencesApart) {
     }
   }
   EXPECT_EQ(block_diagonal_mask(bounds, false).sum().item<int64_t>(), 9 + 4 + 1);
-  EXPECT_EQ(message("G-DATA-7", [] { DataCollatorForSft({.padding_free = true})({{{"input_ids", Ids{1, 2}}, {"seq_lengths", Ids{3}}}}); }),
+  EXPECT_EQ(message_of("G-DATA-7", [] { DataCollatorForSft({.padding_free = true})({{{"input_ids", Ids{1, 2}}, {"seq_lengths", Ids{3}}}}); }),
             "row 0 of the batch: seq_lengths have a sum of 3, the row has 2 tokens");
 }
 
@@ -213,7 +203,7 @@ TEST(PreferenceCollator, PutsTheChosenFirst) {
   const auto batch = DataCollatorForPreference({.pad_token_id = 0})({{{"prompt_ids", Ids{1, 2, 3}}, {"chosen_ids", Ids{4, 5}}, {"rejected_ids", Ids{6}}}, {{"prompt_ids", Ids{7, 8}}, {"chosen_ids", Ids{9}}, {"rejected_ids", Ids{10, 11}}}});
   EXPECT_EQ(row(batch["input_ids"], 3), (Ids{7, 8, 10, 11, 0}));
   EXPECT_EQ(row(batch["completion_mask"], 0), (Ids{0, 0, 0, 1, 1}));
-  EXPECT_EQ(message("G-DATA-1", [] { DataCollatorForPreference({.pad_token_id = 0})({{{"prompt_ids", Ids{1}}}}); }), "the row has no column 'chosen_ids'; it has prompt_ids");
+  EXPECT_EQ(message_of("G-DATA-1", [] { DataCollatorForPreference({.pad_token_id = 0})({{{"prompt_ids", Ids{1}}}}); }), "the row has no column 'chosen_ids'; it has prompt_ids");
 }
 
 }  // namespace

@@ -12,12 +12,14 @@
 #include <fstream>
 #include <set>
 
+#include "../error_of.h"
+
 namespace gradus {
 namespace {
 
 using Rows = std::vector<int64_t>;
 
-std::shared_ptr<Dataset> numbered(int64_t rows) { return from_tensors({{"row", torch::arange(rows)}}); }
+std::shared_ptr<Dataset> row_numbers(int64_t rows) { return from_tensors({{"row", torch::arange(rows)}}); }
 
 Rows rows_of(const Dataset& dataset) {
   Rows result;
@@ -32,32 +34,20 @@ Rows rows_of(IterableDataset& stream, int64_t epoch = 0) {
   return result;
 }
 
-/// The message of the error with `id` that `function` throws.
-template <class Function>
-std::string message(const std::string& id, const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.id(), id) << error.what();
-    return error.message();
-  }
-  return "no error";
-}
-
 TEST(Batch, KeepsItsOrderAndNamesWhatItHas) {
   Batch batch{{"input_ids", torch::ones({2, 3})}, {"labels", torch::zeros({2})}};
   batch.set("input_ids", torch::ones({4, 3}));
   EXPECT_EQ(batch.names(), (std::vector<std::string>{"input_ids", "labels"}));
   EXPECT_EQ(batch.rows(), 4);
-  EXPECT_EQ(message("G-DATA-1", [&] { batch["label"]; }), "the batch has no 'label'; it has input_ids, labels");
+  EXPECT_EQ(message_of("G-DATA-1", [&] { batch["label"]; }), "the batch has no 'label'; it has input_ids, labels");
   EXPECT_EQ(batch.pop("labels").numel(), 2);
   EXPECT_FALSE(batch.pop_or_undefined("labels").defined());
-  EXPECT_EQ(message("G-DATA-1", [&] { Batch().pop("x"); }), "the batch has no 'x'; it has no entries");
+  EXPECT_EQ(message_of("G-DATA-1", [&] { Batch().pop("x"); }), "the batch has no 'x'; it has no entries");
 }
 
 TEST(Value, KnowsItsType) {
-  EXPECT_EQ(message("G-DATA-2", [] { Value("text").integer(); }), "a value is text, expected int");
-  EXPECT_EQ(message("G-DATA-2", [] { Value(nullptr).to_tensor(); }), "a value is null, expected a number, a list of numbers or a tensor");
+  EXPECT_EQ(message_of("G-DATA-2", [] { Value("text").integer(); }), "a value is text, expected int");
+  EXPECT_EQ(message_of("G-DATA-2", [] { Value(nullptr).to_tensor(); }), "a value is null, expected a number, a list of numbers or a tensor");
   EXPECT_EQ(Value(true).integer(), 1);
   EXPECT_EQ(Value(3).number(), 3.0);
   EXPECT_EQ(Value(2.5).to_tensor().scalar_type(), at::kFloat);
@@ -65,13 +55,13 @@ TEST(Value, KnowsItsType) {
   EXPECT_TRUE(at::equal(Value(Rows{1, 2}).to_tensor(), torch::tensor({1, 2}, at::kLong)));
   EXPECT_TRUE(at::equal(Value::nested({{1, 2}, {3, 4}}).to_tensor(), torch::tensor({1, 2, 3, 4}, at::kLong).view({2, 2})));
   EXPECT_EQ(Value::nested({{1, 2.5}}).to_tensor().scalar_type(), at::kFloat);
-  EXPECT_EQ(message("G-DATA-7", [] { Value::nested({{1, 2}, {3}}).to_tensor(); }), "nested lists differ in length: expected 2, received 1");
-  EXPECT_EQ(message("G-DATA-2", [] { Value::nested({{"a", 1}}).to_tensor(); }), "a nested value holds object, expected numbers");
+  EXPECT_EQ(message_of("G-DATA-7", [] { Value::nested({{1, 2}, {3}}).to_tensor(); }), "nested lists differ in length: expected 2, received 1");
+  EXPECT_EQ(message_of("G-DATA-2", [] { Value::nested({{"a", 1}}).to_tensor(); }), "a nested value holds object, expected numbers");
 }
 
 TEST(Example, NamesTheMissingColumn) {
   Example row{{"text", "a"}, {"label", 1}};
-  EXPECT_EQ(message("G-DATA-1", [&] { row["labels"]; }), "the row has no column 'labels'; it has text, label");
+  EXPECT_EQ(message_of("G-DATA-1", [&] { row["labels"]; }), "the row has no column 'labels'; it has text, label");
   row.set("text", 5);
   EXPECT_EQ(row.names(), (std::vector<std::string>{"text", "label"}));
   EXPECT_TRUE(row.erase("text"));
@@ -79,21 +69,21 @@ TEST(Example, NamesTheMissingColumn) {
 }
 
 TEST(Dataset, HasViews) {
-  const auto data = numbered(10);
+  const auto data = row_numbers(10);
   EXPECT_EQ(rows_of(*data->select({3, 3, 0})), (Rows{3, 3, 0}));
   EXPECT_EQ(rows_of(*data->filter([](const Example& row) { return row["row"].to_tensor().item<int64_t>() % 4 == 0; })), (Rows{0, 4, 8}));
   EXPECT_EQ(rows_of(*data->shard(3, 0)), (Rows{0, 1, 2, 3}));
   EXPECT_EQ(rows_of(*data->shard(3, 2)), (Rows{7, 8, 9}));
   EXPECT_EQ(rows_of(*data->shard(3, 1, false)), (Rows{1, 4, 7}));
   EXPECT_EQ(rows_of(*data->shard(3, 0, false)), (Rows{0, 3, 6, 9}));
-  EXPECT_EQ(rows_of(*numbered(2)->shard(5, 4, false)), (Rows{}));
+  EXPECT_EQ(rows_of(*row_numbers(2)->shard(5, 4, false)), (Rows{}));
   EXPECT_EQ(rows_of(*concatenate({data->select({9}), data, data->select({})})), (Rows{9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
   EXPECT_EQ(rows_of(*data->map([](const Example& row) { return Example{{"row", row["row"].to_tensor() * 2}}; })->select({4})), (Rows{8}));
-  EXPECT_EQ(message("G-DATA-4", [&] { data->get(10); }), "row 10 was asked for, the data set has 10 rows (0 to 9)");
-  EXPECT_EQ(message("G-DATA-4", [&] { data->select({-1}); }), "row -1 was asked for, the data set has 10 rows (0 to 9)");
-  EXPECT_EQ(message("G-DATA-4", [&] { data->shard(2, 2); }), "shard 2 of 2 was asked for");
-  EXPECT_EQ(message("G-DATA-3", [] { from_tensors({{"a", torch::ones(3)}, {"b", torch::ones(4)}}); }), "column 'b' has 4 rows, column 'a' has 3");
-  EXPECT_EQ(message("G-DATA-3", [] { from_tensors({{"a", torch::tensor(1)}}); }), "column 'a' is a scalar, expected a tensor with rows along its first dimension");
+  EXPECT_EQ(message_of("G-DATA-4", [&] { data->get(10); }), "row 10 was asked for, the data set has 10 rows (0 to 9)");
+  EXPECT_EQ(message_of("G-DATA-4", [&] { data->select({-1}); }), "row -1 was asked for, the data set has 10 rows (0 to 9)");
+  EXPECT_EQ(message_of("G-DATA-4", [&] { data->shard(2, 2); }), "shard 2 of 2 was asked for");
+  EXPECT_EQ(message_of("G-DATA-3", [] { from_tensors({{"a", torch::ones(3)}, {"b", torch::ones(4)}}); }), "column 'b' has 4 rows, column 'a' has 3");
+  EXPECT_EQ(message_of("G-DATA-3", [] { from_tensors({{"a", torch::tensor(1)}}); }), "column 'a' is a scalar, expected a tensor with rows along its first dimension");
 }
 
 TEST(Dataset, GivesTheBatchOfTheDefaultCollatorWithoutRows) {
@@ -114,13 +104,13 @@ TEST(Dataset, GivesTheBatchOfTheDefaultCollatorWithoutRows) {
 }
 
 TEST(Mixing, RefusesWhatCannotBe) {
-  EXPECT_EQ(message("G-DATA-11", [] { train_test_split(numbered(5), {.test_size = 5}); }), "5 rows cannot be split with test_size 5: no rows would be left for training");
-  EXPECT_EQ(message("G-DATA-11", [] { train_test_split(numbered(5), {.test_size = 0}); }), "5 rows cannot be split with test_size 0: it is neither a share nor a number of rows");
-  EXPECT_EQ(message("G-DATA-12", [] { interleave({numbered(5), numbered(3)}, {.probabilities = {0.5, 0.6}}); }), "2 probabilities with sum 1.1 for 2 data sets");
-  EXPECT_EQ(message("G-DATA-12", [] { interleave({numbered(5), numbered(0)}); }), "data set 1 of 2 is empty and cannot be interleaved");
+  EXPECT_EQ(message_of("G-DATA-11", [] { train_test_split(row_numbers(5), {.test_size = 5}); }), "5 rows cannot be split with test_size 5: no rows would be left for training");
+  EXPECT_EQ(message_of("G-DATA-11", [] { train_test_split(row_numbers(5), {.test_size = 0}); }), "5 rows cannot be split with test_size 0: it is neither a share nor a number of rows");
+  EXPECT_EQ(message_of("G-DATA-12", [] { interleave({row_numbers(5), row_numbers(3)}, {.probabilities = {0.5, 0.6}}); }), "2 probabilities with sum 1.1 for 2 data sets");
+  EXPECT_EQ(message_of("G-DATA-12", [] { interleave({row_numbers(5), row_numbers(0)}); }), "data set 1 of 2 is empty and cannot be interleaved");
 }
 
-std::vector<std::shared_ptr<IterableDataset>> two_streams() { return {as_stream(numbered(9)), as_stream(numbered(30)->select({20, 21, 22, 23, 24, 25}))}; }
+std::vector<std::shared_ptr<IterableDataset>> two_streams() { return {as_stream(row_numbers(9)), as_stream(row_numbers(30)->select({20, 21, 22, 23, 24, 25}))}; }
 
 TEST(Streams, Interleave) {
   EXPECT_EQ(rows_of(*interleave(two_streams())), (Rows{0, 20, 1, 21, 2, 22, 3, 23, 4, 24, 5, 25, 6}));
@@ -135,11 +125,11 @@ TEST(Streams, GoOnFromTheirState) {
   const std::vector<std::pair<const char*, std::function<std::shared_ptr<IterableDataset>()>>> kinds{
       {"interleave", [] { return interleave(two_streams(), {.stopping = Stopping::all_exhausted}); }},
       {"weighted", [] { return interleave(two_streams(), {.probabilities = {0.3, 0.7}, .seed = 8}); }},
-      {"shuffle", [] { return shuffle_stream(as_stream(numbered(25)), 7, 3); }},
-      {"take", [] { return take_stream(as_stream(numbered(25)), 11, 4); }},
-      {"map", [] { return map_stream(as_stream(numbered(9)), [](const Example& row) { return Example{{"row", row["row"].to_tensor() + 1}}; }); }},
-      {"shard", [] { return shard_stream(as_stream(numbered(25)), 2, 1, 3); }},
-      {"shuffled shard", [] { return shard_stream(shuffle_stream(as_stream(numbered(25)), 4, 1), 2, 0, 2); }},
+      {"shuffle", [] { return shuffle_stream(as_stream(row_numbers(25)), 7, 3); }},
+      {"take", [] { return take_stream(as_stream(row_numbers(25)), 11, 4); }},
+      {"map", [] { return map_stream(as_stream(row_numbers(9)), [](const Example& row) { return Example{{"row", row["row"].to_tensor() + 1}}; }); }},
+      {"shard", [] { return shard_stream(as_stream(row_numbers(25)), 2, 1, 3); }},
+      {"shuffled shard", [] { return shard_stream(shuffle_stream(as_stream(row_numbers(25)), 4, 1), 2, 0, 2); }},
   };
   for (const auto& [name, make] : kinds) {
     const auto whole = rows_of(*make(), 2);
@@ -159,7 +149,7 @@ TEST(Streams, GoOnFromTheirState) {
 }
 
 TEST(Streams, ShuffleWithinTheirBuffer) {
-  const auto stream = shuffle_stream(as_stream(numbered(100)), 10, 1);
+  const auto stream = shuffle_stream(as_stream(row_numbers(100)), 10, 1);
   const auto order = rows_of(*stream, 0);
   EXPECT_EQ(std::set<int64_t>(order.begin(), order.end()).size(), 100u);
   for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)] / 10, i / 10);
@@ -211,7 +201,7 @@ TEST(IdxImages, SayWhatIsWrongWithAFile) {
   const auto good = idx({2, 1, 1}, "ab");
   const auto labels = folder.write("labels", idx({2}, std::string("\x00\x01", 2)));
   const auto error = [&](const std::string& id, const std::filesystem::path& images, const std::filesystem::path& names) {
-    auto text = message(id, [&] { idx_images({.images = images, .labels = names, .num_labels = 2}); });
+    auto text = message_of(id, [&] { idx_images({.images = images, .labels = names, .num_labels = 2}); });
     for (auto at = text.find(folder.path.string() + "/"); at != std::string::npos; at = text.find(folder.path.string() + "/")) text.erase(at, folder.path.string().size() + 1);
     return text;
   };

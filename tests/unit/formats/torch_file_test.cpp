@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using Tuple = StateTree::Tuple;
 using List = StateTree::List;
 
-const fs::path kFixtures = fs::path(GRADUS_SOURCE_DIR) / "tests/parity/formats/fixtures";
+const fs::path kTorchFiles = fs::path(GRADUS_SOURCE_DIR) / "tests/parity/formats/fixtures";
 
 fs::path temporary(const std::string& name) { return fs::path(testing::TempDir()) / ("gradus_" + name); }
 
@@ -88,7 +88,7 @@ std::string number(uint64_t value, int count) {
 }
 
 TEST(TorchFile, ReadsThePythonTrainersOptimizerScheduleAndScaler) {
-  const auto optimizer = read_torch_file(kFixtures / "optimizer.pt");
+  const auto optimizer = read_torch_file(kTorchFiles / "optimizer.pt");
   const auto& groups = optimizer.at("param_groups").items();
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[0].at("weight_decay").as_double(), 0.01);
@@ -99,15 +99,15 @@ TEST(TorchFile, ReadsThePythonTrainersOptimizerScheduleAndScaler) {
   EXPECT_EQ(first.at("step").as_tensor().item<float>(), 3.f);
   EXPECT_EQ(first.at("exp_avg").as_tensor().sizes(), (std::vector<int64_t>{4, 3}));
 
-  const auto schedule = read_torch_file(kFixtures / "scheduler.pt");
+  const auto schedule = read_torch_file(kTorchFiles / "scheduler.pt");
   EXPECT_EQ(schedule.at("last_epoch").as_int(), 3);
   EXPECT_EQ(schedule.at("_last_lr").items()[0].as_double(), 5e-5 * 0.7);
-  const auto scaler = read_torch_file(kFixtures / "scaler.pt");
+  const auto scaler = read_torch_file(kTorchFiles / "scaler.pt");
   EXPECT_EQ(text_of(scaler), "{'scale':65536.0,'growth_factor':2.0,'backoff_factor':0.5,'growth_interval':2000,'_growth_tracker':3,}");
 }
 
 TEST(TorchFile, ReadsAStateDictWithTiedViewsAndNewDtypes) {
-  const auto state = read_torch_file(kFixtures / "pytorch_model.bin");
+  const auto state = read_torch_file(kTorchFiles / "pytorch_model.bin");
   const auto& weight = state.at("0.weight").as_tensor();
   EXPECT_EQ(state.at("tied").as_tensor().const_data_ptr(), weight.const_data_ptr());
   EXPECT_TRUE(at::equal(state.at("transposed").as_tensor(), weight.t()));
@@ -120,7 +120,7 @@ TEST(TorchFile, ReadsAStateDictWithTiedViewsAndNewDtypes) {
 }
 
 TEST(TorchFile, ReadsEveryPlainValue) {
-  const auto plain = read_torch_file(kFixtures / "plain.pt");
+  const auto plain = read_torch_file(kTorchFiles / "plain.pt");
   std::string bytes;
   for (int i = 0; i < 256; ++i) bytes += char(i);
   EXPECT_TRUE(plain.at("none").is_none());
@@ -148,10 +148,10 @@ TEST(TorchFile, ReadsEveryPlainValue) {
 }
 
 TEST(TorchFile, WhatItWritesItReadsBack) {
-  auto tree = read_torch_file(kFixtures / "plain.pt");
+  auto tree = read_torch_file(kTorchFiles / "plain.pt");
   tree.set("nan", std::numeric_limits<double>::quiet_NaN()).set("empty", StateTree::dict()).set("utf8", "\U0001F600");
   tree.set("u64", at::ones({2, 0}, at::kUInt64)).set("conj", at::ones({2}, at::kComplexFloat).conj());
-  for (const auto* name : {"optimizer.pt", "scheduler.pt", "scaler.pt", "pytorch_model.bin"}) tree.set(name, read_torch_file(kFixtures / name));
+  for (const auto* name : {"optimizer.pt", "scheduler.pt", "scaler.pt", "pytorch_model.bin"}) tree.set(name, read_torch_file(kTorchFiles / name));
   EXPECT_EQ(text_of(read_bytes(bytes_of(tree))), text_of(tree));
 
   const auto file = temporary("torch_file.pt");
@@ -201,7 +201,7 @@ TEST(TorchFile, RefusesToWriteWhatPythonCouldNotRead) {
 
 TEST(TorchFile, RefusesImportsByName) {
   try {
-    read_torch_file(kFixtures / "imports_os_system.pt");
+    read_torch_file(kTorchFiles / "imports_os_system.pt");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "G-PT-2");
@@ -288,7 +288,7 @@ TEST(TorchFile, RefusesDamagedArchives) {
     return "none";
   };
   EXPECT_EQ(error(""), "G-PT-1: it is not a zip archive, or its end is missing");
-  EXPECT_EQ(error(read_file(kFixtures / "legacy.pt")),
+  EXPECT_EQ(error(read_file(kTorchFiles / "legacy.pt")),
             "G-PT-1: it is a bare pickle, as torch wrote before version 1.6; load it in Python and torch.save it again");
   for (size_t size = 0; size < file.size(); size += 7) EXPECT_EQ(error(file.substr(0, size)).substr(0, 7), "G-PT-1:") << size;
   auto compressed = file;
@@ -306,7 +306,7 @@ TEST(TorchFile, RefusesDamagedArchives) {
 }
 
 TEST(RngState, ReadsPythonsAndWritesItBack) {
-  const auto state = read_rng_state(kFixtures / "rng_state.pth");
+  const auto state = read_rng_state(kTorchFiles / "rng_state.pth");
   EXPECT_EQ(state.cpu.numel(), 5056);
   EXPECT_TRUE(state.cuda.empty());
   EXPECT_EQ(text_of(state.python), text_of(python_random_state(42)));
@@ -331,7 +331,7 @@ TEST(RngState, ReadsPythonsAndWritesItBack) {
 }
 
 TEST(RngState, SeedsLikePythonAndNumpy) {
-  const auto expected = read_json(kFixtures / "mersenne_seeds.json");
+  const auto expected = read_json(kTorchFiles / "mersenne_seeds.json");
   const auto summary = [](const std::vector<StateTree>& words) {
     int64_t sum = 0;
     for (size_t i = 0; i < 624; ++i) sum += words[i].as_int();
@@ -364,7 +364,7 @@ TEST(RngState, RefusesWhatPythonWouldNotTake) {
   bad = good;
   bad.numpy = Tuple{{"MT19937", at::zeros({3}), 1, 0, 0.0}};
   EXPECT_EQ(error(bad), "G-RNG-1: 'numpy' is not what np.random.get_state() gives");
-  EXPECT_THROW(read_rng_state(kFixtures / "scaler.pt"), Error);
+  EXPECT_THROW(read_rng_state(kTorchFiles / "scaler.pt"), Error);
 }
 
 }  // namespace

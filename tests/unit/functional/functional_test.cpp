@@ -9,6 +9,8 @@
 
 #include <cmath>
 
+#include "../error_of.h"
+
 namespace gradus::functional {
 namespace {
 
@@ -50,16 +52,6 @@ Params copy_of(const Params& params) {
   std::vector<torch::Tensor> values;
   for (const auto& value : params.values()) values.push_back(value.clone());
   return params.with(std::move(values));
-}
-
-template <class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.id() + " " + error.message();
-  }
-  return "no error";
 }
 
 TEST(Step, IsPure) {
@@ -129,14 +121,14 @@ TEST(Step, DropsWritesToBuffers) {
 
 TEST(Step, NamesWhatIsWrong) {
   const auto state = TrainState::create(net(), sgd(0.1));
-  EXPECT_EQ(message([&] { value_and_grad(state, Key(), batch()); }), "G-FN-1 the loss is no scalar: it has the shape [16, 1]");
-  EXPECT_EQ(message([] { TrainState::create({}, sgd(0.1)); }), "G-FN-2 a state cannot be created without a model");
-  EXPECT_EQ(message([] { TrainState::create(net(), {}); }), "G-FN-2 a state cannot be created without a gradient transformation");
+  EXPECT_EQ(id_and_message_of([&] { value_and_grad(state, Key(), batch()); }), "G-FN-1 the loss is no scalar: it has the shape [16, 1]");
+  EXPECT_EQ(id_and_message_of([] { TrainState::create({}, sgd(0.1)); }), "G-FN-2 a state cannot be created without a model");
+  EXPECT_EQ(id_and_message_of([] { TrainState::create(net(), {}); }), "G-FN-2 a state cannot be created without a gradient transformation");
   const auto constant_loss = [](const torch::Tensor&, const Batch&) { return torch::zeros({}); };
-  EXPECT_EQ(message([&] { value_and_grad(state, Key(), batch(), constant_loss); }), "G-FN-1 the loss does not depend on the parameters");
-  EXPECT_EQ(message([&] { state.apply_gradients(Params({"x"}, {torch::zeros({})})); }), "G-FN-3 the gradients are not those of the state's parameters");
-  EXPECT_EQ(message([&] { state.apply_fn(Params({"x"}, {torch::zeros({})}), batch()); }), "G-FN-3 the model was called with 1 parameters that are not its 4 own");
-  EXPECT_EQ(message([&] { state.params["third.weight"]; }), "G-FN-3 there is no tensor 'third.weight'; there are first.weight, first.bias, second.weight, second.bias");
+  EXPECT_EQ(id_and_message_of([&] { value_and_grad(state, Key(), batch(), constant_loss); }), "G-FN-1 the loss does not depend on the parameters");
+  EXPECT_EQ(id_and_message_of([&] { state.apply_gradients(Params({"x"}, {torch::zeros({})})); }), "G-FN-3 the gradients are not those of the state's parameters");
+  EXPECT_EQ(id_and_message_of([&] { state.apply_fn(Params({"x"}, {torch::zeros({})}), batch()); }), "G-FN-3 the model was called with 1 parameters that are not its 4 own");
+  EXPECT_EQ(id_and_message_of([&] { state.params["third.weight"]; }), "G-FN-3 there is no tensor 'third.weight'; there are first.weight, first.bias, second.weight, second.bias");
 }
 
 TEST(Keys, Differ) {
@@ -161,8 +153,8 @@ TEST(Schedules, AreOptax) {
   EXPECT_DOUBLE_EQ(linear(0.5, 1, 0)(7), 0.5);
   EXPECT_DOUBLE_EQ(join({constant(1), constant(2), constant(3)}, {2, 5})(5), 3);
   EXPECT_EQ(schedule.length(), 64);
-  EXPECT_EQ(message([] { join(constant(1), constant(2)); }), "G-FN-5 schedule 1 of 2 to be joined has no length, so it is not known when the next begins");
-  EXPECT_EQ(message([] { Schedule()(0); }), "G-FN-5 an empty schedule was asked for its value");
+  EXPECT_EQ(id_and_message_of([] { join(constant(1), constant(2)); }), "G-FN-5 schedule 1 of 2 to be joined has no length, so it is not known when the next begins");
+  EXPECT_EQ(id_and_message_of([] { Schedule()(0); }), "G-FN-5 an empty schedule was asked for its value");
 }
 
 Params one(double value) { return Params({"fc.weight", "fc.bias"}, {torch::full({2}, value), torch::full({1}, value)}); }
@@ -199,9 +191,9 @@ TEST(Trees, NestAndComeBack) {
   EXPECT_TRUE(at::equal(tree.at("fc").at("weight").tensor(), torch::full({2}, 2.0)));
   EXPECT_TRUE(same(from_flax(tree, one(0), "file"), one(2)));
   const auto like = Params({"fc.weight", "gc.bias"}, {torch::zeros({3}), torch::zeros({1})});
-  EXPECT_EQ(message([&] { from_flax(tree, like, "file"); }), "G-FN-4 file does not fit the model: missing: gc.bias; not expected: fc.bias; other shapes: fc.weight is [2], expected [3]");
+  EXPECT_EQ(id_and_message_of([&] { from_flax(tree, like, "file"); }), "G-FN-4 file does not fit the model: missing: gc.bias; not expected: fc.bias; other shapes: fc.weight is [2], expected [3]");
   const auto tx = adamw(0.1);
-  EXPECT_EQ(message([&] { from_flax(to_flax(tx.init(one(0))), sgd(0.1).init(one(0)), "file"); }), "G-FN-4 file does not fit the optimizer: it has '2', which is not expected");
+  EXPECT_EQ(id_and_message_of([&] { from_flax(to_flax(tx.init(one(0))), sgd(0.1).init(one(0)), "file"); }), "G-FN-4 file does not fit the optimizer: it has '2', which is not expected");
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 
 #include <sstream>
 
+#include "../error_of.h"
+
 namespace gradus::functional {
 namespace {
 
@@ -49,16 +51,6 @@ class FunctionalTrainer : public ::testing::Test {
   std::shared_ptr<Dataset> data_;
   ModelFunction model_;
 };
-
-template <class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.id() + " " + error.message();
-  }
-  return "no error";
-}
 
 std::string bytes_of(const TrainState& state) { return flax_msgpack_bytes(to_flax(state.params)) + flax_msgpack_bytes(to_flax(state.opt_state)); }
 
@@ -168,7 +160,7 @@ TEST_F(FunctionalTrainer, NamesWhatIsWrong) {
     auto options = this->options();
     options.train_step_fn = std::move(step);
     Trainer trainer(options);
-    return message([&] { trainer.train(trainer.create_state(model_, sgd(0.1), kSteps, create()), data_, data_); });
+    return id_and_message_of([&] { trainer.train(trainer.create_state(model_, sgd(0.1), kSteps, create()), data_, data_); });
   };
   EXPECT_EQ(train_with([](const TrainState& state, Key key, const Batch&) { return StepResult{state, {{"accuracy", torch::ones({})}, {"f1", torch::ones({})}}, key}; }),
             "G-FN-1 train_step_fn gave no 'loss'; its metrics are 'accuracy', 'f1'");
@@ -178,9 +170,9 @@ TEST_F(FunctionalTrainer, NamesWhatIsWrong) {
   large.args.batch_size_per_device = 71;
   Trainer trainer(large);
   const auto state = trainer.create_state(model_, sgd(0.1), kSteps, create());
-  EXPECT_EQ(message([&] { trainer.evaluate(state, data_); }), "G-FN-2 the data set has 70 rows, fewer than one batch of 71");
+  EXPECT_EQ(id_and_message_of([&] { trainer.evaluate(state, data_); }), "G-FN-2 the data set has 70 rows, fewer than one batch of 71");
   large.args.save_steps = 0;
-  EXPECT_EQ(message([&] { Trainer{large}; }), "G-FN-2 save_steps is 0, expected 1 or more");
+  EXPECT_EQ(id_and_message_of([&] { Trainer{large}; }), "G-FN-2 save_steps is 0, expected 1 or more");
 }
 
 TEST_F(FunctionalTrainer, RefusesADamagedCheckpoint) {
@@ -188,7 +180,7 @@ TEST_F(FunctionalTrainer, RefusesADamagedCheckpoint) {
   const auto state = trainer.create_state(model_, {}, kSteps, create());
   const auto folder = folder_ / "c";
   trainer.save_checkpoint(folder, state);
-  const auto restore = [&] { return message([&] { restore_checkpoint(folder, state); }); };
+  const auto restore = [&] { return id_and_message_of([&] { restore_checkpoint(folder, state); }); };
   EXPECT_EQ(restore(), "no error");
   const auto model = read_file(folder / "flax_model.msgpack");
   write_file_atomically(folder / "flax_model.msgpack", model.substr(0, model.size() - 3));

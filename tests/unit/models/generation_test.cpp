@@ -3,6 +3,7 @@
 #include <gradus/models/auto_model.h>
 #include <gtest/gtest.h>
 
+#include "../error_of.h"
 #include "temporary_folder.h"
 
 namespace gradus {
@@ -11,16 +12,6 @@ namespace {
 using nlohmann::json;
 using torch::Tensor;
 using Ids = std::vector<int64_t>;
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 #define EXPECT_TEXT(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 

@@ -10,6 +10,7 @@
 
 #include <fstream>
 
+#include "../error_of.h"
 #include "temporary_folder.h"
 
 namespace gradus {
@@ -20,16 +21,6 @@ using torch::Tensor;
 
 json tiny_gpt2() {
   return {{"model_type", "gpt2"}, {"vocab_size", 32}, {"n_positions", 16}, {"n_embd", 16}, {"n_layer", 2}, {"n_head", 2}, {"resid_pdrop", 0.0}, {"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}};
-}
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 #define EXPECT_TEXT(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)

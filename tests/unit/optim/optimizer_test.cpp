@@ -19,6 +19,8 @@
 #include <cmath>
 #include <limits>
 
+#include "../error_of.h"
+
 namespace gradus {
 namespace {
 
@@ -27,18 +29,6 @@ using Tensors = std::vector<torch::Tensor>;
 torch::Tensor parameter(std::vector<float> values) { return torch::tensor(values).requires_grad_(); }
 
 void set_grad(torch::Tensor& param, std::vector<float> values) { param.mutable_grad() = torch::tensor(values).reshape(param.sizes()); }
-
-template <class F>
-void expect_error(F&& call, const std::string& id, const std::vector<std::string>& parts) {
-  try {
-    call();
-    FAIL() << "expected " << id;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.id(), id) << error.what();
-    for (const auto& part : parts)
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
-  }
-}
 
 std::vector<ParamGroupInit> group_of(Tensors params) { return {ParamGroupInit{.params = std::move(params)}}; }
 

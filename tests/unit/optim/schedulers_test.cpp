@@ -8,6 +8,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "../error_of.h"
+
 namespace gradus {
 namespace {
 
@@ -22,18 +24,6 @@ std::vector<double> unroll(LRScheduler& scheduler, int64_t steps) {
     scheduler.step();
   }
   return rates;
-}
-
-template <class F>
-void expect_error(F&& call, const std::string& id, const std::vector<std::string>& parts) {
-  try {
-    call();
-    FAIL() << "expected " << id;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.id(), id) << error.what();
-    for (const auto& part : parts)
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
-  }
 }
 
 TEST(Schedulers, GoldenFilesWithinOneBillionth) {

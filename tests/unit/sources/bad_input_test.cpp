@@ -9,7 +9,7 @@
 namespace gradus {
 namespace {
 
-const std::filesystem::path kFolder = std::filesystem::path(GRADUS_SOURCE_DIR) / "tests/parity/data/sources";
+const std::filesystem::path kBadFiles = std::filesystem::path(GRADUS_SOURCE_DIR) / "tests/parity/data/sources";
 
 // The error of `work`, or a failure.
 template <class Work>
@@ -70,7 +70,7 @@ TEST(BadInput, SkipBadRowsToleratesAsManyAndReportsThem) {
 TEST(BadInput, ParquetCutShortOrOfNothing) {
   if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
   const TemporaryFolder folder;
-  const auto whole = content_of(kFolder / "rows.parquet");
+  const auto whole = content_of(kBadFiles / "rows.parquet");
   for (const size_t length : {size_t{1}, size_t{8}, whole.size() / 2, whole.size() - 1}) {
     const auto file = folder.write("cut.parquet", whole.substr(0, length));
     const auto error = error_of([&] { load_dataset(file); });
@@ -84,7 +84,7 @@ TEST(BadInput, ParquetCutShortOrOfNothing) {
 TEST(BadInput, ParquetDamagedInTheMiddle) {
   if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
   const TemporaryFolder folder;
-  const auto whole = content_of(kFolder / "rows.parquet");
+  const auto whole = content_of(kBadFiles / "rows.parquet");
   for (size_t at = 4; at + 64 < whole.size(); at += 97) {
     auto bytes = whole;
     for (size_t i = 0; i < 24; ++i) bytes[at + i] = char(0xa5 ^ i);
@@ -102,7 +102,7 @@ TEST(BadInput, ArrowCutShort) {
   if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
   const TemporaryFolder folder;
   for (const auto* name : {"rows_file.arrow", "rows_stream.arrow"}) {
-    const auto whole = content_of(kFolder / name);
+    const auto whole = content_of(kBadFiles / name);
     for (size_t length = 1; length < whole.size(); length += 501) {
       const auto file = folder.write("cut.arrow", whole.substr(0, length));
       try {  // a stream that ends between two batches is whole
@@ -130,8 +130,8 @@ TEST(BadInput, ColumnsMissingOrOfAnotherType) {
   EXPECT_EQ(other.id(), "G-SRC-7");
   EXPECT_EQ(other.message(), "column \"label\" of " + file + " is of several types; expected int or float");
   if (!arrow_available()) return;
-  EXPECT_EQ(error_of([&] { load_dataset((kFolder / "rows.parquet").string(), {.columns = {"nope"}}); }).id(), "G-SRC-6");
-  EXPECT_EQ(error_of([&] { load_dataset((kFolder / "rows_stream.arrow").string(), {.columns = {"nope"}}); }).id(), "G-SRC-6");
+  EXPECT_EQ(error_of([&] { load_dataset((kBadFiles / "rows.parquet").string(), {.columns = {"nope"}}); }).id(), "G-SRC-6");
+  EXPECT_EQ(error_of([&] { load_dataset((kBadFiles / "rows_stream.arrow").string(), {.columns = {"nope"}}); }).id(), "G-SRC-6");
 }
 
 TEST(BadInput, EmptyFilesAndFilesThatAreNotThere) {
@@ -180,7 +180,7 @@ TEST(BadInput, FileCutShortWhileItIsRead) {
   EXPECT_EQ(error_of([&] { windows->get(900); }).id(), "G-SRC-11");
 
   if (!arrow_available()) return;
-  std::filesystem::copy_file(kFolder / "rows_stream.arrow", folder / "a.arrow");
+  std::filesystem::copy_file(kBadFiles / "rows_stream.arrow", folder / "a.arrow");
   const auto mapped = load_dataset(folder / "a.arrow");
   std::filesystem::resize_file(folder / "a.arrow", 100);
   EXPECT_EQ(error_of([&] { mapped->get(11); }).id(), "G-SRC-11");
@@ -228,22 +228,22 @@ TEST(BadInput, JsonDocuments) {
 
 TEST(BadInput, DamagedCompression) {
   const TemporaryFolder folder;
-  const auto whole = content_of(kFolder / "rows.jsonl.gz");
+  const auto whole = content_of(kBadFiles / "rows.jsonl.gz");
   const auto cut = folder.write("cut.jsonl.gz", whole.substr(0, whole.size() / 2));
   EXPECT_EQ(error_of([&] { load_dataset(cut); }).id(), "G-SRC-8");
   EXPECT_EQ(error_of([&] { drain(*stream_dataset(cut)); }).id(), "G-SRC-8");
   if (!arrow_available()) return;
-  const auto zst = content_of(kFolder / "rows.jsonl.zst");
+  const auto zst = content_of(kBadFiles / "rows.jsonl.zst");
   EXPECT_EQ(error_of([&] { load_dataset(folder.write("cut.jsonl.zst", zst.substr(0, zst.size() / 2))); }).id(), "G-SRC-8");
 }
 
 TEST(BadInput, FoldersAndSplits) {
   if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
   const TemporaryFolder folder;
-  const auto several = error_of([&] { load_dataset((kFolder / "saved_dict").string()); });
+  const auto several = error_of([&] { load_dataset((kBadFiles / "saved_dict").string()); });
   EXPECT_EQ(several.id(), "G-SRC-10");
   EXPECT_NE(several.message().find("holds several splits: train or test"), std::string::npos) << several.message();
-  EXPECT_EQ(error_of([&] { load_dataset((kFolder / "saved_dict").string(), {.split = "valid"}); }).id(), "G-SRC-10");
+  EXPECT_EQ(error_of([&] { load_dataset((kBadFiles / "saved_dict").string(), {.split = "valid"}); }).id(), "G-SRC-10");
   EXPECT_EQ(error_of([&] { load_dataset(folder.path()); }).id(), "G-SRC-10");
 }
 

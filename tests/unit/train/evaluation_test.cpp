@@ -14,7 +14,7 @@
 namespace gradus::testing {
 namespace {
 
-struct OpenTrainer : Trainer {
+struct LoaderTrainer : Trainer {
   using Trainer::create_optimizer;
   using Trainer::create_optimizer_and_scheduler;
   using Trainer::get_eval_dataloader;
@@ -247,7 +247,7 @@ TEST(Evaluation, TestLabelSmoothingMultiLabelIncompatibility) {
 TEST(Evaluation, TestTrainAndEvalDataloaders) {
   Box box;
   const auto make = [&](bool drop_last) {
-    return std::make_unique<OpenTrainer>(regression(box, {.per_device_train_batch_size = 16, .per_device_eval_batch_size = 32, .dataloader_drop_last = drop_last}, 0, 0, 66, 74));
+    return std::make_unique<LoaderTrainer>(regression(box, {.per_device_train_batch_size = 16, .per_device_eval_batch_size = 32, .dataloader_drop_last = drop_last}, 0, 0, 66, 74));
   };
   auto trainer = make(false);
   EXPECT_EQ(trainer->get_train_dataloader().size(), 5);
@@ -334,7 +334,7 @@ TEST(Evaluation, TestGroupByLengthEvalSamplerIsDeterministic) {
     for (const auto& row : batch) first.push_back(row.at("input_ids").ints().front());
     return Batch{{"first", torch::tensor(first)}};
   };
-  OpenTrainer trainer(std::move(options));
+  LoaderTrainer trainer(std::move(options));
   const auto order = [&] {
     std::vector<int64_t> found;
     const auto loader = trainer.get_eval_dataloader(from_examples(rows));
@@ -384,7 +384,7 @@ TEST(Optimizers, TestAdafactorLrNone) {
 
 TEST(Optimizers, TestGetLearningRates) {
   Box box;
-  OpenTrainer trainer(regression(box));
+  LoaderTrainer trainer(regression(box));
   const auto error = error_of([&] { trainer.get_learning_rates(); });
   EXPECT_EQ(error.id(), "G-TRAIN-5");
   EXPECT_EQ(error.message(), "the optimizer does not exist before training");
@@ -395,7 +395,7 @@ TEST(Optimizers, TestGetLearningRates) {
 
 TEST(Optimizers, TestLrSchedulerKwargs) {
   Box box;
-  OpenTrainer trainer(regression(box, {.learning_rate = 0.1, .lr_scheduler_type = "polynomial", .lr_scheduler_kwargs = {{"power", 5.0}, {"lr_end", 1e-5}}, .warmup_steps = 0}));
+  LoaderTrainer trainer(regression(box, {.learning_rate = 0.1, .lr_scheduler_type = "polynomial", .lr_scheduler_kwargs = {{"power", 5.0}, {"lr_end", 1e-5}}, .warmup_steps = 0}));
   trainer.create_optimizer_and_scheduler(10);
   for (int step = 0; step < 10; ++step) {
     EXPECT_NEAR(trainer.get_learning_rates()[0], (0.1 - 1e-5) * std::pow(1 - step / 10.0, 5) + 1e-5, 1e-12);
