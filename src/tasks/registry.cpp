@@ -15,6 +15,10 @@ struct Entry {
 
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = {
+      {"causal-lm", make_causal_lm},
+      {"masked-lm", make_masked_lm},
+      {"text-classification", make_text_classification},
+      {"token-classification", make_token_classification},
       {"image-classification", make_image_classification},
   };
   return all;

@@ -5,6 +5,10 @@
 namespace gradus {
 
 // One function per task, each in the file of its name.
+std::unique_ptr<Task> make_causal_lm();
 std::unique_ptr<Task> make_image_classification();
+std::unique_ptr<Task> make_masked_lm();
+std::unique_ptr<Task> make_text_classification();
+std::unique_ptr<Task> make_token_classification();
 
 }  // namespace gradus

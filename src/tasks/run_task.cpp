@@ -3,6 +3,7 @@
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/log.h>
+#include <gradus/device/runtime.h>
 #include <gradus/tasks/task.h>
 #include <gradus/train/callbacks.h>
 #include <signal.h>
@@ -23,13 +24,14 @@ void check_output_dir(const TrainingArguments& args) {
   for (const auto& dir : list_checkpoints(folder)) fs::remove_all(dir.path);
 }
 
-void train_stage(Trainer& trainer, const TrainingArguments& args, TaskResult& result) {
+void train_stage(Trainer& trainer, const TrainingArguments& args, std::optional<int64_t> rows, TaskResult& result) {
   auto output = trainer.train(args.resume_from_checkpoint ? Resume::parse(*args.resume_from_checkpoint) : Resume::none());
   result.global_step = output.global_step;
   for (const auto& callback : trainer.callbacks())
     if (const auto* interrupt = dynamic_cast<const InterruptCallback*>(callback.get())) result.interrupted_by = std::max(result.interrupted_by, interrupt->received());
   if (result.interrupted_by != 0) return;
   trainer.save_model();
+  if (rows) output.metrics["train_samples"] = double(*rows);
   trainer.log_metrics("train", output.metrics);
   trainer.save_metrics("train", output.metrics);
   trainer.save_state();
@@ -42,6 +44,7 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
   task.check(args);
   make_directory(*args.output_dir);
   check_output_dir(args);
+  device::seed_all(args.seed);  // fresh weights are drawn while the task prepares
   auto prepared = task.prepare(args);
   prepared.trainer.args = args;
   const auto train_rows = prepared.trainer.train_dataset.size();
@@ -52,12 +55,8 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
 
   TaskResult result;
   if (args.do_train) {
-    train_stage(*trainer, args, result);
+    train_stage(*trainer, args, train_rows, result);
     if (result.interrupted_by != 0) return result;
-    if (train_rows) {
-      result.metrics["train"]["train_samples"] = double(*train_rows);
-      trainer->save_metrics("train", result.metrics["train"]);
-    }
   }
   if (args.do_eval) {
     log_info("*** Evaluate ***");
@@ -73,8 +72,10 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
     log_info("*** Predict ***");
     auto output = trainer->predict(prepared.predict_dataset, {}, "predict");
     if (predict_rows) output.metrics["predict_samples"] = double(*predict_rows);
-    trainer->log_metrics("predict", output.metrics);
-    trainer->save_metrics("predict", output.metrics);
+    if (prepared.report_predict_metrics) {
+      trainer->log_metrics("predict", output.metrics);
+      trainer->save_metrics("predict", output.metrics);
+    }
     if (prepared.write_predictions) prepared.write_predictions(output, *args.output_dir);
     result.metrics["predict"] = std::move(output.metrics);
   }

@@ -140,8 +140,8 @@ std::shared_ptr<Tokenizer> TokenizerFactory::make(std::unique_ptr<text::Backend>
   return std::shared_ptr<Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
-std::shared_ptr<Tokenizer> Tokenizer::from_pretrained(const std::filesystem::path& directory) {
-  auto [backend, settings] = text::load_tokenizer_folder(expand_user(directory));
+std::shared_ptr<Tokenizer> Tokenizer::from_pretrained(const std::filesystem::path& directory, const nlohmann::json& changes) {
+  auto [backend, settings] = text::load_tokenizer_folder(expand_user(directory), changes);
   return TokenizerFactory::make(std::move(backend), std::move(settings));
 }
 

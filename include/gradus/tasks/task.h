@@ -14,6 +14,8 @@ namespace gradus {
 struct PreparedTask {
   TrainerOptions trainer;
   DatasetRef predict_dataset;
+  /// Whether the metrics of a prediction are printed and written; HF's text classification keeps them to itself.
+  bool report_predict_metrics = true;
   /// Writes the predictions into a folder, in the files of HF's script for the task; may add to the metrics.
   std::function<void(const PredictionOutput&, const std::filesystem::path&)> write_predictions;
   /// Completes the metrics of an evaluation (perplexity, say) before they are written.

@@ -109,8 +109,9 @@ class Tokenizer : public TokenizerLike {
  public:
   /// From a model folder: tokenizer.json, tokenizer_config.json, special_tokens_map.json, added_tokens.json,
   /// chat_template.jinja and chat_templates/, config.json (for the kind of model). Truncation and padding baked into
-  /// tokenizer.json are not applied. Throws `Error` G-TEXT-2, or G-TEXT-1 in a build without the tokenizer.
-  static std::shared_ptr<Tokenizer> from_pretrained(const std::filesystem::path& directory);
+  /// tokenizer.json are not applied. `settings` (an object) replace keys of tokenizer_config.json: {"add_prefix_space": true}.
+  /// Throws `Error` G-TEXT-2, or G-TEXT-1 in a build without the tokenizer.
+  static std::shared_ptr<Tokenizer> from_pretrained(const std::filesystem::path& directory, const nlohmann::json& settings = nullptr);
   /// From a tokenizer.json alone.
   static std::shared_ptr<Tokenizer> from_file(const std::filesystem::path& tokenizer_json);
 

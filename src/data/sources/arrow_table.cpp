@@ -21,7 +21,7 @@ namespace gradus::sources {
 namespace fs = std::filesystem;
 namespace {
 
-// The names of a `datasets.ClassLabel` column, from what `datasets` writes beside the schema.
+// The names of a `datasets.ClassLabel` column, or of a list of them, from what `datasets` writes beside the schema.
 void read_class_names(const arrow::Schema& schema, std::vector<ColumnInfo>& infos) {
   if (schema.metadata() == nullptr) return;
   const auto text = schema.metadata()->Get("huggingface");
@@ -32,8 +32,10 @@ void read_class_names(const arrow::Schema& schema, std::vector<ColumnInfo>& info
   for (auto& info : infos) {
     const auto& all = document.at(features);
     const auto feature = all.find(info.name);
-    if (feature == all.end() || !feature->is_object() || feature->value("_type", "") != "ClassLabel" || !feature->contains("names")) continue;
-    for (const auto& name : (*feature)["names"])
+    if (feature == all.end() || !feature->is_object()) continue;
+    const auto& label = feature->contains("feature") && (*feature)["feature"].is_object() ? (*feature)["feature"] : *feature;
+    if (label.value("_type", "") != "ClassLabel" || !label.contains("names")) continue;
+    for (const auto& name : label["names"])
       if (name.is_string()) info.class_names.push_back(name.get<std::string>());
   }
 }

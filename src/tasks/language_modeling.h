@@ -1,0 +1,44 @@
+#pragma once
+
+#include <gradus/tasks/task.h>
+
+#include "tasks/text_data.h"
+
+namespace gradus::tasks {
+
+/// What causal and masked language modelling share: run_clm.py and run_mlm.py differ in blocks, collator and little else.
+struct LanguageFlags {
+  int64_t validation_split_percentage = 5;
+  bool streaming = false;
+};
+void add_options(OptionSet& options, LanguageFlags& flags);
+
+struct LanguageSplits {
+  Split train, validation;
+};
+/// Opens what `args` asks for. Without validation rows of their own the first share of the training rows is taken, cut at
+/// round(percentage · rows / 100) with halves to even.
+LanguageSplits open_language_splits(const TrainingArguments& args, const DataFlags& data, const LanguageFlags& flags, const LoadOptions& options);
+
+/// Column `text`, else the first. Throws G-SRC-7 when it holds no text.
+std::string text_column_of(const Split& split);
+/// Whether rows hold ids already (column `input_ids`): they are taken as they are.
+bool is_tokenized(const Split& split);
+
+/// The columns of all rows behind each other, cut into rows of `block_size`; what is left at the end goes.
+std::vector<Example> group_texts(const std::vector<Example>& rows, int64_t block_size);
+
+/// Tokenises (with `encode`) and groups, as the scripts' two maps do.
+MapFunction tokenize_and_group(std::shared_ptr<const Tokenizer> tokenizer, std::string column, std::string where, int64_t block_size, EncodeOptions encode, bool with_labels);
+
+/// The prediction of each position, in place of its logits.
+TensorList argmax_logits(const TensorList& logits, const TensorList& labels);
+/// The share of right predictions where there is a label; `shifted`: position t predicts label t + 1.
+Metrics token_accuracy(const EvalPrediction& prediction, bool shifted);
+/// `perplexity` = exp(eval_loss).
+void add_perplexity(Metrics& metrics);
+
+/// Rows with ids of their own, checked when they are read; `labels` become a copy of the ids where `copy_labels`.
+Split tokenized_rows(Split split, int64_t embedding_rows, bool copy_labels);
+
+}  // namespace gradus::tasks
