@@ -30,6 +30,8 @@ inline constexpr std::string_view kSamplings[] = {"random", "sequential", "group
 inline constexpr std::string_view kBackends[] = {"nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"};
 inline constexpr std::string_view kDebugOptions[] = {"underflow_overflow", "tpu_metrics_debug"};
 inline constexpr std::string_view kLossWeightings[] = {"samples", "tokens"};
+inline constexpr std::string_view kGraphModes[] = {"auto", "on", "off"};
+inline constexpr std::string_view kBf16Modes[] = {"auto", "autocast", "master"};
 
 /// The trackers gradus has, and the others that transformers knows.
 inline constexpr std::string_view kTrackers[] = {"jsonl", "tensorboard"};

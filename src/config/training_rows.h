@@ -276,6 +276,10 @@ inline constexpr OptionRow<A> kGradusRows[] = {
      "eval_loss is the mean over samples, as in transformers, or over tokens.", Origin::gradus},
     {&A::max_shard_size, "max_shard_size", Group::gradus, any_value(),
      "Weights above this size are saved in several files, such as 500MB or 2GiB.", Origin::gradus},
+    {&A::cuda_graphs, "cuda_graphs", Group::gradus, one_of(kGraphModes),
+     "Record forward and backward on a GPU once per shape and replay them: auto does so for our own models and trainer, on for every one.", Origin::gradus},
+    {&A::bf16_mode, "bf16_mode", Group::gradus, one_of(kBf16Modes),
+     "How bf16 computes: autocast over float32 weights, or bfloat16 weights with float32 masters in the optimizer; auto is master on a GPU, autocast on a CPU.", Origin::gradus},
 };
 
 template <class A>

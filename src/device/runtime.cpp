@@ -10,6 +10,8 @@
 
 #include <filesystem>
 
+#include "device/plugin_loader.h"
+
 namespace gradus::device {
 namespace {
 
@@ -20,8 +22,6 @@ std::filesystem::path torch_folder() {
   return std::filesystem::path(info.dli_fname).parent_path();
 }
 
-bool driver_is_there() { return std::filesystem::exists("/proc/driver/nvidia/version") || std::filesystem::exists("/dev/nvidiactl"); }
-
 at::Generator gpu_generator(int64_t index) { return at::globalContext().defaultGenerator(at::Device(at::kCUDA, c10::DeviceIndex(index))); }
 
 }  // namespace
@@ -29,6 +29,7 @@ at::Generator gpu_generator(int64_t index) { return at::globalContext().defaultG
 bool load_cuda() {
   static const bool loaded = [] {
     if (!driver_is_there()) return false;
+    if (loaded_plugin().plugin != nullptr) return torch::cuda::is_available();  // it brought LibTorch's part along
     const auto library = torch_folder() / "libtorch_cuda.so";
     if (!std::filesystem::exists(library)) return false;
     if (::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {

@@ -61,6 +61,8 @@ Tensor lm_head_loss(const layers::Linear& head, const Tensor& hidden, const Tens
 }
 
 Tensor sequence_classification_loss(const Tensor& logits, const Tensor& labels, const std::optional<std::string>& problem_type, const std::optional<Tensor>& num_items) {
+  if (logits.scalar_type() == torch::kBFloat16 || logits.scalar_type() == torch::kHalf)
+    return sequence_classification_loss(logits.to(torch::kFloat), labels, problem_type, num_items);
   const auto classes = logits.size(-1);
   const auto kind = labels.scalar_type();
   const auto problem = problem_type          ? *problem_type

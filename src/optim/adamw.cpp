@@ -1,4 +1,7 @@
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/full.h>
+#include <gradus/kernels/form.h>
+#include <gradus/kernels/optimizer_kernels.h>
 #include <gradus/optim/adamw.h>
 
 #include "optim/saved_options.h"
@@ -13,22 +16,14 @@ AdamW::AdamW(std::vector<ParamGroupInit> groups, AdamWOptions options)
   check_ranges({options.betas[0], options.betas[1]});
 }
 
-bool AdamW::make_capturable() {
-  device_lr_.clear();
-  for (const auto& group : groups_) {
-    for (const auto& param : group.params)
-      if (!param.is_cuda()) {
-        device_lr_.clear();
-        return false;
-      }
-    const auto device = group.params.empty() ? at::Device(at::kCPU) : group.params[0].device();
-    device_lr_.push_back(torch::full({}, group.lr, torch::TensorOptions().dtype(at::kFloat).device(device)));
+bool AdamW::updates_weights() const {
+  if (!kernels::have_cuda_kernels()) return false;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (options_[g].amsgrad) return false;
+    for (const auto& param : groups_[g].params)
+      if (!param.is_cuda() || param.scalar_type() != at::kFloat) return false;
   }
   return true;
-}
-
-void AdamW::refresh_device_lr() {
-  for (size_t g = 0; g < device_lr_.size(); ++g) device_lr_[g].fill_(groups_[g].lr);
 }
 
 void AdamW::update(Bucket& bucket, const StepContext& context) {
@@ -36,14 +31,18 @@ void AdamW::update(Bucket& bucket, const StepContext& context) {
   const auto& o = options_[bucket.group];
   const auto& slots = bucket.slots;
   advance_step_tensor(bucket);
-  const auto run = [&](const auto& lr) {
-    at::_fused_adamw_(bucket.params, bucket.grads, slots[0], slots[1], slots[2], bucket.steps, lr, o.betas[0], o.betas[1], group.weight_decay, o.eps,
-                      o.amsgrad, o.maximize, context.grad_scale, context.found_inf);
-  };
-  if (device_lr_.empty()) {
-    run(group.lr);
+  const auto device_lr = context.lr ? std::optional(context.lr->select(0, int64_t(bucket.group))) : std::nullopt;
+  if (updates_weights()) {
+    const auto lr = device_lr ? *device_lr : at::full({}, group.lr, bucket.step_tensor.options());
+    kernels::adamw_({bucket.params, bucket.weights, bucket.grads, slots[0], slots[1]}, {lr, bucket.step_tensor, context.clip_coef, context.grad_scale, context.found_inf},
+                    {o.betas[0], o.betas[1], o.eps, group.weight_decay, o.maximize});
   } else {
-    run(device_lr_[bucket.group]);
+    const auto run = [&](const auto& lr) {
+      at::_fused_adamw_(bucket.params, bucket.grads, slots[0], slots[1], slots[2], bucket.steps, lr, o.betas[0], o.betas[1], group.weight_decay, o.eps,
+                        o.amsgrad, o.maximize, context.grad_scale, context.found_inf);
+    };
+    if (device_lr) run(*device_lr);
+    else run(group.lr);
   }
   if (context.found_inf) bucket.step_tensor.sub_(context.found_inf->reshape({}));
 }

@@ -97,10 +97,6 @@ torch::Tensor clip_grad_norm_(const std::vector<torch::Tensor>& params, double m
   return norm;
 }
 
-std::vector<torch::Tensor> all_parameters(const Optimizer& optimizer) {
-  std::vector<torch::Tensor> params;
-  for (const auto& group : optimizer.param_groups()) params.insert(params.end(), group.params.begin(), group.params.end());
-  return params;
-}
+std::vector<torch::Tensor> all_parameters(const Optimizer& optimizer) { return optimizer.gradient_holders(); }
 
 }  // namespace gradus

@@ -65,11 +65,12 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   stage_ = Stage::unscaled;
 }
 
-void GradScaler::step(Optimizer& optimizer) {
-  if (!options_.enabled) return optimizer.step();
+void GradScaler::step(Optimizer& optimizer, StepContext context) {
+  if (!options_.enabled) return optimizer.step(context);
   if (stage_ == Stage::stepped) wrong_order("step was called twice since the last update");
   if (stage_ == Stage::ready) unscale_(optimizer);
-  optimizer.step({.grad_scale = std::nullopt, .found_inf = found_inf_});
+  context.found_inf = found_inf_;
+  optimizer.step(context);
   stage_ = Stage::stepped;
 }
 

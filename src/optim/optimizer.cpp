@@ -1,4 +1,5 @@
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/reciprocal.h>
 #include <gradus/core/error.h>
@@ -73,15 +74,57 @@ void Optimizer::step(const StepContext& context) {
   for (auto& bucket : buckets_) {
     ++bucket.step;
     if (used.grad_scale && !takes_grad_scale()) at::_foreach_mul_(bucket.grads, at::reciprocal(*used.grad_scale));
+    if (used.clip_coef && !updates_weights()) at::_foreach_mul_(bucket.grads, *used.clip_coef);
     update(bucket, used);
-    for (const auto& param : bucket.params) param.unsafeGetTensorImpl()->bump_version();
+    if (!bucket.weights.empty() && !updates_weights()) at::_foreach_copy_(bucket.weights, bucket.params);
+    for (const auto* tensors : {&bucket.params, &bucket.weights})
+      for (const auto& tensor : *tensors) tensor.unsafeGetTensorImpl()->bump_version();
   }
 }
 
-void Optimizer::zero_grad(bool set_to_none) {
+void Optimizer::train_masters(const std::vector<torch::Tensor>& weights, const std::vector<torch::Tensor>& masters) {
+  std::unordered_map<const void*, size_t> places;
+  for (size_t i = 0; i < weights.size(); ++i) places[weights[i].unsafeGetTensorImpl()] = i;
+  store_bucket_steps();
+  weights_.clear();
   for (auto& group : groups_) {
-    for (auto& param : group.params) {
-      auto& grad = param.mutable_grad();
+    auto& held = weights_.emplace_back(group.params.size());
+    for (size_t i = 0; i < group.params.size(); ++i) {
+      const auto found = places.find(group.params[i].unsafeGetTensorImpl());
+      if (found == places.end()) continue;
+      held[i] = std::exchange(group.params[i], masters[found->second]);
+    }
+  }
+  buckets_.clear();
+  stale_ = true;
+}
+
+void Optimizer::release_masters() {
+  store_bucket_steps();
+  for (size_t g = 0; g < weights_.size(); ++g)
+    for (size_t i = 0; i < weights_[g].size(); ++i)
+      if (weights_[g][i].defined()) groups_[g].params[i] = weights_[g][i];
+  weights_.clear();
+  buckets_.clear();
+  stale_ = true;
+}
+
+const torch::Tensor& Optimizer::holder(size_t group, size_t index) const {
+  if (!weights_.empty() && weights_[group][index].defined()) return weights_[group][index];
+  return groups_[group].params[index];
+}
+
+std::vector<torch::Tensor> Optimizer::gradient_holders() const {
+  std::vector<torch::Tensor> holders;
+  for (size_t g = 0; g < groups_.size(); ++g)
+    for (size_t i = 0; i < groups_[g].params.size(); ++i) holders.push_back(holder(g, i));
+  return holders;
+}
+
+void Optimizer::zero_grad(bool set_to_none) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    for (size_t i = 0; i < groups_[g].params.size(); ++i) {
+      auto& grad = holder(g, i).mutable_grad();
       if (!grad.defined()) continue;
       if (set_to_none) {
         grad.reset();
@@ -93,16 +136,23 @@ void Optimizer::zero_grad(bool set_to_none) {
   }
 }
 
+// The gradient in the type `update` takes; that of a master comes in its weight's type.
+torch::Tensor Optimizer::grad_for(const torch::Tensor& holder) const {
+  const auto& grad = holder.grad();
+  return weights_.empty() || updates_weights() || !grad.defined() ? grad : grad.to(at::kFloat);
+}
+
 // False when a gradient came or went since the buckets were made.
 bool Optimizer::collect_grads() {
   for (const auto& [group, index] : inactive_)
-    if (groups_[group].params[index].grad().defined()) return false;
+    if (holder(group, index).grad().defined()) return false;
   for (auto& bucket : buckets_) {
     for (size_t i = 0; i < bucket.params.size(); ++i) {
       const auto& param = bucket.params[i];
-      const auto& grad = param.grad();
+      const auto& from = bucket.weights.empty() ? param : bucket.weights[i];
+      const auto& grad = from.grad();
       if (!grad.defined() || grad.layout() != at::kStrided || !lies_as(grad, param)) return false;
-      bucket.grads[i] = grad;
+      bucket.grads[i] = bucket.weights.empty() ? grad : grad_for(from);
     }
   }
   return true;
@@ -117,7 +167,8 @@ void Optimizer::rebuild_buckets() {
   for (size_t g = 0; g < groups_.size(); ++g) {
     for (size_t i = 0; i < groups_[g].params.size(); ++i) {
       const auto& param = groups_[g].params[i];
-      auto grad = param.grad();
+      const auto& from = holder(g, i);
+      auto grad = grad_for(from);
       if (!grad.defined()) {
         inactive_.emplace_back(g, i);
         continue;
@@ -126,14 +177,14 @@ void Optimizer::rebuild_buckets() {
         throw Error("G-OPTIM-2", ErrorKind::training, name() + " cannot use the sparse gradient of " + parameter_text(g, i),
                     "Make the layer's gradient dense: EmbeddingOptions(…).sparse(false).");
       if (!lies_as(grad, param)) {
-        grad = torch::empty_like(param).copy_(grad);
+        grad = torch::empty_like(param, param.options().dtype(grad.scalar_type())).copy_(grad);
         odd_layout = true;
       }
       auto& state = states_[g][i];
       if (!state.exists) state = {true, state.step, make_slots(param, g)};
       const auto same = [&](const Bucket& bucket) {
         return bucket.group == g && bucket.step == state.step && bucket.params[0].scalar_type() == param.scalar_type() &&
-               bucket.params[0].device() == param.device();
+               bucket.params[0].device() == param.device() && bucket.weights.empty() == from.is_same(param);
       };
       auto bucket = std::find_if(buckets_.begin(), buckets_.end(), same);
       if (bucket == buckets_.end()) {
@@ -145,6 +196,7 @@ void Optimizer::rebuild_buckets() {
       }
       bucket->index.push_back(i);
       bucket->params.push_back(param);
+      if (!from.is_same(param)) bucket->weights.push_back(from);
       bucket->grads.push_back(std::move(grad));
       for (size_t k = 0; k < slot_count; ++k) bucket->slots[k].push_back(state.slots[k]);
     }

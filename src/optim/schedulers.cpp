@@ -254,6 +254,13 @@ void LambdaLR::step() {
   set_rates();
 }
 
+std::vector<double> LambdaLR::rates_after(int64_t steps) const {
+  const double factor = factor_(steps);
+  std::vector<double> rates;
+  for (const double base : base_lrs_) rates.push_back(base * factor);
+  return rates;
+}
+
 StateTree LambdaLR::state_dict() const {
   return StateTree::dict()
       .set("base_lrs", saved::list_of(base_lrs_))

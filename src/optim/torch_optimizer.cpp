@@ -32,6 +32,9 @@ void TorchOptimizer::step(const StepContext& context) {
     if (context.grad_scale)
       for (const auto& param : groups_[g].params)
         if (param.grad().defined()) param.grad().div_(*context.grad_scale);
+    if (context.clip_coef)
+      for (const auto& param : groups_[g].params)
+        if (param.grad().defined()) param.grad().mul_(*context.clip_coef);
     wrapped_->param_groups()[g].options().set_lr(groups_[g].lr);
   }
   wrapped_->step();

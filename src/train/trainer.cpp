@@ -6,6 +6,7 @@
 #include <gradus/core/log.h>
 #include <gradus/data/collators.h>
 #include <gradus/data/tokenizer_like.h>
+#include <gradus/device/attention_backend.h>
 #include <gradus/device/runtime.h>
 #include <gradus/optim/factory.h>
 #include <gradus/optim/param_groups.h>
@@ -49,7 +50,10 @@ Trainer::Trainer(TrainerOptions options) {
   check_options(options, args);
   device::set_num_threads(args.num_threads);
   if (args.tf32) device::allow_tf32(*args.tf32);
-  if (args.full_determinism) device::use_deterministic_algorithms();
+  if (args.full_determinism) {
+    device::use_deterministic_algorithms();
+    device::use_deterministic_attention();
+  }
   device::load_cuda();
   device::seed_all(args.seed);
   say_if_several_gpus(args);

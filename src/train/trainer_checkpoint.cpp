@@ -113,7 +113,10 @@ void Trainer::save_checkpoint(Run& run) {
   auto& buffers = p.writer.buffers();
   buffers.begin();
   Snapshot snapshot;
-  snapshot.weights = buffers.copy(named_tensors(*p.model));
+  {
+    const MasterWeights::Shown float32(p.masters.get());
+    snapshot.weights = buffers.copy(named_tensors(*p.model));
+  }
   snapshot.max_shard_size = parse_shard_size(p.args.max_shard_size);
   snapshot.side_files.push_back([&p](const fs::path& folder) {
     p.model->save_config(folder);
@@ -143,6 +146,7 @@ void Trainer::save_checkpoint(Run& run) {
         {"grad_norm", run.grad_norm ? json(run.grad_norm->item<double>()) : json(nullptr)},
         {"learning_rate", run.learning_rate ? json(*run.learning_rate) : json(nullptr)},
         {"stopped_by_callback", p.control.should_training_stop && p.state.global_step < p.state.max_steps && !interrupted},
+        {"attention_backend", p.attention_backend},
         {"position",
          {{"epoch", run.epoch},
           {"batches", run.batches_done},
@@ -210,6 +214,7 @@ void Trainer::restore_run(Run& run, const fs::path& checkpoint) {
       if (const auto& norm = saved.at("grad_norm"); !norm.is_null()) run.grad_norm = torch::tensor(norm.get<double>(), torch::kDouble);
       if (const auto& rate = saved.at("learning_rate"); !rate.is_null()) run.learning_rate = rate.get<double>();
       run.ended_by_callback = saved.at("stopped_by_callback");
+      p.attention_backend = saved.value("attention_backend", std::string());
       std::vector<std::pair<std::string, json>> states;
       for (const auto& item : saved.at("callbacks")) states.emplace_back(item.at("name"), item.at("state"));
       restore_states(p.callbacks, std::move(states), p.args.restore_callback_states_from_checkpoint);
@@ -296,6 +301,7 @@ void Trainer::save_model(const fs::path& directory) {
   fs::remove_all(temporary, ignored);
   make_directory(temporary);
   try {
+    const MasterWeights::Shown float32(p.masters.get());
     write_safetensors_folder(temporary, named_tensors(*p.model), {.max_shard_size = parse_shard_size(p.args.max_shard_size), .sync = Sync::yes});
     p.model->save_config(temporary);
     if (p.processing_class) p.processing_class->save_pretrained(temporary);

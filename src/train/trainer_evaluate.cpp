@@ -23,19 +23,24 @@ std::string keys_of(const Metrics& metrics) {
 // The averaged weights stand in for the model's while one of these lives.
 class UseAverage {
  public:
-  UseAverage(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, Model& model) : model_(model) {
+  UseAverage(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, Model& model, MasterWeights* masters) : model_(model), masters_(masters) {
     for (const auto& callback : callbacks)
       if (auto* ema = dynamic_cast<EmaCallback*>(callback.get()); ema != nullptr && ema->has_average()) ema_ = ema;
-    if (ema_ != nullptr) ema_->swap(model_);
+    swap();
   }
-  ~UseAverage() {
-    if (ema_ != nullptr) ema_->swap(model_);
-  }
+  ~UseAverage() { swap(); }
   UseAverage(const UseAverage&) = delete;
   UseAverage& operator=(const UseAverage&) = delete;
 
  private:
+  void swap() {
+    if (ema_ == nullptr) return;
+    const MasterWeights::Shown float32(masters_, MasterWeights::Shown::Use::written);
+    ema_->swap(model_);
+  }
+
   Model& model_;
+  MasterWeights* masters_;
   EmaCallback* ema_ = nullptr;
 };
 
@@ -191,7 +196,7 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
   if (has_labels)
     for (const auto& name : p.label_names) step.labels.push_back(inputs[name].detach());
 
-  const device::AutocastGuard autocast(p.device.type(), p.autocast_dtype);
+  const device::AutocastGuard autocast(p.device.type(), p.cast_to());
   p.forward = ForwardOptions{.num_items_in_batch = std::nullopt, .need_logits = !prediction_loss_only || typeid(*this) != typeid(Trainer)};
   ModelOutput outputs;
   if (has_labels) {
@@ -216,7 +221,7 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
 Metrics Trainer::evaluate_in_training(bool step_scheduler) {
   auto& p = *parts_;
   const auto metrics = [&] {
-    const UseAverage average(p.callbacks, *p.model);
+    const UseAverage average(p.callbacks, *p.model, p.masters.get());
     return evaluate();
   }();
   if (step_scheduler && p.lr_scheduler && p.lr_scheduler->is_metric_driven()) p.lr_scheduler->step(best_metric_of(metrics));

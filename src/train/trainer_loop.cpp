@@ -4,6 +4,8 @@
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
 #include <gradus/device/runtime.h>
+#include <gradus/kernels/form.h>
+#include <gradus/kernels/optimizer_kernels.h>
 #include <gradus/optim/clip.h>
 #include <gradus/train/callbacks.h>
 
@@ -77,8 +79,10 @@ TrainOutput Trainer::train(Resume resume) {
       return training_loop(checkpoint);
     } catch (const std::exception& error) {
       p.is_in_train = false;
+      end_device_run();
       if (!p.args.auto_find_batch_size || !is_out_of_memory(error)) {
         call(Event::train_end, {}, {}, error.what());
+        if (p.device.is_cuda() && is_out_of_memory(error)) throw out_of_memory_error(p.device, error.what());
         throw;
       }
       if (p.optimizer) p.optimizer->zero_grad();
@@ -94,7 +98,10 @@ TrainOutput Trainer::train(Resume resume) {
 TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
   auto& p = *parts_;
   const auto run = begin_run(checkpoint);
-  call(Event::train_begin);
+  {
+    const MasterWeights::Shown float32(p.masters.get());  // callbacks that take hold of the weights here get what is trained
+    call(Event::train_begin);
+  }
   if (p.args.eval_on_start) evaluate_in_training(/*step_scheduler=*/false);
   const bool is_over = run->ended_by_callback || p.state.global_step >= run->plan.max_steps;  // resumed after its last step
   p.control.should_training_stop |= is_over;
@@ -108,7 +115,7 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
       const auto num_items_in_batch = get_num_items_in_batch(window);
       for (const auto& batch : window) {
         if (run->batches_done % p.args.gradient_accumulation_steps == 0) call(Event::step_begin);
-        const auto loss = training_step(*p.model, batch, num_items_in_batch);
+        const auto loss = run_training_step(batch, num_items_in_batch);
         ++run->batches_done;
         count_step(*run, batch, loss);
         if (run->window_is_complete(p.args.gradient_accumulation_steps)) break;
@@ -148,10 +155,11 @@ std::unique_ptr<Trainer::Run> Trainer::begin_run(const std::filesystem::path& ch
   p.state.is_world_process_zero = p.state.is_local_process_zero = is_world_process_zero();
   if (std::exchange(p.created_lr_scheduler, false)) p.lr_scheduler = nullptr;  // its length may differ this time
   create_optimizer_and_scheduler(plan.max_steps);
-  p.parameters = all_parameters(*p.optimizer);
   p.scaler.reset();
   if (p.autocast_dtype == torch::kHalf) p.scaler.emplace(p.device);
   if (!checkpoint.empty()) restore_run(*run, checkpoint);
+  begin_device_run(*run);
+  p.parameters = all_parameters(*p.optimizer);
   p.state.train_batch_size = p.train_batch_size;
   p.state.max_steps = plan.max_steps;
   p.state.num_train_epochs = plan.num_train_epochs;
@@ -213,18 +221,30 @@ void Trainer::count_step(Run& run, const Batch& batch, const torch::Tensor& loss
 torch::Tensor Trainer::clip_gradients() {
   auto& p = *parts_;
   if (p.scaler) p.scaler->unscale_(*p.optimizer);
+  if (p.device.is_cuda() && kernels::have_cuda_kernels()) {
+    std::vector<torch::Tensor> grads;
+    for (const auto& parameter : p.parameters)
+      if (parameter.grad().defined()) grads.push_back(parameter.grad());
+    const auto norm = kernels::grad_norm(grads);
+    if (p.args.max_grad_norm > 0) p.clip_coef = kernels::clip_coefficient(norm, p.args.max_grad_norm);  // the optimizer's kernel applies it
+    return norm;
+  }
   return p.args.max_grad_norm > 0 ? clip_grad_norm_(p.parameters, p.args.max_grad_norm) : grad_norm(p.parameters);
 }
 
 void Trainer::step_optimizer() {
   auto& p = *parts_;
-  if (!p.scaler) return p.optimizer->step();
-  p.scaler->step(*p.optimizer);
+  StepContext context;
+  context.clip_coef = std::exchange(p.clip_coef, std::nullopt);
+  if (p.device_schedule) context.lr = p.device_schedule->rates();
+  if (!p.scaler) return p.optimizer->step(context);
+  p.scaler->step(*p.optimizer, context);
   p.scaler->update();
 }
 
 void Trainer::step_scheduler(Run& run) {
   auto& p = *parts_;
+  if (p.device_schedule) return p.device_schedule->step(p.scaler->found_inf());
   run.learning_rate = p.optimizer->param_groups().front().lr;
   const bool skipped = p.scaler && p.scaler->step_was_skipped();
   if (!skipped && !p.lr_scheduler->is_metric_driven()) p.lr_scheduler->step();
@@ -232,6 +252,7 @@ void Trainer::step_scheduler(Run& run) {
 
 void Trainer::act_on_control(Run& run) {
   auto& p = *parts_;
+  if (p.control.should_log || p.control.should_evaluate || p.control.should_save) settle_schedule(run);
   if (p.control.should_log && p.state.global_step > run.last_logged_step) log_training(run);
   if (p.control.should_evaluate) {
     const bool is_best = update_best_metric(evaluate_in_training(/*step_scheduler=*/true));
@@ -296,6 +317,8 @@ TrainOutput Trainer::finish_run(Run& run) {
   metrics["epoch"] = p.state.epoch;
 
   wait_for_saves();
+  settle_schedule(run);
+  end_device_run();
   if (!is_interrupted(p.callbacks)) {
     if (p.args.load_best_model_at_end && p.state.best_model_checkpoint) load_best_model();
     remove_all_but_best();

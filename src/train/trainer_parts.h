@@ -1,15 +1,20 @@
 #pragma once
 
 #include <gradus/checkpoint/checkpoint_writer.h>
+#include <gradus/core/error.h>
+#include <gradus/device/gpu.h>
 #include <gradus/optim/grad_scaler.h>
+#include <gradus/optim/master_weights.h>
 #include <gradus/optim/optimizer.h>
 #include <gradus/optim/schedulers.h>
 #include <gradus/train/plan.h>
 #include <gradus/train/trainer.h>
 
+#include "train/device_schedule.h"
 #include "train/label_smoother.h"
 #include "train/loss_meter.h"
 #include "train/memory_tracker.h"
+#include "train/step_graphs.h"
 
 namespace gradus {
 
@@ -39,7 +44,16 @@ struct Trainer::Parts {
   bool created_lr_scheduler = false;  ///< by us: made anew at every train()
   std::optional<GradScaler> scaler;   ///< fp16
   torch::ScalarType autocast_dtype = torch::kFloat;
-  std::vector<torch::Tensor> parameters;  ///< those the optimizer has, for clipping
+  std::vector<torch::Tensor> parameters;  ///< those that carry the optimizer's gradients, for clipping
+
+  // What a run on a GPU adds; all of it lives from begin_run to the end of train().
+  std::unique_ptr<device::Scope> stream;            ///< work can be recorded only on a stream of its own
+  std::unique_ptr<MasterWeights> masters;           ///< bf16_mode=master: the model is bfloat16 meanwhile
+  std::unique_ptr<StepGraphs> graphs;
+  std::unique_ptr<DeviceSchedule> device_schedule;  ///< fp16: the schedule waits for skipped steps without the host
+  std::optional<torch::Tensor> clip_coef;           ///< clipping left to the optimizer's kernel
+  std::string attention_backend;                    ///< chosen by measurement, or the checkpoint's; empty: torch's own choice
+  bool attention_is_chosen = false;
 
   Names label_names;
   bool model_accepts_loss_kwargs = false;
@@ -60,6 +74,9 @@ struct Trainer::Parts {
   CheckpointWriter writer;
   RngState foreign_rng;  ///< Python's generators, carried through from the checkpoint resumed from
   MemoryTracker memory;
+
+  /// float32 where nothing is to be cast on the way.
+  torch::ScalarType cast_to() const { return masters ? torch::kFloat : autocast_dtype; }
 
   void store_flos() {
     state.total_flos += current_flos;
@@ -105,6 +122,8 @@ std::string best_metric_key(const TrainingArguments& args);
 /// Takes one number from the CPU's generator, as Python's DataLoader does for its workers whenever a pass over it begins.
 /// Nothing uses it; without, dropout would draw other masks than in Python.
 void draw_as_a_loader_does();
+/// What ran out of memory, how much the run held, and what to change.
+Error out_of_memory_error(torch::Device device, const std::string& what);
 /// Seconds since the epoch.
 double wall_clock();
 /// {split}_runtime and, where given, the rates, rounded as HF does.

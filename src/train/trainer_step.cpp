@@ -28,7 +28,7 @@ torch::Tensor Trainer::training_step(Model& model, Batch inputs, std::optional<t
   inputs = prepare_inputs(std::move(inputs));
   torch::Tensor loss;
   {
-    const device::AutocastGuard autocast(p.device.type(), p.autocast_dtype);
+    const device::AutocastGuard autocast(p.device.type(), p.cast_to());
     p.forward.need_logits = typeid(*this) != typeid(Trainer);  // a subclass may look at the outputs
     loss = compute_loss(model, std::move(inputs), num_items_in_batch).loss;
   }
@@ -76,7 +76,12 @@ Batch Trainer::prepare_inputs(Batch inputs) const {
   if (inputs.empty())
     throw Error("G-TRAIN-11", ErrorKind::data, "the batch received was empty, so the model cannot be run on it",
                 fmt::format("Check the data collator and the columns: the model reads {}.", parts_->model->input_names().empty() ? "every column" : joined(parts_->model->input_names())));
-  return parts_->device.is_cpu() ? inputs : inputs.to(parts_->device);
+  if (!parts_->device.is_cpu()) inputs = upload(std::move(inputs));
+  if (parts_->masters)  // what goes into bfloat16 layers; labels are compared in float32
+    for (auto& [name, value] : inputs)
+      if (value.defined() && value.scalar_type() == torch::kFloat && std::find(parts_->label_names.begin(), parts_->label_names.end(), name) == parts_->label_names.end())
+        value = value.to(torch::kBFloat16);
+  return inputs;
 }
 
 std::optional<torch::Tensor> Trainer::get_num_items_in_batch(const std::vector<Batch>& window) const {
@@ -91,7 +96,8 @@ std::optional<torch::Tensor> Trainer::get_num_items_in_batch(const std::vector<B
     const auto items = labels.ne(-100).sum();
     count = count.defined() ? count + items : items;
   }
-  return count.to(p.device);
+  if (p.device.is_cpu() || !count.is_cpu()) return count;
+  return torch::full({}, count.item<int64_t>(), torch::dtype(torch::kLong).device(p.device));  // travels with the launch: nothing waits
 }
 
 double Trainer::floating_point_ops(const Batch& inputs) const { return parts_->model->floating_point_ops(inputs); }

@@ -42,6 +42,11 @@ class Model : public torch::nn::Module {
   virtual bool counts_shifted_labels() const { return shifts_labels(); }
   /// Outputs that are no predictions (caches and the like); left out of evaluation.
   virtual std::vector<std::string> keys_to_ignore_at_inference() const { return {}; }
+  /// Whether forward is the same work for every batch of a shape, without host-side effects, so that it may be recorded
+  /// and replayed on a GPU (`cuda_graphs=auto`).
+  virtual bool is_recordable() const { return false; }
+  /// Whether forward works as it should with bfloat16 parameters, the loss in float32 (`bf16_mode=auto`).
+  virtual bool takes_bf16_weights() const { return false; }
   /// The tensor whose size measures a batch for FLOP and token counts ("input_ids", "pixel_values" …).
   virtual std::string main_input_name() const { return "input_ids"; }
 

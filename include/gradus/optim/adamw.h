@@ -17,7 +17,8 @@ struct AdamWOptions {
   bool fused = true;
 };
 
-/// Adam with decoupled weight decay, `torch.optim.AdamW`, on ATen's fused kernels.
+/// Adam with decoupled weight decay, `torch.optim.AdamW`, on ATen's fused kernels. On a GPU with the CUDA plugin one launch per
+/// group does everything: clipping, the step, and the bfloat16 copies of master weights.
 class AdamW : public Optimizer {
  public:
   explicit AdamW(std::vector<torch::Tensor> params, AdamWOptions options = {});
@@ -26,12 +27,12 @@ class AdamW : public Optimizer {
   std::string name() const override { return fused_name_ ? "adamw_torch_fused" : "adamw_torch"; }
   bool takes_grad_scale() const override { return true; }
   bool skips_on_device() const override { return true; }
-  bool make_capturable() override;
-  void refresh_device_lr() override;
+  bool takes_device_lr() const override { return true; }
 
   const AdamWOptions& options(size_t group) const { return options_.at(group); }
 
  protected:
+  bool updates_weights() const override;
   void update(Bucket& bucket, const StepContext& context) override;
   std::vector<std::string> slot_names() const override { return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}; }
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
@@ -42,7 +43,6 @@ class AdamW : public Optimizer {
  private:
   std::vector<AdamWOptions> options_;  // one per group
   bool fused_name_;
-  std::vector<torch::Tensor> device_lr_;  // one per group once capturable, else empty
 };
 
 }  // namespace gradus

@@ -15,7 +15,7 @@ torch::Tensor grad_norm(const std::vector<torch::Tensor>& params, double norm_ty
 /// multiplied by min(1, max_norm / (norm + 1e-6)), so a norm that is not finite spoils all of them. No host-device sync.
 torch::Tensor clip_grad_norm_(const std::vector<torch::Tensor>& params, double max_norm, double norm_type = 2.0);
 
-/// All parameters of an optimizer, in order.
+/// The tensors that carry the gradients of an optimizer's parameters, in order (the half-precision weights where it trains masters).
 std::vector<torch::Tensor> all_parameters(const Optimizer& optimizer);
 
 }  // namespace gradus

@@ -30,8 +30,8 @@ class GradScaler {
   /// Divides the gradients by the scale and notes whether one is not finite.
   /// Throws `Error` G-OPTIM-8 when called twice since the last `update`.
   void unscale_(Optimizer& optimizer);
-  /// Steps unless a gradient was not finite. Unscales first when that was not done.
-  void step(Optimizer& optimizer);
+  /// Steps unless a gradient was not finite. Unscales first when that was not done. `context`: what the step takes besides.
+  void step(Optimizer& optimizer, StepContext context = {});
   /// Moves the scale up or down for the next step. Throws G-OPTIM-8 when no gradient was checked since the last.
   void update();
 

@@ -28,10 +28,12 @@ struct ParamGroup {
   double weight_decay = 0.0;
 };
 
-/// What a mixed-precision step adds. Both are one-element float32 tensors on the parameters' device.
+/// What a step may take from the device instead of the host. One-element float32 tensors on the parameters' device, but for `lr`.
 struct StepContext {
-  std::optional<torch::Tensor> grad_scale;  ///< gradients are still multiplied by this; only where `takes_grad_scale()`
-  std::optional<torch::Tensor> found_inf;   ///< non-zero: leave parameters and state as they are
+  std::optional<torch::Tensor> grad_scale = std::nullopt;  ///< gradients are still multiplied by this; only where `takes_grad_scale()`
+  std::optional<torch::Tensor> found_inf = std::nullopt;   ///< non-zero: leave parameters and state as they are
+  std::optional<torch::Tensor> clip_coef = std::nullopt;   ///< gradients are to be multiplied by this, as clipping asks
+  std::optional<torch::Tensor> lr = std::nullopt;          ///< learning rates, one per group, in place of the groups' own; only where `takes_device_lr()`
 };
 
 /// The base of all optimizers: parameter groups, per-parameter state, and Python's file layout of both.
@@ -81,12 +83,18 @@ class Optimizer {
   virtual bool takes_grad_scale() const { return false; }
   /// Whether `found_inf` skips the step without the host reading it.
   virtual bool skips_on_device() const { return false; }
+  /// Whether `StepContext::lr` is used.
+  virtual bool takes_device_lr() const { return false; }
 
-  /// Prepares for recording a step into a CUDA graph: what changes between steps (learning rate, step count)
-  /// then lives on the device. Returns false where the optimizer cannot do so.
-  virtual bool make_capturable() { return false; }
-  /// Copies the groups' learning rates to the device for a recorded step. Call it before each replay.
-  virtual void refresh_device_lr() {}
+  /// Master weights: from now on `masters[i]` (float32) is trained in place of the parameter `weights[i]` (bfloat16), which keeps
+  /// the gradients and receives the new values after every step. The groups hold the masters; state is made and saved for them.
+  /// Only where `can_train_masters()`; a weight that no group has is passed over.
+  void train_masters(const std::vector<torch::Tensor>& weights, const std::vector<torch::Tensor>& masters);
+  /// Undoes it: the groups hold the weights again.
+  void release_masters();
+  virtual bool can_train_masters() const { return true; }
+  /// The tensors that carry gradients: the groups' parameters, or the weights they are masters of.
+  std::vector<torch::Tensor> gradient_holders() const;
 
  protected:
   /// State of one parameter. Slots are in the order of `slot_names()`; an undefined tensor is a slot not in use.
@@ -101,7 +109,8 @@ class Optimizer {
     size_t group = 0;
     std::vector<size_t> index;  ///< positions in the group
     std::vector<torch::Tensor> params;
-    std::vector<torch::Tensor> grads;               ///< refreshed every step
+    std::vector<torch::Tensor> weights;             ///< half-precision copies of `params` to bring up to date; empty without masters
+    std::vector<torch::Tensor> grads;               ///< refreshed every step; in float32 unless `updates_weights()`
     std::vector<std::vector<torch::Tensor>> slots;  ///< [slot][parameter]; empty for a slot not in use
     int64_t step = 0;                               ///< steps taken; already counts the one under way in `update`
     torch::Tensor step_tensor;                      ///< the same for kernels that read it; see `advance_step_tensor`
@@ -115,6 +124,9 @@ class Optimizer {
   static std::vector<ParamGroupInit> one_group(std::vector<torch::Tensor> params);
   /// Throws G-OPTIM-1 unless lr and weight decay are not negative and `betas` lie in [0, 1).
   void check_ranges(const std::vector<double>& betas = {}) const;
+
+  /// Whether `update` reads half-precision gradients of masters, applies `clip_coef` and writes `weights` itself.
+  virtual bool updates_weights() const { return false; }
 
   /// Updates one bucket; gradients are recorded nowhere. `context.found_inf` is set only where `skips_on_device()`.
   virtual void update(Bucket& bucket, const StepContext& context) = 0;
@@ -152,12 +164,15 @@ class Optimizer {
   double default_lr_;
 
  private:
+  const torch::Tensor& holder(size_t group, size_t index) const;
+  torch::Tensor grad_for(const torch::Tensor& holder) const;
   bool collect_grads();
   void rebuild_buckets();
   void store_bucket_steps() const;
   void complete_slots(ParamState& state, const torch::Tensor& param, size_t group) const;
 
   mutable std::vector<std::vector<ParamState>> states_;  // [group][parameter]; step counts of buckets are stored when asked for
+  std::vector<std::vector<torch::Tensor>> weights_;      // [group][parameter] of masters; undefined where there is none, empty without
   std::vector<Bucket> buckets_;
   std::vector<std::pair<size_t, size_t>> inactive_;  // parameters without gradient at the last step
   bool stale_ = true;

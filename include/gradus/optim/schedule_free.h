@@ -32,6 +32,7 @@ class ScheduleFree : public Optimizer {
   std::string name() const override;
   void train() override;
   void eval() override;
+  bool can_train_masters() const override { return false; }  // two sets of values per parameter already
 
  protected:
   void begin_step() override;

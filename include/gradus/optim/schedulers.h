@@ -30,6 +30,10 @@ class LRScheduler {
 
   /// The rates set last, one per group.
   virtual std::vector<double> last_lr() const = 0;
+  /// The rates after `steps` calls of `step()` in all; empty where they do not follow from that number alone.
+  virtual std::vector<double> rates_after(int64_t /*steps*/) const { return {}; }
+  /// Calls of `step()` so far.
+  virtual int64_t steps_done() const { return 0; }
 
   virtual StateTree state_dict() const = 0;
   virtual void load_state_dict(const StateTree& state) = 0;
@@ -43,6 +47,8 @@ class LambdaLR : public LRScheduler {
   void step() override;
   using LRScheduler::step;
   std::vector<double> last_lr() const override { return last_lr_; }
+  std::vector<double> rates_after(int64_t steps) const override;
+  int64_t steps_done() const override { return last_epoch_; }
   StateTree state_dict() const override;
   void load_state_dict(const StateTree& state) override;
 

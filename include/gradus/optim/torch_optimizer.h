@@ -23,6 +23,7 @@ class TorchOptimizer : public Optimizer {
   StateTree state_dict() const override;
   void load_state_dict(const StateTree& state) override;
   std::string name() const override { return "torch_optim"; }
+  bool can_train_masters() const override { return false; }
   torch::optim::Optimizer& wrapped() { return *wrapped_; }
 
  protected:

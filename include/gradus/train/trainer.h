@@ -161,6 +161,14 @@ class Trainer {
   std::vector<Batch> next_window(Run& run);
   void count_step(Run& run, const Batch& batch, const torch::Tensor& loss);
   int64_t count_input_tokens(const Batch& batch) const;
+  // A run on a GPU (trainer_gpu.cpp).
+  void begin_device_run(Run& run);
+  void end_device_run();
+  Batch upload(Batch inputs) const;
+  torch::Tensor run_training_step(const Batch& batch, const std::optional<torch::Tensor>& num_items_in_batch);
+  void choose_attention(const Batch& inputs);
+  void settle_schedule(Run& run);
+
   torch::Tensor clip_gradients();
   void step_optimizer();
   void step_scheduler(Run& run);

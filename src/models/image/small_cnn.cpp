@@ -30,13 +30,15 @@ class SmallCnn : public Model {
     x = torch::max_pool2d(torch::relu(norm2_->forward(conv2_->forward(x))), 2);
     const auto logits = classifier_->forward(dropout_->forward(torch::relu(hidden_->forward(x.flatten(1)))));
     ModelOutput out;
-    if (const auto* labels = inputs.find("labels")) out.set("loss", torch::cross_entropy_loss(logits, *labels));
+    if (const auto* labels = inputs.find("labels")) out.set("loss", torch::cross_entropy_loss(logits.to(torch::kFloat), *labels));
     out.set("logits", logits);
     return out;
   }
 
   std::vector<std::string> input_names() const override { return {"pixel_values", "labels"}; }
   std::string main_input_name() const override { return "pixel_values"; }
+  bool is_recordable() const override { return true; }
+  bool takes_bf16_weights() const override { return true; }
 
   nlohmann::json config() const override {
     return {{"model_type", "small-cnn"},          {"architectures", {"SmallCnnForImageClassification"}},

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <gradus/data/batch.h>
+#include <gradus/device/gpu.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gradus {
+
+/// Forward and backward of micro-batches, recorded once per shape and then replayed with one launch.
+///
+/// The first batches of a shape run plainly (the second one with an alarm for operations that make the host wait), then the
+/// work is recorded. When it cannot be, the reason is logged once and everything runs plainly from then on.
+/// Gradients end in the parameters' `grad` either way. Thread-safety: none.
+class StepGraphs {
+ public:
+  /// The whole of a micro-batch: forward, backward; gives the detached loss. It must do the same work for every batch of a shape.
+  using Work = std::function<torch::Tensor(const Batch& inputs, const std::optional<torch::Tensor>& num_items)>;
+
+  /// `holders`: the tensors whose gradients `work` adds to.
+  StepGraphs(std::vector<torch::Tensor> holders, torch::Device device);
+
+  /// Does `work`, or replays it. `inputs` and `num_items` are on the device. `window` is part of what makes work the same.
+  torch::Tensor run(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window, const Work& work);
+
+  size_t recorded() const;
+  /// Why nothing is recorded (any more); empty when all is well.
+  const std::string& reason() const { return reason_; }
+
+ private:
+  struct Entry {
+    int64_t seen = 0;
+    Batch inputs;
+    std::optional<torch::Tensor> num_items;
+    torch::Tensor loss;
+    std::unique_ptr<device::Graph> graph;
+  };
+  struct Key {
+    std::string text;
+    bool adds = false;  ///< to the gradients of an earlier micro-batch
+  };
+
+  Key key_of(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window) const;
+  torch::Tensor run_watched(const Batch& inputs, const std::optional<torch::Tensor>& num_items, const Work& work);
+  void record(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items, bool adds, const Work& work);
+  torch::Tensor replay(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items, bool adds);
+  bool has_gradients() const;
+  void drop_gradients();
+  void give_up(const std::string& why);
+
+  std::vector<torch::Tensor> holders_;
+  torch::Device device_;
+  std::vector<std::pair<std::string, Entry>> entries_;  // few; the last used is looked at first
+  size_t last_ = 0;
+  std::vector<torch::Tensor> grads_;  // where recorded work leaves the gradients; undefined where a parameter gets none
+  std::string reason_;
+};
+
+}  // namespace gradus
