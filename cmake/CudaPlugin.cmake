@@ -94,7 +94,8 @@ function(gradus_add_cuda_plugin)
 
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cuda/*.cpp")
   add_library(gradus_cuda SHARED ${sources})
-  target_link_libraries(gradus_cuda PRIVATE gradus_cuda_kernels gradus_torch_cuda gradus)
+  # not with libgradus.so: a program may have its modules linked in, and operators may be registered only once
+  target_link_libraries(gradus_cuda PRIVATE gradus_cuda_kernels gradus_torch_cuda)
   target_precompile_headers(gradus_cuda REUSE_FROM gradus_pch)
   set_target_properties(gradus_cuda PROPERTIES LINKER_LANGUAGE CXX BUILD_RPATH "\$ORIGIN" INSTALL_RPATH "\$ORIGIN")
   install(TARGETS gradus_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
