@@ -71,8 +71,9 @@ Trainer::Trainer(TrainerOptions options) {
   p.train_dataset = std::move(options.train_dataset);
   p.eval_dataset = std::move(options.eval_dataset);
   p.processing_class = std::move(options.processing_class);
-  p.collator = options.data_collator ? std::move(options.data_collator) : DataCollator(default_data_collator);
-  if (!options.data_collator && p.processing_class) p.collator = DataCollatorWithPadding({.tokenizer = p.processing_class});
+  if (options.data_collator) p.collator = std::move(options.data_collator);
+  else if (p.processing_class) p.collator = DataCollatorWithPadding({.tokenizer = p.processing_class});
+  else p.collator = default_data_collator;
   p.compute_loss_func = std::move(options.compute_loss_func);
   p.compute_metrics = std::move(options.compute_metrics);
   p.optimizer_factory = std::move(options.optimizer_factory);

@@ -351,16 +351,18 @@ def cases(folder, rng):
     rows = write_rows(folder / "train.json", [{"id": i, "text": line} for i, line in enumerate(lines)])
     yield "causal-lm", "Llama", auto.AutoModelForCausalLM, run_clm, {"model_name_or_path": model("llama", "bpe", auto.AutoModelForCausalLM, llama), "train_file": str(rows), "validation_split_percentage": 7, "block_size": 24,
                                                                     "label_smoothing_factor": 0.1, "lr_scheduler_type": "cosine"}
-    folders = {"class": model("bert", "bert", auto.AutoModelForMaskedLM, bert)}
-    for kind, name, more in (("class", "BERT, classes", {"label_smoothing_factor": 0.1, "max_seq_length": 24}), ("number", "BERT, regression on pairs", {"pad_to_max_length": False, "max_seq_length": 20}),
-                             ("several", "BERT, several labels", {"pad_to_max_length": False, "max_seq_length": 32})):
+    for kind, name, base, labels, more in (("class", "BERT, classes", bert, 3, {"label_smoothing_factor": 0.1, "max_seq_length": 24}), ("number", "BERT, regression on pairs", bert, 1, {"pad_to_max_length": False, "max_seq_length": 20}),
+                                           ("several", "Llama, several labels", llama, 3, {"pad_to_max_length": False, "max_seq_length": 32})):
         files = [write_rows(folder / f"{kind}-{part}.json", classified(rng, kind, count)) for part, count in (("train", 150), ("validation", 30), ("test", 13))]
-        yield "text-classification", name, auto.AutoModelForSequenceClassification, run_classification, dict(zip(("train_file", "validation_file", "test_file"), map(str, files))) | {"model_name_or_path": folders["class"], "do_predict": True} | more
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folders["class"])
+        yield "text-classification", name, auto.AutoModelForSequenceClassification, run_classification, dict(zip(("train_file", "validation_file", "test_file"), map(str, files))) | {
+            "model_name_or_path": model(kind, "bert", auto.AutoModelForSequenceClassification, base | {"num_labels": labels}), "do_predict": True} | more
+    masked_model = model("masked", "bert", auto.AutoModelForMaskedLM, bert)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(masked_model)
     files = [write_rows(folder / f"masked-{part}.json", masked(rng, tokenizer, count)) for part, count in (("train", 300), ("validation", 25))]
-    yield "masked-lm", "BERT", auto.AutoModelForMaskedLM, run_mlm, dict(zip(("train_file", "validation_file"), map(str, files))) | {"model_name_or_path": folders["class"]}
+    yield "masked-lm", "BERT", auto.AutoModelForMaskedLM, run_mlm, dict(zip(("train_file", "validation_file"), map(str, files))) | {"model_name_or_path": masked_model}
     files = [write_rows(folder / f"tagged-{part}.json", tagged(rng, count)) for part, count in (("train", 150), ("validation", 30), ("test", 11))]
-    yield "token-classification", "BERT", auto.AutoModelForTokenClassification, run_ner, dict(zip(("train_file", "validation_file", "test_file"), map(str, files))) | {"model_name_or_path": folders["class"], "do_predict": True, "label_all_tokens": True, "learning_rate": 2e-3}
+    yield "token-classification", "BERT", auto.AutoModelForTokenClassification, run_ner, dict(zip(("train_file", "validation_file", "test_file"), map(str, files))) | {
+        "model_name_or_path": model("tagged", "bert", auto.AutoModelForTokenClassification, bert | {"num_labels": 4}), "do_predict": True, "label_all_tokens": True, "learning_rate": 2e-3}
 
 
 def main():

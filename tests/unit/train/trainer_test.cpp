@@ -1,6 +1,7 @@
 // Training: peer-tests.md 9.1. Each test has the name of the peer's.
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
+#include <gradus/data/collators.h>
 #include <gradus/data/tokenizer_like.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/optim/optimizer.h>
@@ -335,6 +336,15 @@ TEST(Trainer, TestSpecialTokenAlignment) {
   EXPECT_EQ(read_json(box.run() / "checkpoint-1/generation_config.json").at("eos_token_id"), (json{30, 7})) << "the old end token still ends";
   EXPECT_EQ(box->heard("take the tokenizer's: eos_token_id: 30, pad_token_id: 29."), 1);
   EXPECT_TRUE(fs::exists(box.run() / "checkpoint-1/tokenizer.json"));  // TestTrainerSavesTokenizer
+}
+
+TEST(Trainer, KeepsACollatorOfOnesOwnBesideATokenizer) {
+  Box box;
+  int calls = 0;
+  const auto collator = [&calls](std::vector<Example> rows) { return ++calls, default_data_collator(std::move(rows)); };
+  Trainer trainer({.model = AutoModelForCausalLM::from_config(tiny_gpt2()), .args = {.output_dir = box.dir(), .max_steps = 1, .disable_tqdm = true, .use_cpu = true}, .data_collator = collator, .train_dataset = token_rows(8), .processing_class = std::make_shared<FewTokens>()});
+  trainer.train();
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(Trainer, TestTrainingArgumentsAreLeftUntouched) {
