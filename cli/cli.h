@@ -18,6 +18,7 @@ struct Command {
 int train(Words words);
 int eval(Words words);
 int predict(Words words);
+int generate(Words words);
 int options(Words words);
 int doctor(Words words);
 int verify(Words words);

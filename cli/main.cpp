@@ -16,6 +16,7 @@ const std::vector<Command>& commands() {
       {"train", "train a model: --task T --output_dir D and the flags of HF's script for the task", train},
       {"eval", "evaluate a trained model; the same flags", eval},
       {"predict", "write predictions of a trained model; the same flags", predict},
+      {"generate", "text from a language model: --model_name_or_path DIR --prompt TEXT, --prompt_file F or --chat", generate},
       {"tokenize", "text, JSONL, Parquet … to memory-mapped tokens", tokenize},
       {"data", "`data show FILE`: schema, counts, lengths and first rows of a data file", data},
       {"show", "run folders as tables and curves", show},

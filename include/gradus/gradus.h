@@ -25,6 +25,7 @@
 #include <gradus/models/auto_model.h>
 #include <gradus/models/image_classifier.h>
 #include <gradus/models/model.h>
+#include <gradus/models/text_streamer.h>
 #include <gradus/optim/adamw.h>
 #include <gradus/optim/factory.h>
 #include <gradus/optim/schedulers.h>

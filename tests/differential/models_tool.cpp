@@ -46,6 +46,7 @@ ModelTask task_of(const std::string& name) {
                                                   {"token_classification", ModelTask::token_classification},
                                                   {"question_answering", ModelTask::question_answering},
                                                   {"seq2seq_lm", ModelTask::seq2seq_lm},
+                                                  {"text_encoding", ModelTask::text_encoding},
                                                   {"base", ModelTask::base}};
   return tasks.at(name);
 }
@@ -64,7 +65,13 @@ json answer(const json& request) {
   }
   for (const auto& job : request.value("generate", json::array())) {
     const auto options = gradus::GenerationConfig::from_json(job.at("options")).options;
-    reply["generated"].push_back(to_rows(model->generate(to_batch(job.at("inputs")), options)));
+    if (job.contains("seed")) torch::manual_seed(job["seed"].get<uint64_t>());
+    try {
+      reply["generated"].push_back(to_rows(model->generate(to_batch(job.at("inputs")), options)));
+    } catch (const gradus::Error& error) {
+      if (!job.value("may_fail", false)) throw;
+      reply["generated"].push_back(error.id());
+    }
   }
   if (request.contains("save")) model->save_pretrained(request["save"].get<std::string>(), request.value("max_shard_size", "50GB"));
   return reply;

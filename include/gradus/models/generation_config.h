@@ -46,6 +46,20 @@ class TokenIds {
   bool is_list_ = false;
 };
 
+/// Added to the score of the last of `ids` where the others came just before it. In files: [[ids…], bias].
+struct SequenceBias {
+  std::vector<int64_t> ids;
+  double bias = 0.0;
+  bool operator==(const SequenceBias&) const = default;
+};
+
+/// From `start` new tokens on, the end token becomes likelier by `factor` with every token. In files: [start, factor].
+struct LengthDecay {
+  int64_t start = 0;
+  double factor = 1.0;
+  bool operator==(const LengthDecay&) const = default;
+};
+
 /// What generate() may be told; names, meaning and defaults as in transformers' GenerationConfig.
 /// What is not set comes from the model's generation_config.json, then from the defaults.
 struct GenerationOptions {
@@ -65,18 +79,23 @@ struct GenerationOptions {
   std::optional<double> temperature = std::nullopt;
   std::optional<int64_t> top_k = std::nullopt;  ///< default 50 when sampling, as in transformers; 0 is off
   std::optional<double> top_p = std::nullopt;
+  std::optional<double> top_h = std::nullopt;  ///< keeps the best tokens up to this share of the entropy
   std::optional<double> min_p = std::nullopt;
   std::optional<double> typical_p = std::nullopt;
   std::optional<double> epsilon_cutoff = std::nullopt;
   std::optional<double> eta_cutoff = std::nullopt;
   std::optional<double> repetition_penalty = std::nullopt;
+  std::optional<double> encoder_repetition_penalty = std::nullopt;  ///< above 1: tokens of the input become more likely
   std::optional<double> length_penalty = std::nullopt;  ///< beam search: exponent of the length by which scores are divided; default 1
   std::optional<int64_t> no_repeat_ngram_size = std::nullopt;
+  std::optional<int64_t> encoder_no_repeat_ngram_size = std::nullopt;  ///< no n-gram of the input
   std::optional<std::vector<std::vector<int64_t>>> bad_words_ids = std::nullopt;
+  std::optional<std::vector<SequenceBias>> sequence_bias = std::nullopt;
   std::optional<bool> renormalize_logits = std::nullopt;
   std::optional<int64_t> forced_bos_token_id = std::nullopt;
   std::optional<TokenIds> forced_eos_token_id = std::nullopt;
   std::optional<bool> remove_invalid_values = std::nullopt;
+  std::optional<LengthDecay> exponential_decay_length_penalty = std::nullopt;
   std::optional<std::vector<int64_t>> suppress_tokens = std::nullopt;
   std::optional<std::vector<int64_t>> begin_suppress_tokens = std::nullopt;
   // output
@@ -91,6 +110,9 @@ struct GenerationOptions {
   std::function<std::string(const std::vector<int64_t>&)> decode = nullptr;  ///< ids to text, for stop_strings
   /// Called with a whole row (prompt and new tokens) after each token; true ends that row.
   std::vector<std::function<bool(std::span<const int64_t>)>> stopping_criteria = {};
+  /// Called with the prompt's ids and then with each new token of a single row, as transformers' streamers are.
+  /// Not with several rows or beams. `TextStreamer` makes text of them.
+  std::function<void(std::span<const int64_t>)> streamer = nullptr;
   /// (ids (rows, tokens), scores (rows, vocabulary)) -> scores, after the penalties and before temperature and top-k.
   std::vector<std::function<torch::Tensor(const torch::Tensor&, torch::Tensor)>> logits_processors = {};
 };

@@ -20,6 +20,8 @@ class Decoder {
 
   /// What decoding starts from (rows, tokens): the prompt, or the start token of an encoder-decoder model.
   const torch::Tensor& prompt() const { return prompt_; }
+  /// What was given to generate() (prompts, tokens): the encoder's input where there is an encoder.
+  const torch::Tensor& given_ids() const { return given_ids_; }
   /// Logits (rows, vocabulary) in float32 behind the last of `ids`; all tokens before must have been given in earlier calls.
   torch::Tensor next_logits(const torch::Tensor& ids);
   /// Continues with these rows (beam search).
@@ -27,12 +29,14 @@ class Decoder {
 
  private:
   void prepare_prompt(const Batch& inputs, const GenerationOptions& options);
+  void prepare_start(const Batch& inputs, const GenerationOptions& options);
 
   PreTrainedModel& model_;
   bool use_cache_;
-  torch::Tensor prompt_;
+  torch::Tensor prompt_, given_ids_;
   torch::Tensor attention_mask_;  ///< over the prompt (or the encoder's tokens); grows with the text of decoder-only models
   torch::Tensor encoder_states_;
+  torch::Tensor decoder_mask_;  ///< encoder-decoder, when given; grows with the text
   layers::KeyValueCache cache_;
 };
 

@@ -47,14 +47,23 @@ std::optional<int64_t> pad_of(const GenerationOptions& options) {
   return std::nullopt;
 }
 
-int64_t length_limit(const GenerationOptions& options, const nlohmann::json& config, int64_t prompt) {
+/// Lengths that cannot be met together are no error, as in transformers.
+void warn_of_lengths(const GenerationOptions& options, int64_t prompt, int64_t limit) {
+  if (options.min_new_tokens && *options.min_length > 0)
+    log_warning(fmt::format("Both min_new_tokens (={}) and min_length (={}) are set; min_new_tokens wins.", *options.min_new_tokens, *options.min_length));
+  const auto shortest = options.min_new_tokens ? prompt + *options.min_new_tokens : *options.min_length;
+  if (shortest > limit)
+    log_warning(fmt::format("Unfeasible length constraints: at least {} tokens are asked for, but at most {} are possible. Generation stops at the maximum.", shortest, limit));
+}
+
+int64_t length_limit(const GenerationOptions& options, const nlohmann::json& config, const char* what, int64_t prompt) {
   if (options.max_new_tokens) {
     if (options.max_length) log_warning(fmt::format("Both max_new_tokens (={}) and max_length (={}) are set; max_new_tokens wins.", *options.max_new_tokens, *options.max_length));
     return prompt + *options.max_new_tokens;
   }
   if (options.max_length) {
     if (prompt >= *options.max_length)
-      refuse(fmt::format("the prompt has {} tokens, but max_length is {}", prompt, *options.max_length), "Raise max_length, or set max_new_tokens instead.");
+      refuse(fmt::format("{} has {} tokens, but max_length is {}", what, prompt, *options.max_length), "Raise max_length, or set max_new_tokens instead.");
     return *options.max_length;
   }
   log_warning_once("Using the default of 20 new tokens. Set max_new_tokens to control the length of what is generated.");
@@ -62,7 +71,7 @@ int64_t length_limit(const GenerationOptions& options, const nlohmann::json& con
   const auto limit = prompt + kDefaultNewTokens;
   const auto positions = read.optional_integer("max_position_embeddings");
   const auto capped = positions ? std::min(limit, *positions) : limit;
-  if (prompt >= capped) refuse(fmt::format("the prompt has {} tokens, the model {} positions", prompt, *positions), "Shorten the prompt.");
+  if (prompt >= capped) refuse(fmt::format("{} has {} tokens, the model {} positions", what, prompt, *positions), "Shorten the prompt.");
   return capped;
 }
 
@@ -80,6 +89,7 @@ Decoder::Decoder(PreTrainedModel& model, const Batch& inputs, const GenerationOp
     encoder_states_ = repeated(model.encode(encoder), copies);
   }
   attention_mask_ = repeated(attention_mask_, copies);
+  if (decoder_mask_.defined()) decoder_mask_ = repeated(decoder_mask_, copies);
   prompt_ = repeated(prompt_, copies);
 }
 
@@ -94,22 +104,36 @@ void Decoder::prepare_prompt(const Batch& inputs, const GenerationOptions& optio
   if (ids.dim() != 2 || ids.numel() == 0 || ids.is_floating_point()) refuse(fmt::format("input_ids have shape [{}], expected integers [rows, tokens]", fmt::join(ids.sizes(), ", ")), "Give one or more token ids per row.");
   ids = ids.to(torch::kLong);
   const auto* mask = inputs.find("attention_mask");
-  attention_mask_ = mask != nullptr ? (mask->dim() == 1 ? mask->unsqueeze(0) : *mask).to(device).to(torch::kLong) : inferred_mask(ids, options, pad_of(options));
+  attention_mask_ = mask != nullptr ? (mask->dim() == 1 ? mask->unsqueeze(0) : *mask).to(device).to(torch::kLong) : model_.is_encoder_decoder() ? at::ones_like(ids) : inferred_mask(ids, options, pad_of(options));
   if (attention_mask_.sizes() != ids.sizes()) refuse(fmt::format("attention_mask has shape [{}], input_ids [{}]", fmt::join(attention_mask_.sizes(), ", "), fmt::join(ids.sizes(), ", ")), "Both must have one entry per token.");
-  if (!model_.is_encoder_decoder()) {
-    if (options.pad_token_id && ids.size(0) > 1 && ids.select(1, ids.size(1) - 1).eq(*options.pad_token_id).any().item<bool>())
-      log_warning_once("A decoder-only architecture is being used, but right-padding was detected. For correct generation, pad on the left.");
-    prompt_ = ids;
-    return;
-  }
-  if (const auto* start = inputs.find("decoder_input_ids")) {
-    prompt_ = start->to(device).to(torch::kLong);
-    return;
-  }
+  given_ids_ = ids;
+  if (model_.is_encoder_decoder()) return prepare_start(inputs, options);
+  const auto pad = pad_of(options);
+  const auto last = ids.size(1) - 1;
+  if (pad && ids.size(0) > 1 && (mask != nullptr ? attention_mask_.select(1, last).eq(0) : ids.select(1, last).eq(*pad)).any().item<bool>())
+    log_warning_once("A decoder-only architecture is being used, but right-padding was detected. For correct generation, pad on the left.");
+  prompt_ = ids;
+}
+
+/// The start token, or the given decoder_input_ids with it in front where it is missing.
+void Decoder::prepare_start(const Batch& inputs, const GenerationOptions& options) {
+  const auto rows = given_ids_.size(0);
   const auto start = options.decoder_start_token_id ? options.decoder_start_token_id->ids() : options.bos_token_id ? std::vector<int64_t>{*options.bos_token_id} : std::vector<int64_t>{};
-  if (start.empty() || (start.size() != 1 && static_cast<int64_t>(start.size()) != ids.size(0)))
-    refuse("decoder_start_token_id (or bos_token_id) is needed, one or one per row", "Set it in generation_config.json or in the options.");
-  prompt_ = torch::tensor(start, torch::TensorOptions().dtype(torch::kLong).device(device)).view({-1, 1}).expand({ids.size(0), 1}).contiguous();
+  if (start.empty() || (start.size() != 1 && static_cast<int64_t>(start.size()) != rows))
+    refuse(fmt::format("decoder_start_token_id (or bos_token_id) is needed, one or one for each of {} rows; received {}", rows, start.empty() ? "none" : std::to_string(start.size())),
+           "Set it in generation_config.json or in the options.");
+  prompt_ = torch::tensor(start, torch::TensorOptions().dtype(torch::kLong).device(model_.device())).view({-1, 1}).expand({rows, 1}).contiguous();
+  if (const auto* mask = inputs.find("decoder_attention_mask")) decoder_mask_ = mask->to(model_.device()).to(torch::kLong);
+  const auto* given = inputs.find("decoder_input_ids");
+  if (given == nullptr) return;
+  auto ids = (given->dim() == 1 ? given->unsqueeze(0) : *given).to(model_.device()).to(torch::kLong);
+  if (ids.dim() != 2 || ids.size(0) != rows || ids.size(1) == 0)
+    refuse(fmt::format("decoder_input_ids have shape [{}], expected [{}, tokens]", fmt::join(given->sizes(), ", "), rows), "Give one row for each of input_ids.");
+  if (ids.narrow(1, 0, 1).ne(prompt_).all().item<bool>()) {
+    ids = at::cat({prompt_, ids}, 1);
+    if (decoder_mask_.defined()) decoder_mask_ = torch::constant_pad_nd(decoder_mask_, {1, 0}, 1);
+  }
+  prompt_ = ids;
 }
 
 Tensor Decoder::next_logits(const Tensor& ids) {
@@ -121,6 +145,10 @@ Tensor Decoder::next_logits(const Tensor& ids) {
     inputs.set("decoder_input_ids", tokens);
     inputs.set("encoder_hidden_states", encoder_states_);
     inputs.set("attention_mask", attention_mask_);
+    if (decoder_mask_.defined()) {
+      decoder_mask_ = torch::constant_pad_nd(decoder_mask_, {0, ids.size(1) - decoder_mask_.size(1)}, 1);
+      inputs.set("decoder_attention_mask", decoder_mask_);
+    }
   } else {
     if (attention_mask_.size(1) < ids.size(1)) attention_mask_ = torch::constant_pad_nd(attention_mask_, {0, ids.size(1) - attention_mask_.size(1)}, 1);
     const auto positions = (attention_mask_.cumsum(1) - 1).masked_fill_(attention_mask_.eq(0), 0);
@@ -173,14 +201,23 @@ Tensor DecodingPlan::process(const Tensor& ids, Tensor scores) const {
   return scores;
 }
 
+/// Hands new tokens of the one row to the streamer.
+static void stream(const GenerationOptions& options, const Tensor& tokens) {
+  if (!options.streamer) return;
+  const auto here = tokens.to(torch::kCPU).contiguous();
+  options.streamer({here.const_data_ptr<int64_t>(), static_cast<size_t>(here.numel())});
+}
+
 Tensor sample(Decoder& decoder, const DecodingPlan& plan) {
   auto ids = decoder.prompt();
+  stream(plan.options, ids);
   auto open = torch::ones({ids.size(0)}, torch::TensorOptions().dtype(torch::kBool).device(ids.device()));
   while (open.any().item<bool>()) {
     const auto scores = plan.process(ids, decoder.next_logits(ids));
     auto next = *plan.options.do_sample ? scores.softmax(-1).multinomial(1).squeeze(1) : scores.argmax(-1);
     if (plan.stop.has_end_tokens()) next.masked_fill_(open.logical_not(), plan.pad_token.value_or(0));
     ids = at::cat({ids, next.unsqueeze(1)}, 1);
+    stream(plan.options, next);
     open = open.logical_and(plan.stop.finished(ids).logical_not());
   }
   return ids;
@@ -195,8 +232,10 @@ Tensor PreTrainedModel::generate(const Batch& inputs, const GenerationOptions& g
   const EvalMode mode(*this);
   const auto beams = *options.num_beams;
   Decoder decoder(*this, inputs, options, std::max(beams, *options.num_return_sequences));
-  const auto prompt = decoder.prompt().size(1), limit = length_limit(options, config_, prompt);
-  const DecodingPlan plan{options, limit, pad_of(options), make_logits_processors(options, prompt, limit), StopRules(options, limit)};
+  const auto prompt = decoder.prompt().size(1), limit = length_limit(options, config_, is_encoder_decoder() ? "the start of the decoder" : "the prompt", prompt);
+  warn_of_lengths(options, prompt, limit);
+  if (options.streamer && decoder.prompt().size(0) != 1) refuse(fmt::format("a streamer takes one row, received {}", decoder.prompt().size(0)), "Give the prompts one by one, or leave the streamer out.");
+  const DecodingPlan plan{options, limit, pad_of(options), make_logits_processors(options, {prompt, limit, decoder.given_ids()}), StopRules(options, limit)};
   return beams > 1 ? beam_search(decoder, plan) : sample(decoder, plan);
 }
 

@@ -61,6 +61,17 @@ struct Value {
       to = id;
     }
   }
+  void read(const nlohmann::json& value, SequenceBias& to) const {
+    if (!value.is_array() || value.size() != 2) fail(where, name, "a list of [[token ids], bias]", value);
+    read(value[0], to.ids);
+    read(value[1], to.bias);
+    if (to.ids.empty() || *std::min_element(to.ids.begin(), to.ids.end()) < 0) fail(where, name, "a list of [[token ids], bias] with at least one id each", value);
+  }
+  void read(const nlohmann::json& value, LengthDecay& to) const {
+    if (!value.is_array() || value.size() != 2) fail(where, name, "[start, factor]", value);
+    read(value[0], to.start);
+    read(value[1], to.factor);
+  }
   template <class T>
   void read(const nlohmann::json& value, std::vector<T>& to) const {
     if constexpr (std::is_same_v<T, std::string>)
@@ -72,6 +83,13 @@ struct Value {
 
 nlohmann::json written(const EarlyStopping& value) { return value.kind() == EarlyStopping::Kind::never ? nlohmann::json("never") : nlohmann::json(value.kind() == EarlyStopping::Kind::yes); }
 nlohmann::json written(const TokenIds& value) { return value.is_list() ? nlohmann::json(value.ids()) : nlohmann::json(value.ids().front()); }
+nlohmann::json written(const SequenceBias& value) { return nlohmann::json::array({value.ids, value.bias}); }
+nlohmann::json written(const LengthDecay& value) { return nlohmann::json::array({value.start, value.factor}); }
+nlohmann::json written(const std::vector<SequenceBias>& values) {
+  auto list = nlohmann::json::array();
+  for (const auto& value : values) list.push_back(written(value));
+  return list;
+}
 template <class T>
 nlohmann::json written(const T& value) { return value; }
 
@@ -92,18 +110,23 @@ void for_each_option(Visit visit) {
   visit("temperature", &Options::temperature);
   visit("top_k", &Options::top_k);
   visit("top_p", &Options::top_p);
+  visit("top_h", &Options::top_h);
   visit("min_p", &Options::min_p);
   visit("typical_p", &Options::typical_p);
   visit("epsilon_cutoff", &Options::epsilon_cutoff);
   visit("eta_cutoff", &Options::eta_cutoff);
   visit("repetition_penalty", &Options::repetition_penalty);
+  visit("encoder_repetition_penalty", &Options::encoder_repetition_penalty);
   visit("length_penalty", &Options::length_penalty);
   visit("no_repeat_ngram_size", &Options::no_repeat_ngram_size);
+  visit("encoder_no_repeat_ngram_size", &Options::encoder_no_repeat_ngram_size);
   visit("bad_words_ids", &Options::bad_words_ids);
+  visit("sequence_bias", &Options::sequence_bias);
   visit("renormalize_logits", &Options::renormalize_logits);
   visit("forced_bos_token_id", &Options::forced_bos_token_id);
   visit("forced_eos_token_id", &Options::forced_eos_token_id);
   visit("remove_invalid_values", &Options::remove_invalid_values);
+  visit("exponential_decay_length_penalty", &Options::exponential_decay_length_penalty);
   visit("suppress_tokens", &Options::suppress_tokens);
   visit("begin_suppress_tokens", &Options::begin_suppress_tokens);
   visit("num_return_sequences", &Options::num_return_sequences);
@@ -140,6 +163,7 @@ void check_count(const char* name, const std::optional<int64_t>& value, int64_t 
 void check_combinations(const GenerationOptions& options) {
   const auto beams = *options.num_beams, returned = *options.num_return_sequences;
   if (beams == 1 && !*options.do_sample) check(returned == 1, "num_return_sequences", "1 with greedy search (no sampling, one beam)", std::to_string(returned));
+  check(!options.streamer || (beams == 1 && returned == 1), "streamer", "unset with several beams or sequences", "one");
   if (beams > 1) check(returned <= beams, "num_return_sequences", fmt::format("at most num_beams ({})", beams), std::to_string(returned));
   if (options.stop_strings && !options.stop_strings->empty())
     check(static_cast<bool>(options.decode), "stop_strings", "given together with `decode`, which turns ids into text", "without it");
@@ -215,10 +239,13 @@ GenerationOptions complete_options(GenerationOptions given, const GenerationOpti
   check_count("no_repeat_ngram_size", merged.no_repeat_ngram_size, 0);
   check_count("pad_token_id", merged.pad_token_id, 0);
   check_range("temperature", merged.temperature, 0.0, 1e30, false, "greater than 0 (use do_sample=false for greedy search)");
-  check_range("top_p", merged.top_p, 0.0, 1.0, false, "greater than 0 and at most 1");
+  check_range("top_p", merged.top_p, 0.0, 1.0, true, "from 0 to 1");
+  check_range("top_h", merged.top_h, 0.0, 1.0, false, "greater than 0 and at most 1");
   check_range("min_p", merged.min_p, 0.0, 1.0, true, "from 0 to 1");
   check_range("typical_p", merged.typical_p, 0.0, 1.0, false, "greater than 0 and at most 1");
   check_range("repetition_penalty", merged.repetition_penalty, 0.0, 1e30, false, "greater than 0");
+  check_range("encoder_repetition_penalty", merged.encoder_repetition_penalty, 0.0, 1e30, false, "greater than 0");
+  check_count("encoder_no_repeat_ngram_size", merged.encoder_no_repeat_ngram_size, 0);
   check_range("max_time", merged.max_time, 0.0, 1e30, false, "greater than 0");
   check_combinations(merged);
   return merged;

@@ -4,6 +4,7 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/isin.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <limits>
@@ -48,16 +49,43 @@ std::vector<std::vector<int64_t>> as_rows(const Tensor& ids) {
   return rows;
 }
 
-/// Bars every token that would complete an n-gram the row already has.
-Tensor bar_repeated_ngrams(const Tensor& ids, const Tensor& scores, size_t size) {
+/// Bars every token that would complete an n-gram of `texts`, which has one row for each of `ids` or for several in a row.
+Tensor bar_ngrams(const Tensor& ids, const Tensor& scores, size_t size, const std::vector<std::vector<int64_t>>& texts) {
   auto result = scores.clone();
   const auto rows = as_rows(ids);
   for (size_t row = 0; row < rows.size(); ++row) {
     const auto& tokens = rows[row];
+    const auto& text = texts[row * texts.size() / rows.size()];
     if (tokens.size() + 1 < size) continue;
     const auto tail = tokens.end() - static_cast<int64_t>(size - 1);
-    for (size_t i = 0; i + size <= tokens.size(); ++i)
-      if (std::equal(tail, tokens.end(), tokens.begin() + static_cast<int64_t>(i))) result[static_cast<int64_t>(row)][tokens[i + size - 1]] = kOut;
+    for (size_t i = 0; i + size <= text.size(); ++i)
+      if (text[i + size - 1] < scores.size(1) && std::equal(tail, tokens.end(), text.begin() + static_cast<int64_t>(i)))
+        result[static_cast<int64_t>(row)][text[i + size - 1]] = kOut;
+  }
+  return result;
+}
+
+/// Adds each bias to the last token of its sequence where the row ends in the tokens before it.
+Tensor add_sequence_bias(const Tensor& ids, const Tensor& scores, const std::vector<SequenceBias>& biases) {
+  auto bias = at::zeros_like(scores);
+  for (const auto& one : biases) {
+    const auto before = static_cast<int64_t>(one.ids.size()) - 1;
+    if (one.ids.back() >= scores.size(1) || before > ids.size(1)) continue;
+    auto column = bias.select(1, one.ids.back());
+    if (before == 0)
+      column.fill_(one.bias);
+    else
+      column.add_(ids.narrow(1, ids.size(1) - before, before).eq(torch::tensor(std::vector<int64_t>(one.ids.begin(), one.ids.end() - 1), ids.options())).all(1).to(bias.scalar_type()) * one.bias);
+  }
+  return scores + bias;
+}
+
+Tensor favour_ends(const Tensor& scores, const std::vector<int64_t>& ends, double factor) {
+  auto result = scores.clone();
+  for (const auto id : ends) {
+    if (id < 0 || id >= scores.size(1)) continue;
+    const auto score = scores.select(1, id);
+    result.select(1, id).add_((score.abs() * (factor - 1.0)).masked_fill(score.isfinite().logical_not(), 0.0));
   }
   return result;
 }
@@ -80,6 +108,18 @@ Tensor bar_sequences(const Tensor& ids, const Tensor& scores, const std::vector<
 Tensor keep_top_k(const Tensor& scores, int64_t k) {
   const auto least = std::get<0>(scores.topk(std::min(k, scores.size(1)), 1)).narrow(1, std::min(k, scores.size(1)) - 1, 1);
   return scores.masked_fill(scores < least, kOut);
+}
+
+Tensor keep_top_h(const Tensor& scores, double share) {
+  constexpr int64_t kMost = 100;
+  const auto [best, places] = scores.topk(std::min(kMost, scores.size(1)), 1);
+  const auto logs = best - best.logsumexp(1, /*keepdim=*/true);
+  const auto probabilities = logs.softmax(1);
+  const auto parts = -probabilities * probabilities.log();
+  const auto limit = -(logs.clamp_min(std::numeric_limits<float>::lowest()) * probabilities).sum(1, /*keepdim=*/true) * share;
+  auto kept = parts.cumsum(1) <= limit;
+  kept.select(1, 0).fill_(true);
+  return scores.masked_fill(at::zeros_like(scores, torch::kBool).scatter_(1, places, kept).logical_not_(), kOut);
 }
 
 Tensor keep_top_p(const Tensor& scores, double p, int64_t at_least) {
@@ -131,6 +171,7 @@ void append_warpers(std::vector<LogitsProcessor>& all, const GenerationOptions& 
   const auto ends = options.eos_token_id ? static_cast<int64_t>(options.eos_token_id->ids().size()) : 1;
   const int64_t keep = *options.num_beams > 1 ? ends + 1 : 1;
   if (*options.temperature != 1.0) all.push_back([t = *options.temperature](const Tensor&, Tensor scores) { return scores / t; });
+  if (options.top_h) all.push_back([h = *options.top_h](const Tensor&, Tensor scores) { return keep_top_h(scores, h); });
   if (*options.top_k != 0) all.push_back([k = std::max(*options.top_k, keep)](const Tensor&, Tensor scores) { return keep_top_k(scores, k); });
   if (*options.top_p < 1.0) all.push_back([p = *options.top_p, keep](const Tensor&, Tensor scores) { return keep_top_p(scores, p, keep); });
   if (options.min_p) all.push_back([p = *options.min_p, keep](const Tensor&, Tensor scores) { return keep_min_p(scores, p, keep); });
@@ -143,19 +184,27 @@ void append_warpers(std::vector<LogitsProcessor>& all, const GenerationOptions& 
 
 }  // namespace
 
-std::vector<LogitsProcessor> make_logits_processors(const GenerationOptions& options, int64_t prompt_length, int64_t max_length) {
+std::vector<LogitsProcessor> make_logits_processors(const GenerationOptions& options, const ProcessorContext& context) {
   std::vector<LogitsProcessor> all;
+  const auto prompt_length = context.prompt_length, max_length = context.max_length;
   const auto ends = options.eos_token_id ? options.eos_token_id->ids() : std::vector<int64_t>{};
+  if (options.sequence_bias) all.push_back([biases = *options.sequence_bias](const Tensor& ids, Tensor scores) { return add_sequence_bias(ids, scores, biases); });
+  if (options.encoder_repetition_penalty.value_or(1.0) != 1.0)
+    all.push_back([given = context.encoder_ids, p = 1.0 / *options.encoder_repetition_penalty](const Tensor&, Tensor scores) {
+      return penalise_repetition(given.repeat_interleave(scores.size(0) / given.size(0), 0), scores, p);
+    });
   if (*options.repetition_penalty != 1.0)
     all.push_back([p = *options.repetition_penalty](const Tensor& ids, Tensor scores) { return penalise_repetition(ids, scores, p); });
   if (*options.no_repeat_ngram_size > 0)
-    all.push_back([n = static_cast<size_t>(*options.no_repeat_ngram_size)](const Tensor& ids, Tensor scores) { return bar_repeated_ngrams(ids, scores, n); });
+    all.push_back([n = static_cast<size_t>(*options.no_repeat_ngram_size)](const Tensor& ids, Tensor scores) { return bar_ngrams(ids, scores, n, as_rows(ids)); });
+  if (const auto n = options.encoder_no_repeat_ngram_size.value_or(0); n > 0)
+    all.push_back([n = static_cast<size_t>(n), given = as_rows(context.encoder_ids)](const Tensor& ids, Tensor scores) { return bar_ngrams(ids, scores, n, given); });
   if (options.bad_words_ids) {
     auto sequences = *options.bad_words_ids;
     std::erase_if(sequences, [&](const auto& sequence) { return sequence.size() == 1 && std::find(ends.begin(), ends.end(), sequence[0]) != ends.end(); });
     all.push_back([sequences](const Tensor& ids, Tensor scores) { return bar_sequences(ids, scores, sequences); });
   }
-  const auto shortest = std::max(options.min_new_tokens ? prompt_length + *options.min_new_tokens : 0, *options.min_length);
+  const auto shortest = options.min_new_tokens ? prompt_length + *options.min_new_tokens : *options.min_length;
   if (shortest > 0 && !ends.empty())
     all.push_back([shortest, ends](const Tensor& ids, Tensor scores) { return ids.size(1) < shortest ? without_tokens(scores, ends) : scores; });
   if (options.forced_bos_token_id)
@@ -163,6 +212,11 @@ std::vector<LogitsProcessor> make_logits_processors(const GenerationOptions& opt
   if (options.forced_eos_token_id)
     all.push_back([last = max_length - 1, id = options.forced_eos_token_id->ids()](const Tensor& ids, Tensor scores) { return ids.size(1) == last ? only_tokens(scores, id) : scores; });
   if (options.remove_invalid_values.value_or(false)) all.push_back([](const Tensor&, Tensor scores) { return without_invalid(scores); });
+  if (options.exponential_decay_length_penalty && !ends.empty())
+    all.push_back([decay = *options.exponential_decay_length_penalty, prompt_length, ends](const Tensor& ids, Tensor scores) {
+      const auto beyond = ids.size(1) - prompt_length - decay.start;
+      return beyond > 0 ? favour_ends(scores, ends, std::pow(decay.factor, static_cast<double>(beyond))) : scores;
+    });
   if (options.suppress_tokens) all.push_back([id = *options.suppress_tokens](const Tensor&, Tensor scores) { return without_tokens(scores, id); });
   if (options.begin_suppress_tokens) {
     const auto begin = prompt_length > 1 || !options.forced_bos_token_id ? prompt_length : prompt_length + 1;

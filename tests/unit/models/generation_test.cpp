@@ -1,9 +1,11 @@
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/models/auto_model.h>
+#include <gradus/models/text_streamer.h>
 #include <gtest/gtest.h>
 
 #include "../error_of.h"
+#include "fixed_model.h"
 #include "temporary_folder.h"
 
 namespace gradus {
@@ -15,24 +17,6 @@ using Ids = std::vector<int64_t>;
 
 #define EXPECT_TEXT(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-/// Always gives the same logits, whatever came before: what is drawn can be counted.
-class FixedModel : public PreTrainedModel {
- public:
-  explicit FixedModel(Tensor logits) : PreTrainedModel({{"model_type", "fixed"}}, "FixedModel", ""), logits_(std::move(logits)) {
-    register_parameter("unused", torch::zeros({1}));
-  }
-  ModelOutput forward(const Batch&, const ForwardOptions&) override { return {}; }
-  bool can_generate() const override { return true; }
-  Tensor decode(const Batch& inputs, layers::KeyValueCache& cache) override {
-    const auto& ids = inputs["input_ids"];
-    cache.update(0, torch::zeros({ids.size(0), 1, ids.size(1), 1}), torch::zeros({ids.size(0), 1, ids.size(1), 1}));
-    return logits_.expand({ids.size(0), -1});
-  }
-
- private:
-  Tensor logits_;
-};
-
 std::shared_ptr<PreTrainedModel> tiny_model() {
   torch::manual_seed(1);
   auto model = AutoModelForCausalLM::from_config({{"model_type", "llama"}, {"vocab_size", 40}, {"hidden_size", 16}, {"intermediate_size", 24}, {"num_hidden_layers", 2},
@@ -42,39 +26,6 @@ std::shared_ptr<PreTrainedModel> tiny_model() {
 }
 
 Batch prompt() { return {{"input_ids", torch::tensor({{5, 6, 7}})}}; }
-
-/// How often each token follows, in 20,000 draws.
-Tensor frequencies(const Tensor& logits, GenerationOptions options) {
-  constexpr int64_t kDraws = 20000;
-  FixedModel model(logits);
-  options.do_sample = true;
-  options.max_new_tokens = 1;
-  torch::manual_seed(17);
-  const auto ids = model.generate({{"input_ids", torch::zeros({kDraws, 1}, torch::kLong)}}, options);
-  return ids.select(1, 1).bincount({}, logits.size(0)).to(torch::kDouble) / kDraws;
-}
-
-void expect_distribution(const Tensor& got, const Tensor& expected) {
-  EXPECT_LT((got - expected).abs().max().item<double>(), 0.015) << got << expected;
-  EXPECT_TRUE(torch::equal(got.gt(0), expected.gt(0))) << got;
-}
-
-TEST(Sampling, FollowsTheDistribution) {
-  const auto logits = torch::tensor({2.0, 1.0, 0.5, 0.0, -1.0, -2.0});
-  const auto all = logits.to(torch::kDouble);
-  const auto only = [&](const Tensor& scores, Ids kept) {
-    auto mask = torch::full({6}, -std::numeric_limits<double>::infinity(), torch::kDouble);
-    for (const auto i : kept) mask[i] = 0.0;
-    return (scores + mask).softmax(0);
-  };
-  expect_distribution(frequencies(logits, {.top_k = 0}), all.softmax(0));
-  expect_distribution(frequencies(logits, {.temperature = 0.5, .top_k = 0}), (all / 0.5).softmax(0));
-  expect_distribution(frequencies(logits, {.top_k = 3}), only(all, {0, 1, 2}));
-  expect_distribution(frequencies(logits, {.top_k = 0, .top_p = 0.7}), only(all, {0, 1}));  // 0.57 + 0.21
-  expect_distribution(frequencies(logits, {.top_k = 0, .min_p = 0.2}), only(all, {0, 1, 2}));
-  expect_distribution(frequencies(logits, {.top_k = 0, .epsilon_cutoff = 0.1}), only(all, {0, 1, 2}));
-  expect_distribution(frequencies(logits, {.top_k = 0, .suppress_tokens = Ids{0, 5}}), only(all, {1, 2, 3, 4}));
-}
 
 TEST(Generate, CacheChangesNothing) {
   const auto model = tiny_model();
@@ -138,13 +89,41 @@ TEST(Generate, RefusesWhatMakesNoSense) {
   EXPECT_TEXT(with({.max_length = 3}), "the prompt has 3 tokens, but max_length is 3");
   EXPECT_TEXT(with({.do_sample = true, .temperature = 0.0}), "temperature must be greater than 0 (use do_sample=false for greedy search), received 0.0 [G-GEN-2]");
   EXPECT_TEXT(with({.temperature = std::nan("")}), "temperature must be greater than 0");
-  EXPECT_TEXT(with({.do_sample = true, .top_p = 1.5}), "top_p must be greater than 0 and at most 1, received 1.5");
+  EXPECT_TEXT(with({.do_sample = true, .top_p = 1.5}), "top_p must be from 0 to 1, received 1.5");
   EXPECT_TEXT(with({.num_return_sequences = 2}), "num_return_sequences must be 1 with greedy search");
   EXPECT_TEXT(with({.num_beams = 2, .num_return_sequences = 3}), "num_return_sequences must be at most num_beams (2), received 3");
   EXPECT_TEXT(with({.stop_strings = std::vector<std::string>{"x"}}), "given together with `decode`");
   EXPECT_TEXT(error_of([&] { model->generate({}, {}); }) + error_of([&] { FixedModel(torch::zeros({2})).generate({}, {}); }), "the batch holds no input_ids (it is empty)");
   const auto classifier = AutoModelForSequenceClassification::from_config(model->config());
   EXPECT_TEXT(error_of([&] { classifier->generate(prompt()); }), "LlamaForSequenceClassification cannot generate");
+}
+
+TEST(Generate, StreamsOneRow) {
+  const auto model = tiny_model();
+  Ids seen;
+  GenerationOptions options{.max_new_tokens = 5};
+  options.streamer = [&](std::span<const int64_t> ids) { seen.insert(seen.end(), ids.begin(), ids.end()); };
+  const auto made = model->generate(prompt(), options);
+  EXPECT_EQ(seen, Ids(made.const_data_ptr<int64_t>(), made.const_data_ptr<int64_t>() + made.numel()));
+  options.num_beams = 2;
+  EXPECT_TEXT(error_of([&] { model->generate(prompt(), options); }), "streamer must be unset with several beams or sequences");
+  options.num_beams = 1;
+  EXPECT_TEXT(error_of([&] { model->generate({{"input_ids", torch::tensor({{5, 6}, {6, 7}})}}, options); }), "a streamer takes one row, received 2");
+}
+
+TEST(TextStreamer, WritesWholeWords) {
+  std::vector<std::string> pieces;
+  const std::vector<std::string> words = {"Hel", "lo ", "wor", "ld", "!\n", "\xE4\xBD\xA0", "\xE5\xA5\xBD", " a", "b"};
+  const auto decode = [&](const Ids& ids) {
+    std::string text;
+    for (const auto id : ids) text += words[static_cast<size_t>(id)];
+    return text;
+  };
+  TextStreamer streamer(decode, [&](std::string_view piece) { pieces.emplace_back(piece); });
+  streamer.put(Ids{0, 0});  // the prompt
+  for (int64_t id = 0; id < 9; ++id) streamer.put(std::span(&id, 1));
+  streamer.end();
+  EXPECT_EQ(pieces, (std::vector<std::string>{"Hello ", "world!\n", "\xE4\xBD\xA0", "\xE5\xA5\xBD", " ", "ab"}));
 }
 
 TEST(Generate, StartsFromTheFirstTokenWithoutAPrompt) {
