@@ -18,11 +18,14 @@ if(GRADUS_SANITIZER)
   add_link_options(-fsanitize=${GRADUS_SANITIZER})
 endif()
 
-# With GRADUS_UNITY a clean build takes half the time: GRADUS_UNITY_BATCH files of a target are compiled as one. A change of one file then
-# compiles its neighbours too, which is why a folder for daily work may turn it off.
+# gradus_unity(TARGET [BATCH]): with GRADUS_UNITY, BATCH files of the target (default GRADUS_UNITY_BATCH) are compiled as one.
+# A change of one file then compiles its neighbours too, which is why a folder for daily work may turn it off.
 function(gradus_unity target)
   if(GRADUS_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${GRADUS_UNITY_BATCH})
+    if(ARGN AND GRADUS_UNITY_BATCH GREATER ARGN)
+      set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE ${ARGN})
+    endif()
   endif()
 endfunction()
 
@@ -84,7 +87,7 @@ function(gradus_test_program program)
     set(ARG_TIMEOUT 300)
   endif()
   add_executable(${program} ${ARG_SOURCES})
-  gradus_unity(${program})
+  gradus_unity(${program} 4)  # test files are long
   if(ARG_PARTS)
     list(TRANSFORM ARG_PARTS PREPEND gradus_)
     target_link_libraries(${program} PRIVATE ${ARG_PARTS})
