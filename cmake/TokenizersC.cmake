@@ -1,6 +1,7 @@
 # Builds tokenizers-c (Rust, static) with cargo and offers it as gradus::tokenizers_c.
 # Without a cargo that is new enough, or without its crates, the build goes on: text parts then answer with the remedy.
 set(GRADUS_CARGO_MINIMUM 1.85)
+set(GRADUS_TOKENIZERS_ARCHIVE "" CACHE FILEPATH "A libgradus_tokenizers_c.a built elsewhere, for machines without cargo")
 option(GRADUS_TOKENIZERS "Build the tokenizer (needs cargo ${GRADUS_CARGO_MINIMUM} or newer)" ON)
 
 function(gradus_find_cargo reason)
@@ -25,9 +26,8 @@ function(gradus_find_cargo reason)
   set(${reason} "" PARENT_SCOPE)
 endfunction()
 
-function(gradus_build_tokenizers_c)
+function(gradus_build_tokenizers_c archive)
   set(folder "${CMAKE_BINARY_DIR}/tokenizers-c")
-  set(archive "${folder}/release/libgradus_tokenizers_c.a")
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tokenizers-c/src/*.rs")
   add_custom_command(OUTPUT "${archive}"
     COMMAND "${GRADUS_CARGO}" build --release --locked --quiet
@@ -35,23 +35,33 @@ function(gradus_build_tokenizers_c)
     DEPENDS ${sources} "${PROJECT_SOURCE_DIR}/tokenizers-c/Cargo.toml" "${PROJECT_SOURCE_DIR}/tokenizers-c/Cargo.lock"
     COMMENT "Building tokenizers-c with cargo" VERBATIM)
   add_custom_target(gradus_tokenizers_c_build DEPENDS "${archive}")
+endfunction()
+
+function(gradus_add_tokenizers_c archive)
   add_library(gradus_tokenizers_c STATIC IMPORTED GLOBAL)
   set_target_properties(gradus_tokenizers_c PROPERTIES IMPORTED_LOCATION "${archive}"
     INTERFACE_INCLUDE_DIRECTORIES "${PROJECT_SOURCE_DIR}/tokenizers-c/include"
     INTERFACE_COMPILE_DEFINITIONS GRADUS_WITH_TOKENIZERS
     INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS};m"
     INTERFACE_LINK_OPTIONS "LINKER:--exclude-libs,libgradus_tokenizers_c.a")
-  add_dependencies(gradus_tokenizers_c gradus_tokenizers_c_build)
+  if(TARGET gradus_tokenizers_c_build)
+    add_dependencies(gradus_tokenizers_c gradus_tokenizers_c_build)
+  endif()
   add_library(gradus::tokenizers_c ALIAS gradus_tokenizers_c)
 endfunction()
 
 set(GRADUS_TOKENIZERS_C "")
-if(GRADUS_TOKENIZERS)
+if(GRADUS_TOKENIZERS_ARCHIVE)
+  gradus_add_tokenizers_c("${GRADUS_TOKENIZERS_ARCHIVE}")
+  set(GRADUS_TOKENIZERS_C gradus_tokenizers_c)
+elseif(GRADUS_TOKENIZERS)
   gradus_find_cargo(no_cargo)
   if(no_cargo)
     message(STATUS "Tokenizers: left out (${no_cargo}). Text tasks need cargo ${GRADUS_CARGO_MINIMUM} or newer: install it with rustup, then configure again.")
   else()
-    gradus_build_tokenizers_c()
+    set(archive "${CMAKE_BINARY_DIR}/tokenizers-c/release/libgradus_tokenizers_c.a")
+    gradus_build_tokenizers_c("${archive}")
+    gradus_add_tokenizers_c("${archive}")
     set(GRADUS_TOKENIZERS_C gradus_tokenizers_c)
   endif()
 else()

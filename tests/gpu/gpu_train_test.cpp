@@ -1,0 +1,272 @@
+// Training on a GPU: no waits between logs, recorded steps equal to plain ones, precision, resume across devices.
+#include <dlfcn.h>
+#include <gradus/core/error.h>
+#include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <gradus/data/dataset.h>
+#include <gradus/device/gpu.h>
+#include <gradus/device/runtime.h>
+#include <gradus/formats/safetensors.h>
+#include <gradus/models/auto_model.h>
+#include <gradus/optim/optimizer.h>
+#include <gradus/train/callbacks.h>
+#include <gradus/train/trainer.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <unistd.h>
+
+#include <mutex>
+
+namespace gradus {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Recorder : LogSink {
+  void message(LogLevel, std::string_view text) override {
+    const std::scoped_lock lock(mutex);
+    lines.emplace_back(text);
+  }
+  void print(std::string_view) override {}
+  bool has(const std::string& part) {
+    const std::scoped_lock lock(mutex);
+    for (const auto& line : lines)
+      if (line.find(part) != std::string::npos) return true;
+    return false;
+  }
+  std::mutex mutex;
+  std::vector<std::string> lines;
+};
+
+class Gpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!device::load_cuda()) GTEST_SKIP() << "no GPU here";
+    folder_ = fs::temp_directory_path() / ("gradus-gpu-" + std::to_string(::getpid()));
+    fs::remove_all(folder_);
+    log_ = std::make_shared<Recorder>();
+    set_log_sink(log_);
+  }
+  void TearDown() override {
+    if (!folder_.empty()) fs::remove_all(folder_);
+  }
+  std::string out(const std::string& name) const { return (folder_ / name).string(); }
+
+  fs::path folder_;
+  std::shared_ptr<Recorder> log_;
+};
+
+std::shared_ptr<PreTrainedModel> gpt2(double dropout, uint64_t seed = 3) {
+  torch::manual_seed(seed);
+  return AutoModelForCausalLM::from_config({{"model_type", "gpt2"}, {"vocab_size", 131}, {"n_positions", 64}, {"n_embd", 64}, {"n_layer", 2}, {"n_head", 4},
+                                            {"resid_pdrop", dropout}, {"embd_pdrop", dropout}, {"attn_pdrop", dropout}});
+}
+
+std::shared_ptr<Dataset> tokens(int64_t rows, int64_t length = 32) {
+  torch::manual_seed(9);
+  const auto ids = (torch::randint(0, 128, {rows, 1}, torch::kLong) + torch::arange(length)).remainder(131);
+  return from_tensors({{"input_ids", ids}, {"labels", ids}});
+}
+
+TrainingArguments arguments(const std::string& output_dir) {
+  return {.output_dir = output_dir, .per_device_train_batch_size = 8, .max_steps = 100, .learning_rate = 1e-3, .warmup_steps = 10,
+          .logging_steps = 1, .disable_tqdm = true, .save_strategy = "no", .full_determinism = true};
+}
+
+std::vector<double> losses(Trainer& trainer) {
+  std::vector<double> values;
+  for (const auto& entry : trainer.state().log_history)
+    if (entry.contains("loss")) values.push_back(entry.at("loss").get<double>());
+  return values;
+}
+
+std::vector<double> train(TrainingArguments args, double dropout = 0.1) {
+  Trainer trainer({.model = gpt2(dropout), .args = std::move(args), .train_dataset = tokens(64)});
+  trainer.train();
+  return losses(trainer);
+}
+
+TEST_F(Gpu, RecordedStepsHaveTheBitsOfPlainOnes) {
+  for (const bool bf16 : {true, false}) {
+    auto args = arguments(out("a"));
+    args.bf16 = bf16;
+    args.cuda_graphs = "off";
+    const auto plain = train(args);
+    args.cuda_graphs = "on";
+    const auto recorded = train(args);
+    ASSERT_EQ(plain.size(), 100u);
+    EXPECT_EQ(plain, recorded) << (bf16 ? "bf16" : "float32");
+    EXPECT_TRUE(log_->has("Recorded a CUDA graph"));
+    EXPECT_LT(plain.back(), plain.front());
+  }
+}
+
+TEST_F(Gpu, RecordedStepsWithWindowsHaveTheBitsOfPlainOnes) {
+  auto args = arguments(out("a"));
+  args.max_steps = 40;
+  args.bf16 = true;
+  args.gradient_accumulation_steps = 3;  // 8 batches of a pass: the last window is short
+  args.cuda_graphs = "off";
+  const auto plain = train(args);
+  args.cuda_graphs = "on";
+  EXPECT_EQ(plain, train(args));
+}
+
+TEST_F(Gpu, Fp16TrainsRecorded) {
+  auto args = arguments(out("a"));
+  args.fp16 = true;
+  args.cuda_graphs = "off";
+  const auto plain = train(args);
+  args.cuda_graphs = "on";
+  EXPECT_EQ(plain, train(args));
+}
+
+TEST_F(Gpu, SkippedStepsHoldTheScheduleBack) {
+  auto args = arguments(out("a"));
+  args.fp16 = true;
+  args.max_steps = 12;
+  args.warmup_steps = 100;
+  Trainer trainer({.model = gpt2(0), .args = args, .train_dataset = tokens(64)});
+  trainer.train();  // the first scale, 65536, overflows now and then: the count of steps taken says how often
+  const auto state = trainer.optimizer()->state_dict();
+  const auto taken = int64_t(state.at("state").at(int64_t{0}).at("step").as_tensor().item<float>());
+  EXPECT_NEAR(trainer.get_learning_rates().front(), 1e-3 * double(taken) / 100, 1e-9);
+}
+
+TEST_F(Gpu, BetweenLogsTheHostNeverWaits) {
+  using Count = long (*)();
+  const auto count = reinterpret_cast<Count>(::dlsym(RTLD_DEFAULT, "gradus_sync_count"));
+  if (count == nullptr) GTEST_SKIP() << "libsync_counter.so is not preloaded";
+  for (const std::string kind : {"bf16", "fp16", "float32", "plain bf16"}) {
+    auto args = arguments(out("a"));
+    args.full_determinism = false;
+    args.max_steps = 260;
+    args.logging_steps = 120;
+    args.bf16 = kind.find("bf16") != std::string::npos;
+    args.fp16 = kind == "fp16";
+    args.cuda_graphs = kind == "plain bf16" ? "off" : "auto";
+    Trainer trainer({.model = gpt2(0.1), .args = args, .train_dataset = tokens(400)});
+    std::map<int64_t, long> at_step;
+    trainer.on(Event::step_end, [&](const CallbackContext& at, TrainerControl&) { at_step[at.state.global_step] = count(); });
+    trainer.train();
+    EXPECT_EQ(at_step[239] - at_step[122], 0) << kind;  // 117 steps, two passes over the data among them
+    EXPECT_GT(count() - at_step[239], 0) << "the log at step 240 must have waited: the counter does not work";
+  }
+}
+
+TEST_F(Gpu, ResumeIsExactWithGraphs) {
+  auto args = arguments(out("whole"));
+  args.bf16 = true;
+  args.cuda_graphs = "on";
+  args.max_steps = 40;
+  args.save_strategy = "steps";
+  args.save_steps = 15;
+  const auto whole = train(args);
+  for (const int64_t stop : {15, 30}) {
+    args.output_dir = out("resumed");
+    Trainer trainer({.model = gpt2(0.1, 4), .args = args, .train_dataset = tokens(64)});
+    trainer.train(Resume::from(folder_ / "whole" / ("checkpoint-" + std::to_string(stop))));
+    EXPECT_EQ(whole, losses(trainer)) << stop;
+    const auto a = read_safetensors_folder(folder_ / "whole/checkpoint-40"), b = read_safetensors_folder(folder_ / "resumed/checkpoint-40");
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].second.scalar_type(), torch::kFloat) << a[i].first;
+      EXPECT_TRUE(torch::equal(a[i].second, b[i].second)) << a[i].first;
+    }
+  }
+  const auto state = read_json(folder_ / "whole/checkpoint-40/gradus_state.json");
+  EXPECT_EQ(state.at("attention_backend"), "flash");
+}
+
+TEST_F(Gpu, ARunMovesBetweenCpuAndGpuAndBetweenThePrecisions) {
+  auto args = arguments(out("run"));
+  args.max_steps = 10;
+  args.save_strategy = "steps";
+  args.save_steps = 10;
+  args.use_cpu = true;
+  args.lr_scheduler_type = "constant";
+  args.warmup_steps = 0;
+  const auto go = [&](bool cpu, bool bf16, const std::string& mode) {
+    args.use_cpu = cpu;
+    args.bf16 = bf16;
+    args.bf16_mode = mode;
+    Trainer trainer({.model = gpt2(0), .args = args, .train_dataset = tokens(64)});
+    trainer.train(Resume::last());
+    args.max_steps += 10;
+    return losses(trainer);
+  };
+  go(true, false, "auto");
+  go(false, false, "auto");
+  go(false, true, "master");
+  go(false, true, "autocast");
+  const auto moved = go(true, false, "auto");
+  auto alone = arguments(out("alone"));
+  alone.max_steps = 50;
+  alone.use_cpu = true;
+  alone.lr_scheduler_type = "constant";
+  alone.warmup_steps = 0;
+  const auto expected = train(alone, 0);
+  ASSERT_EQ(moved.size(), expected.size());
+  for (size_t i = 0; i < 20; ++i) EXPECT_NEAR(moved[i], expected[i], 2e-3) << i;  // float32 on both
+  for (size_t i = 20; i < 50; ++i) EXPECT_NEAR(moved[i], expected[i], 5e-2) << i;
+}
+
+struct ReadsBack : Model {
+  ReadsBack() : layer(register_module("layer", torch::nn::Linear(4, 1))) {}
+  ModelOutput forward(const Batch& inputs, const ForwardOptions&) override {
+    const auto y = layer->forward(inputs["x"]);
+    if (y.sum().item<float>() > 1e30F) throw std::runtime_error("too large");
+    return {{"loss", (y - inputs["labels"]).pow(2).mean()}, {"logits", y}};
+  }
+  torch::nn::Linear layer;
+};
+
+TEST_F(Gpu, WhatCannotBeRecordedRunsPlainly) {
+  auto args = arguments(out("a"));
+  args.max_steps = 20;
+  args.cuda_graphs = "on";
+  torch::manual_seed(1);
+  const auto x = torch::randn({64, 4});
+  Trainer trainer({.model = std::make_shared<ReadsBack>(), .args = args, .train_dataset = from_tensors({{"x", x}, {"labels", x.sum(1, true)}})});
+  trainer.train();
+  EXPECT_EQ(losses(trainer).size(), 20u);
+  EXPECT_TRUE(log_->has("CUDA graphs are not used in this run: the model or the loss makes the host wait"));
+}
+
+TEST_F(Gpu, OutOfMemoryIsExplainedAndLeavesTheCheckpoint) {
+  struct Hungry : ReadsBack {
+    ModelOutput forward(const Batch& inputs, const ForwardOptions& options) override {
+      if (++calls > 5) torch::empty({int64_t(1) << 42}, torch::dtype(torch::kByte).device(torch::kCUDA));
+      return ReadsBack::forward(inputs, options);
+    }
+    int calls = 0;
+  };
+  auto args = arguments(out("a"));
+  args.max_steps = 20;
+  args.save_strategy = "steps";
+  args.save_steps = 4;
+  const auto x = torch::randn({64, 4});
+  Trainer trainer({.model = std::make_shared<Hungry>(), .args = args, .train_dataset = from_tensors({{"x", x}, {"labels", x.sum(1, true)}})});
+  try {
+    trainer.train();
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "G-GPU-1");
+    EXPECT_NE(std::string(error.what()).find("memory ran out: the run held"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("--per_device_train_batch_size"), std::string::npos);
+  }
+  trainer.wait_for_saves();
+  EXPECT_TRUE(fs::exists(folder_ / "a/checkpoint-4/manifest.json"));
+}
+
+TEST_F(Gpu, ThePluginIsThere) {
+  ASSERT_TRUE(device::has_plugin()) << device::plugin_text();
+  const auto cards = device::gpu_infos();
+  ASSERT_FALSE(cards.empty());
+  EXPECT_GT(cards[0].memory, int64_t(1) << 30);
+  EXPECT_GT(cards[0].major, 5);
+}
+
+}  // namespace
+}  // namespace gradus
