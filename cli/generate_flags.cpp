@@ -62,11 +62,12 @@ constexpr OptionRow<GenerationOptions> kGenerationRows[] = {
 
 /// The options of other types, as the words they are given in.
 struct WordFlags {
-  std::optional<std::vector<std::string>> early_stopping, eos_token_id, forced_eos_token_id, decoder_start_token_id, suppress_tokens, begin_suppress_tokens,
+  std::optional<std::string> early_stopping;
+  std::optional<std::vector<std::string>> eos_token_id, forced_eos_token_id, decoder_start_token_id, suppress_tokens, begin_suppress_tokens,
       exponential_decay_length_penalty, bad_words_ids, sequence_bias;
 };
 constexpr OptionRow<WordFlags> kWordRows[] = {
-    {&WordFlags::early_stopping, "early_stopping", Group::generation, any_value().typed("bool | str"), "Beam search: true stops at num_beams complete texts, never only when no better one is possible."},
+    {&WordFlags::early_stopping, "early_stopping", Group::generation, any_value().boolean_as("true", "false").typed("bool | str"), "Beam search: true stops at num_beams complete texts, never only when no better one is possible."},
     {&WordFlags::eos_token_id, "eos_token_id", Group::generation, any_value().typed("int | list"), "The token or tokens that end a text."},
     {&WordFlags::forced_eos_token_id, "forced_eos_token_id", Group::generation, any_value().typed("int | list"), "The last token when the length is reached."},
     {&WordFlags::decoder_start_token_id, "decoder_start_token_id", Group::generation, any_value().typed("int | list"), "Encoder-decoder: what the decoder starts from."},
@@ -95,8 +96,9 @@ nlohmann::json word_values(const OptionSet& set) {
   auto values = nlohmann::json::object();
   const auto all = set.values();
   for (const auto& row : kWordRows) {
-    const auto& words = all[std::string(row.name)];
-    if (words.is_null()) continue;
+    const auto& given = all[std::string(row.name)];
+    if (given.is_null()) continue;
+    const auto words = given.is_string() ? std::vector{given.get<std::string>()} : given.get<std::vector<std::string>>();
     const bool is_list = words.size() > 1 || (std::find(std::begin(kListNames), std::end(kListNames), row.name) != std::end(kListNames) && !word_value(words[0]).is_array());
     auto& value = values[std::string(row.name)];
     if (!is_list) value = word_value(words[0]);
