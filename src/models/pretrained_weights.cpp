@@ -155,7 +155,7 @@ void untie_different(torch::nn::Module& root, const FileTensors& file, const nlo
     auto* owner = dot == std::string::npos ? nullptr : module_at(root, std::string_view(name).substr(0, dot));
     const auto own = torch::empty_like(tensor).requires_grad_(tensor.requires_grad());
     if (auto* linear = dynamic_cast<layers::Linear*>(owner))
-      linear->tie(own);
+      name.compare(dot, std::string::npos, ".bias") == 0 ? linear->tie_bias(own) : linear->tie(own);
     else if (auto* table = dynamic_cast<layers::Embedding*>(owner))
       table->tie(own);
     else

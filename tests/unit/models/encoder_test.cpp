@@ -111,6 +111,28 @@ TEST(Encoders, SaveTiedWeightsOnce) {
   EXPECT_EQ(apart["lm_head.bias"].abs().sum().item<double>(), 0.0);
 }
 
+TEST(Encoders, KeepApartWhatTheFileHoldsApart) {
+  auto config = encoder_config("bert");
+  config["tie_word_embeddings"] = false;
+  const auto apart = AutoModelForMaskedLM::from_config(config);
+  {
+    const torch::NoGradGuard no_grad;
+    for (const auto& item : apart->named_parameters())
+      if (item.key() == "cls.predictions.decoder.bias") item.value().normal_();
+  }
+  const TemporaryFolder folder;
+  apart->save_pretrained(folder.path());
+  PretrainedOptions options = strictly();
+  options.config = {{"tie_word_embeddings", true}};
+  const auto sink = std::make_shared<Quiet>();
+  const auto before = set_log_sink(sink);
+  const auto model = AutoModelForMaskedLM::from_pretrained(folder.path(), options);
+  set_log_sink(before);
+  EXPECT_PART(sink->text, "ties cls.predictions.decoder.bias to cls.predictions.bias, but the file holds different values");
+  const Batch batch{{"input_ids", ids_of({4, 5, 6})}};
+  EXPECT_TRUE(torch::equal(model->forward(batch).logits(), apart->forward(batch).logits()));
+}
+
 TEST(Encoders, PaddingOnTheLeftChangesNothingForRoberta) {
   auto model = AutoModel::from_config(encoder_config("roberta"));
   model->eval();
