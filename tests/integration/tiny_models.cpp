@@ -1,8 +1,9 @@
 // tiny_models FOLDER: models and data small enough for a test of the program, made with gradus alone.
 //
 //   FOLDER/gpt2, FOLDER/llama, FOLDER/bert   model folders with fresh weights and a tokenizer trained on the text
-//   FOLDER/config.json                       the GPT-2 configuration alone
+//   FOLDER/config.json                       the GPT-2 configuration alone, with fewer ids than the tokenizer has
 //   FOLDER/text.txt, FOLDER/text.jsonl       120 lines
+#include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/models/auto_model.h>
@@ -53,7 +54,7 @@ int main(int argc, char** argv) try {
   const auto bytes = gradus::Tokenizer::train_bpe({folder / "text.txt"}, {.vocab_size = 320});
   bytes->set_special_token("pad_token", "<|endoftext|>");
   bytes->set_model_max_length(64);
-  const json gpt2 = {{"model_type", "gpt2"}, {"n_positions", 64}, {"n_embd", 32}, {"n_layer", 2}, {"n_head", 4}, {"resid_pdrop", 0.0}, {"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}};
+  const json gpt2 = {{"model_type", "gpt2"}, {"vocab_size", 100}, {"n_positions", 64}, {"n_embd", 32}, {"n_layer", 2}, {"n_head", 4}, {"resid_pdrop", 0.0}, {"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}};
   gradus::write_file_atomically(folder / "config.json", gradus::dump_json(gpt2, 2));
   save(gradus::ModelTask::causal_lm, gpt2, *bytes, folder / "gpt2");
   const json small = {{"hidden_size", 32}, {"intermediate_size", 48}, {"num_hidden_layers", 2}, {"num_attention_heads", 4}, {"max_position_embeddings", 64}};
