@@ -47,10 +47,10 @@ struct AddLayerNormFunction : torch::autograd::Function<AddLayerNormFunction> {
       const auto plain_norm = [&](const variable_list& in) { return at::layer_norm(in[0], {in[0].size(-1)}, in[1], in[2], eps); };
       auto result = differentiable_backward(plain_norm, {saved[0], saved[1], saved[2]}, grad_out);
       if (grad_sum.defined()) result[0] = result[0].defined() ? result[0] + grad_sum : grad_sum;
-      return {result[0], result[0], result[1], result[2], Tensor()};
+      return {grads.size() == 2 ? result[0] : Tensor(), result[0], result[1], result[2], Tensor()};
     }
     const auto [to_x, to_weight, to_bias] = ops::add_layer_norm_backward(grad_out, given(grad_sum), saved[0], saved[1], saved[3], saved[4]);
-    return {to_x, to_x, to_weight, to_bias, Tensor()};
+    return {grads.size() == 2 ? to_x : Tensor(), to_x, to_weight, to_bias, Tensor()};
   }
 };
 
@@ -75,10 +75,10 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
       };
       auto result = differentiable_backward(plain_norm, {saved[0], saved[1]}, grad_out);
       if (grad_sum.defined()) result[0] = result[0].defined() ? result[0] + grad_sum : grad_sum;
-      return {result[0], result[0], result[1], Tensor()};
+      return {grads.size() == 2 ? result[0] : Tensor(), result[0], result[1], Tensor()};
     }
     const auto [to_x, to_weight] = ops::add_rms_norm_backward(grad_out, given(grad_sum), saved[0], saved[1], saved[2]);
-    return {to_x, to_x, to_weight, Tensor()};
+    return {grads.size() == 2 ? to_x : Tensor(), to_x, to_weight, Tensor()};
   }
 };
 
@@ -107,6 +107,10 @@ struct PlainRmsNormFunction : torch::autograd::Function<PlainRmsNormFunction> {
 };
 
 }  // namespace
+
+bool takes_norm_kernel(const Tensor& residual, const Tensor& x, const Tensor& weight) {
+  return norm_fits(x, weight, {}) && (!residual.defined() || is_same_kind(residual, x));
+}
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   if (norm_fits(x, weight, bias)) return AddLayerNormFunction::apply(std::nullopt, x, weight, bias, eps)[0];

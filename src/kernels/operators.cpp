@@ -88,6 +88,10 @@ void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Te
   static const Operator<decltype(cross_entropy_)> call("gradus::cross_entropy_");
   call(logits, labels, scale, losses, classes, ignore_index, gradient);
 }
+Tensor pack_heads(const Tensor& query, const Tensor& key, const Tensor& value) {
+  static const Operator<decltype(pack_heads)> call("gradus::pack_heads");
+  return call(query, key, value);
+}
 Tensor column_sum(const Tensor& x) {
   static const Operator<decltype(column_sum)> call("gradus::column_sum");
   return call(x);
@@ -120,6 +124,7 @@ TORCH_LIBRARY(gradus, library) {
   library.def("swiglu_backward(Tensor grad, Tensor gate, Tensor up, bool product) -> (Tensor, Tensor, Tensor)");
   library.def("rotary(Tensor query, Tensor key, Tensor cos, Tensor sin, bool inverse) -> (Tensor, Tensor)");
   library.def("cross_entropy_(Tensor(a!) logits, Tensor labels, Tensor scale, Tensor(b!) losses, int classes, int ignore_index, bool gradient) -> ()");
+  library.def("pack_heads(Tensor query, Tensor key, Tensor value) -> Tensor");
   library.def("column_sum(Tensor x) -> Tensor");
   library.def(
       "adamw_(Tensor(a!)[] masters, Tensor(b!)[] weights, Tensor[] grads, Tensor(c!)[] exp_avg, Tensor(d!)[] exp_avg_sq, Tensor lr, Tensor step, "
@@ -138,6 +143,7 @@ TORCH_LIBRARY_IMPL(gradus, CompositeExplicitAutograd, library) {
   library.impl("swiglu_backward", plain::swiglu_backward);
   library.impl("rotary", plain::rotary);
   library.impl("cross_entropy_", plain::cross_entropy_);
+  library.impl("pack_heads", plain::pack_heads);
   library.impl("column_sum", plain::column_sum);
   library.impl("adamw_", plain::adamw_);
   library.impl("grad_norm", plain::grad_norm);

@@ -31,6 +31,8 @@ std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Ten
 std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const Tensor& cos, const Tensor& sin, bool inverse);
 /// Writes the loss of every row; with `gradient`, `logits` become scale · gradient. Columns from `classes` on are padding.
 void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses, int64_t classes, int64_t ignore_index, bool gradient);
+/// Three times (batch, tokens, heads, width) -> (batch, tokens, 3, heads, width)
+Tensor pack_heads(const Tensor& query, const Tensor& key, const Tensor& value);
 /// Sums of the columns of a matrix.
 Tensor column_sum(const Tensor& x);
 void adamw_(at::TensorList masters, at::TensorList weights, at::TensorList grads, at::TensorList exp_avg, at::TensorList exp_avg_sq, const Tensor& lr,
@@ -55,6 +57,7 @@ std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Ten
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse);
 std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const Tensor& cos, const Tensor& sin, bool inverse);
 void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses, int64_t classes, int64_t ignore_index, bool gradient);
+Tensor pack_heads(const Tensor& query, const Tensor& key, const Tensor& value);
 Tensor column_sum(const Tensor& x);
 void adamw_(at::TensorList masters, at::TensorList weights, at::TensorList grads, at::TensorList exp_avg, at::TensorList exp_avg_sq, const Tensor& lr,
             const Tensor& step, const OptionalTensor& clip_coef, const OptionalTensor& grad_scale, const OptionalTensor& found_inf, double beta1,
@@ -67,6 +70,8 @@ void scale_(at::TensorList tensors, const Tensor& factor);
 /// Whether the form with its own backward is to run for tensors like `x`: on a GPU with the plugin, in a dtype of the kernels, contiguous
 /// and aligned for them. Under autocast only float32, which it would not touch.
 bool takes_kernel(const Tensor& x);
+/// Whether `add_rms_norm` (or, without residual, `rms_norm`) has a kernel for these.
+bool takes_norm_kernel(const Tensor& residual, const Tensor& x, const Tensor& weight);
 /// The same for the dtype and device alone, whatever the strides.
 bool takes_kernel_of_any_layout(const Tensor& x);
 

@@ -58,8 +58,7 @@ std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Ten
   return {to_gate, silu * grad, silu * up};
 }
 
-Tensor rotate(const Tensor& x, const Tensor& given_cos, const Tensor& given_sin, bool inverse) {
-  const auto cos = given_cos.to(x.scalar_type()), sin = given_sin.to(x.scalar_type());
+Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
   const auto direction = inverse ? -1.0 : 1.0;
   const auto half = cos.size(-1), width = x.size(-1);
   const auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
@@ -90,6 +89,8 @@ void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Te
   logits.narrow(1, 0, classes).copy_(grads);
   logits.narrow(1, classes, logits.size(1) - classes).zero_();
 }
+
+Tensor pack_heads(const Tensor& query, const Tensor& key, const Tensor& value) { return at::stack({query, key, value}, 2); }
 
 Tensor column_sum(const Tensor& x) { return x.sum(0); }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 /// Operations of a model's forward pass that are one kernel on a GPU, with their backward.
 ///
@@ -27,6 +28,29 @@ torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, co
 /// sum = residual + x and sum · rsqrt(mean(sum²) + eps) · weight, rounded to the dtype before the weight as transformers does.
 AddNorm add_rms_norm(const torch::Tensor& residual, const torch::Tensor& x, const torch::Tensor& weight, double eps);
 torch::Tensor rms_norm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
+
+struct NormedProjections {
+  torch::Tensor sum;                    ///< residual + x, or x
+  std::vector<torch::Tensor> outputs;  ///< one per weight
+};
+
+/// outputs[i] = linear(rms_norm(residual + x), weights[i], biases[i]); `residual` may be undefined, `biases` empty.
+/// On a GPU what was normalised is formed anew in the backward pass instead of being kept, and its gradient is summed inside the products.
+/// No second derivative there.
+NormedProjections add_rms_norm_linear(const torch::Tensor& residual, const torch::Tensor& x, const torch::Tensor& norm_weight, double eps,
+                                      const std::vector<torch::Tensor>& weights, const std::vector<torch::Tensor>& biases);
+
+/// x · weightᵀ + bias for `weight` (out, in). On a GPU the bias' gradient is summed by a kernel of its own.
+torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);
+/// x · weight + bias for `weight` (in, out), the form of GPT-2's layers.
+torch::Tensor linear_in_out(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);
+
+struct Heads {
+  torch::Tensor query, key, value;  ///< (batch, tokens, heads, width each)
+};
+
+/// Views of a packed projection (batch, tokens, 3 · heads · width). Their gradients are packed by one kernel on a GPU.
+Heads split_heads(const torch::Tensor& packed, int64_t heads);
 
 /// silu(gate) · up; keeps only `gate` and `up` for the backward pass.
 torch::Tensor swiglu(const torch::Tensor& gate, const torch::Tensor& up);

@@ -79,7 +79,35 @@ __global__ void __launch_bounds__(kBlock) rotate_vectors(Rotary work, int pairs,
   store(out + half + channel, second);
 }
 
+template <typename T>
+__global__ void __launch_bounds__(kBlock) pack_vectors(PackHeads work, int per_head, int64_t items) {
+  const int64_t item = int64_t(blockIdx.x) * kBlock + threadIdx.x;
+  if (item >= items) return;
+  const int channel = int(item % per_head) * kVector;
+  const int64_t rest = item / per_head;
+  const int head = int(rest % work.heads);
+  const int64_t above = rest / work.heads, place = above / 3;
+  const int which = int(above % 3);
+  const int64_t batch = place / work.tokens, token = place % work.tokens;
+  const T* in = static_cast<const T*>(which == 0 ? work.in[0] : which == 1 ? work.in[1] : work.in[2]);
+  const int64_t batch_stride = which == 0 ? work.batch_stride[0] : which == 1 ? work.batch_stride[1] : work.batch_stride[2];
+  const int64_t token_stride = which == 0 ? work.token_stride[0] : which == 1 ? work.token_stride[1] : work.token_stride[2];
+  const int64_t head_stride = which == 0 ? work.head_stride[0] : which == 1 ? work.head_stride[1] : work.head_stride[2];
+  float values[kVector];
+  load(in + batch * batch_stride + token * token_stride + head * head_stride + channel, values);
+  store(static_cast<T*>(work.out) + item * kVector, values);
+}
+
 }  // namespace
+
+cudaError_t pack_heads(const PackHeads& work, cudaStream_t stream) {
+  const int per_head = work.width / kVector;
+  const int64_t items = work.batch * work.tokens * 3 * work.heads * per_head;
+  if (items == 0) return cudaSuccess;
+  return with_type(work.type, [&](auto element) {
+    pack_vectors<decltype(element)><<<unsigned(divided_up(items, kBlock)), kBlock, 0, stream>>>(work, per_head, items);
+  });
+}
 
 cudaError_t swiglu_forward(Element type, const void* gate, const void* up, void* out, int64_t count, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;

@@ -66,6 +66,17 @@ struct Rotary {
 };
 cudaError_t rotary(const Rotary& work, cudaStream_t stream);
 
+/// Copies three (batch, tokens, heads, width) with any strides, multiples of 8, to (batch, tokens, 3, heads, width).
+struct PackHeads {
+  Element type;
+  const void* in[3];
+  int64_t batch_stride[3], token_stride[3], head_stride[3];
+  void* out;
+  int64_t batch, tokens;
+  int heads, width;
+};
+cudaError_t pack_heads(const PackHeads& work, cudaStream_t stream);
+
 // --- cross_entropy.cu --------------------------------------------------------------------------------------------------
 
 struct CrossEntropy {

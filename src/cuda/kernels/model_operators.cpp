@@ -140,6 +140,30 @@ std::tuple<Tensor, Tensor> rotary_of(const Tensor& query, const Tensor& key, con
   return {out_query, out_key};
 }
 
+Tensor pack_heads_of(const Tensor& query, const Tensor& key, const Tensor& value) {
+  const c10::cuda::CUDAGuard device(query.device());
+  auto out = at::empty({query.size(0), query.size(1), 3, query.size(2), query.size(3)}, query.options());
+  PackHeads work{};
+  work.type = element_of(query);
+  const Tensor parts[3] = {query, key, value};
+  for (int i = 0; i < 3; ++i) {
+    TORCH_CHECK(parts[i].sizes() == query.sizes() && parts[i].scalar_type() == query.scalar_type() && parts[i].device() == query.device(),
+                "gradus pack_heads: query ", query.sizes(), " and part ", i, " ", parts[i].sizes(), " do not fit");
+    const auto tensor = rotary_tensor(parts[i], out);  // checks the strides
+    work.in[i] = tensor.in;
+    work.batch_stride[i] = tensor.batch_stride;
+    work.token_stride[i] = tensor.token_stride;
+    work.head_stride[i] = tensor.head_stride;
+  }
+  work.out = out.mutable_data_ptr();
+  work.batch = query.size(0);
+  work.tokens = query.size(1);
+  work.heads = int(query.size(2));
+  work.width = int(query.size(3));
+  C10_CUDA_CHECK(pack_heads(work, stream_of(query)));
+  return out;
+}
+
 void cross_entropy_of(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses, int64_t classes, int64_t ignore_index, bool gradient) {
   TORCH_CHECK(logits.dim() == 2 && logits.is_contiguous() && logits.size(1) % 8 == 0 && classes <= logits.size(1) && classes > 0 &&
                   labels.scalar_type() == at::kLong && labels.is_contiguous() && labels.numel() == logits.size(0) && losses.scalar_type() == at::kFloat &&
@@ -181,6 +205,7 @@ TORCH_LIBRARY_IMPL(gradus, CUDA, library) {
   library.impl("swiglu", gradus::cuda::swiglu_of);
   library.impl("swiglu_backward", gradus::cuda::swiglu_backward_of);
   library.impl("rotary", gradus::cuda::rotary_of);
+  library.impl("pack_heads", gradus::cuda::pack_heads_of);
   library.impl("cross_entropy_", gradus::cuda::cross_entropy_of);
   library.impl("column_sum", gradus::cuda::column_sum_of);
 }

@@ -1,9 +1,11 @@
 #include "models/gpt2/gpt2.h"
 
+#include <gradus/kernels/fused.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/heads.h>
 #include <gradus/models/layers/activation.h>
 #include <gradus/models/layers/module_list.h>
+#include <gradus/models/layers/residual_stream.h>
 #include <torch/nn/modules/normalization.h>
 
 #include <cmath>
@@ -59,10 +61,9 @@ class Attention : public torch::nn::Module {
   }
 
   Tensor forward(const Tensor& x, const Pass& pass) const {
-    const auto rows = x.size(0), tokens = x.size(1);
-    const auto parts = c_attn_->forward(x).view({rows, tokens, 3, heads_, -1}).unbind(2);
-    const auto query = parts[0].transpose(1, 2);
-    auto key = parts[1].transpose(1, 2), value = parts[2].transpose(1, 2);
+    const auto parts = kernels::split_heads(c_attn_->forward(x), heads_);
+    const auto query = parts.query.transpose(1, 2);
+    auto key = parts.key.transpose(1, 2), value = parts.value.transpose(1, 2);
     if (pass.cache != nullptr) std::tie(key, value) = [&] { auto all = pass.cache->update(layer_, key, value); return std::pair(all.keys, all.values); }();
     layers::AttentionOptions options;
     options.dropout = is_training() ? attention_dropout_ : 0.0;
@@ -108,9 +109,14 @@ class Block : public torch::nn::Module {
     ln_2_ = register_module("ln_2", torch::nn::LayerNorm(norm));
     mlp_ = register_module("mlp", std::make_shared<Mlp>(config));
   }
+  void forward(layers::ResidualStream& stream, const Pass& pass) {
+    stream.add(attn_->forward(stream.normed(*ln_1_), pass));
+    stream.add(mlp_->forward(stream.normed(*ln_2_)));
+  }
   Tensor forward(const Tensor& x, const Pass& pass) {
-    const auto attended = attn_->forward(ln_1_->forward(x), pass) + x;
-    return attended + mlp_->forward(ln_2_->forward(attended));
+    layers::ResidualStream stream(x);
+    forward(stream, pass);
+    return stream.sum();
   }
 
  private:
@@ -149,14 +155,15 @@ class GPT2 : public Backbone {
     request.sequence_ids = inputs.sequence_ids;
     BackboneOutput output;
     const Pass pass{layers::make_attention_mask(request), inputs.cache, inputs.output_attentions ? &output.attentions : nullptr};
+    layers::ResidualStream stream(x);
     for (const auto& block : *h_) {
-      if (inputs.output_hidden_states) output.hidden_states.push_back(x);
+      if (inputs.output_hidden_states) output.hidden_states.push_back(stream.sum());
       if (gradient_checkpointing && pass.attentions == nullptr)
-        x = run_block([block, pass](const Tensor& y) { return block->forward(y, pass); }, x);
+        stream = layers::ResidualStream(run_block([block, pass](const Tensor& y) { return block->forward(y, pass); }, stream.sum()));
       else
-        x = block->forward(x, pass);
+        block->forward(stream, pass);
     }
-    output.last_hidden_state = ln_f_->forward(x);
+    output.last_hidden_state = stream.normed(*ln_f_);
     if (inputs.output_hidden_states) output.hidden_states.push_back(output.last_hidden_state);
     return output;
   }

@@ -1,5 +1,6 @@
 #include <gradus/core/error.h>
 #include <gradus/core/nearest.h>
+#include <gradus/kernels/fused.h>
 #include <gradus/models/layers/activation.h>
 
 #include <ATen/ops/gelu.h>
@@ -10,11 +11,9 @@
 #include <ATen/ops/relu6.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
-#include <ATen/ops/silu_backward.h>
 #include <ATen/ops/tanh.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <array>
 
@@ -47,19 +46,6 @@ constexpr std::array kActivations = {
     Entry{"swish", at::silu},      Entry{"tanh", at::tanh},
 };
 
-struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& gate, const Tensor& up) {
-    context->save_for_backward({gate, up});
-    return at::silu(gate).mul_(up);
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
-    const auto saved = context->get_saved_variables();
-    const auto &gate = saved[0], &up = saved[1], &grad = grads[0];
-    return {at::silu_backward(grad * up, gate), at::silu(gate).mul_(grad)};
-  }
-};
-
 }  // namespace
 
 Activation activation_named(const std::string& name) {
@@ -72,8 +58,6 @@ Activation activation_named(const std::string& name) {
               fmt::format("{}{}Known are {}.", did_you_mean(name, names), did_you_mean(name, names).empty() ? "" : " ", fmt::join(names, ", ")));
 }
 
-Tensor swiglu(const Tensor& gate, const Tensor& up) {
-  return gate.scalar_type() == up.scalar_type() ? SwigluFunction::apply(gate, up) : at::silu(gate) * up;
-}
+Tensor swiglu(const Tensor& gate, const Tensor& up) { return kernels::swiglu(gate, up); }
 
 }  // namespace gradus::layers

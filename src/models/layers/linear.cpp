@@ -1,14 +1,13 @@
 #include <gradus/core/error.h>
+#include <gradus/kernels/fused.h>
 #include <gradus/models/layers/linear.h>
 
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 namespace gradus::layers {
 
@@ -17,37 +16,6 @@ using torch::Tensor;
 namespace {
 
 Tensor without_values(torch::IntArrayRef sizes) { return torch::empty(sizes, torch::kFloat); }
-
-/// The normalisation with its own backward: keeps x and one number per row.
-struct RMSNormFunction : torch::autograd::Function<RMSNormFunction> {
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight, double eps) {
-    const auto wide = x.to(torch::kFloat);
-    const auto scale = wide.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
-    context->save_for_backward({x, weight, scale});
-    auto normed = wide * scale;
-    if (x.scalar_type() != torch::kFloat) normed = normed.to(x.scalar_type());
-    return weight.scalar_type() == normed.scalar_type() ? normed.mul_(weight) : weight * normed;
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
-    const auto saved = context->get_saved_variables();
-    const auto &x = saved[0], &weight = saved[1], &scale = saved[2];
-    const auto wide = x.to(torch::kFloat);
-    const auto grad = grads[0].to(torch::kFloat);
-    const auto normed = wide * scale;
-    Tensor grad_x, grad_weight;
-    if (context->needs_input_grad(1)) {
-      const auto last = x.size(-1);
-      grad_weight = (grad * normed).view({-1, last}).sum(0).to(weight.scalar_type());
-    }
-    if (context->needs_input_grad(0)) {
-      auto scaled = grad * weight.to(torch::kFloat);
-      const auto projection = (scaled * normed).mean(-1, /*keepdim=*/true);
-      grad_x = scaled.sub_(normed * projection).mul_(scale).to(x.scalar_type());
-    }
-    return {grad_x, grad_weight, Tensor()};
-  }
-};
 
 [[noreturn]] void throw_bad_id(const std::string& what, int64_t lowest, int64_t highest, int64_t count) {
   const auto id = lowest < 0 ? lowest : highest;
@@ -63,7 +31,7 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias) {
   if (with_bias) bias = register_parameter("bias", without_values({out_features}));
 }
 
-Tensor Linear::forward(const Tensor& x) const { return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight); }
+Tensor Linear::forward(const Tensor& x) const { return bias.defined() ? kernels::linear(x, weight, bias) : at::linear(x, weight); }
 
 void Linear::tie(const Tensor& shared) {
   weight = shared;
@@ -83,11 +51,7 @@ Conv1D::Conv1D(int64_t in_features, int64_t out_features) {
   bias = register_parameter("bias", without_values({out_features}));
 }
 
-Tensor Conv1D::forward(const Tensor& x) const {
-  auto sizes = x.sizes().vec();
-  sizes.back() = weight.size(1);
-  return at::addmm(bias, x.reshape({-1, x.size(-1)}), weight).view(sizes);
-}
+Tensor Conv1D::forward(const Tensor& x) const { return kernels::linear_in_out(x, weight, bias); }
 
 Embedding::Embedding(int64_t count, int64_t width, std::optional<int64_t> padding, std::string what) : padding_index(padding), what_(std::move(what)) {
   weight = register_parameter("weight", without_values({count, width}));
@@ -114,7 +78,7 @@ void Embedding::tie(const Tensor& shared) {
 
 RMSNorm::RMSNorm(int64_t width, double epsilon) : eps(epsilon) { weight = register_parameter("weight", torch::ones({width})); }
 
-Tensor RMSNorm::forward(const Tensor& x) const { return RMSNormFunction::apply(x, weight, eps); }
+Tensor RMSNorm::forward(const Tensor& x) const { return kernels::rms_norm(x, weight, eps); }
 
 Tensor dropout(const Tensor& x, double p, bool training) { return training && p > 0.0 ? at::dropout(x, p, true) : x; }
 

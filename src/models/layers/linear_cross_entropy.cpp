@@ -1,4 +1,5 @@
 #include <gradus/core/error.h>
+#include <gradus/kernels/fused.h>
 #include <gradus/models/layers/linear_cross_entropy.h>
 
 #include <ATen/core/grad_mode.h>
@@ -151,6 +152,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
     count = labelled.sum().to(torch::kFloat);
   }
   const auto scale = (num_items ? num_items->to(hidden.device()).to(torch::kFloat).reshape({}) : count).reciprocal();
+  if (kernels::linear_cross_entropy_applies(hidden, weight, bias)) return kernels::linear_cross_entropy(hidden, weight, bias, targets, scale, ignore_index);
   const auto given_bias = bias.defined() ? std::optional(bias) : std::nullopt;
   return LinearCrossEntropyFunction::apply(hidden, weight, given_bias, Plan{targets, rows, keep, scale, at::GradMode::is_enabled()});
 }

@@ -1,13 +1,12 @@
+#include <gradus/kernels/fused.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/layers/rotary.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/where.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 #include <numbers>
@@ -54,30 +53,6 @@ Tensor yarn_frequencies(double base, int64_t width, const ConfigReader& rope, do
   const auto share = 1 - ramp;
   return interpolated * (1 - share) + extrapolated * share;
 }
-
-/// The rotation and its backward, which is the rotation the other way round. Keeps only the angles.
-struct RotaryFunction : torch::autograd::Function<RotaryFunction> {
-  static Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, double direction) {
-    const auto half = cos.size(-1), width = x.size(-1);
-    const auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
-    auto result = at::empty_like(x, at::MemoryFormat::Contiguous);
-    auto first = result.narrow(-1, 0, half), second = result.narrow(-1, half, half);
-    torch::mul_out(first, a, cos).addcmul_(b, sin, -direction);
-    torch::mul_out(second, b, cos).addcmul_(a, sin, direction);
-    if (2 * half < width) result.narrow(-1, 2 * half, width - 2 * half).copy_(x.narrow(-1, 2 * half, width - 2 * half));
-    return result;
-  }
-
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& cos, const Tensor& sin) {
-    context->save_for_backward({cos, sin});
-    return rotate(x, cos, sin, 1.0);
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
-    const auto saved = context->get_saved_variables();
-    return {rotate(grads[0], saved[0], saved[1], -1.0), Tensor(), Tensor()};
-  }
-};
 
 /// `rope_parameters`, or the older `rope_scaling` with `rope_theta` beside it.
 nlohmann::json rope_parameters(const nlohmann::json& config) {
@@ -153,9 +128,13 @@ RotaryEmbedding::Angles RotaryEmbedding::angles(const Tensor& position_ids, torc
     cos.mul_(attention_factor_);
     sin.mul_(attention_factor_);
   }
+  if (cos.is_cuda()) dtype = torch::kFloat;  // the kernel rounds only its result
   return {cos.to(dtype).unsqueeze(2), sin.to(dtype).unsqueeze(2)};
 }
 
-Tensor apply_rotary(const Tensor& x, const RotaryEmbedding::Angles& angles) { return RotaryFunction::apply(x, angles.cos, angles.sin); }
+RotatedStates apply_rotary(const Tensor& query, const Tensor& key, const RotaryEmbedding::Angles& angles) {
+  auto rotated = kernels::rotary(query, key, angles.cos, angles.sin);
+  return {rotated.query, rotated.key};
+}
 
 }  // namespace gradus::layers

@@ -1,9 +1,11 @@
 #include "models/llama/llama.h"
 
+#include <gradus/kernels/fused.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/heads.h>
 #include <gradus/models/layers/activation.h>
 #include <gradus/models/layers/module_list.h>
+#include <gradus/models/layers/residual_stream.h>
 #include <gradus/models/layers/rotary.h>
 
 #include <map>
@@ -36,10 +38,11 @@ class LlamaAttention : public torch::nn::Module {
     k_norm_ = register_module("k_norm", std::make_shared<layers::RMSNorm>(config.head_width, config.norm_eps));
   }
 
-  Tensor forward(const Tensor& x, const layers::AttentionMask& mask, const LlamaPass& pass) const {
-    const auto query = rotated(q_proj_->forward(x), q_norm_.get(), pass);
-    auto key = rotated(k_proj_->forward(x), k_norm_.get(), pass);
-    auto value = by_heads(v_proj_->forward(x)).transpose(1, 2);
+  Tensor forward(layers::ResidualStream& stream, const layers::RMSNorm& norm, const layers::AttentionMask& mask, const LlamaPass& pass) const {
+    const auto parts = stream.projected(norm, {q_proj_, k_proj_, v_proj_});
+    const auto turned = layers::apply_rotary(normed(parts[0], q_norm_.get()), normed(parts[1], k_norm_.get()), pass.angles);
+    const auto query = turned.query.transpose(1, 2);
+    auto key = turned.key.transpose(1, 2), value = by_heads(parts[2]).transpose(1, 2);
     if (pass.cache != nullptr) {
       auto all = pass.cache->update(layer_, key, value);
       key = all.keys;
@@ -56,9 +59,9 @@ class LlamaAttention : public torch::nn::Module {
 
  private:
   Tensor by_heads(const Tensor& x) const { return x.view({x.size(0), x.size(1), -1, head_width_}); }
-  Tensor rotated(const Tensor& projected, const layers::RMSNorm* norm, const LlamaPass& pass) const {
+  Tensor normed(const Tensor& projected, const layers::RMSNorm* norm) const {
     const auto heads = by_heads(projected);
-    return layers::apply_rotary(norm != nullptr ? norm->forward(heads) : heads, pass.angles).transpose(1, 2);
+    return norm != nullptr ? norm->forward(heads) : heads;
   }
 
   std::shared_ptr<layers::Linear> q_proj_, k_proj_, v_proj_, o_proj_;
@@ -75,9 +78,11 @@ class LlamaMlp : public torch::nn::Module {
     up_proj_ = register_module("up_proj", std::make_shared<layers::Linear>(config.width, config.inner, config.mlp_bias));
     down_proj_ = register_module("down_proj", std::make_shared<layers::Linear>(config.inner, config.width, config.mlp_bias));
   }
-  Tensor forward(const Tensor& x) const {
-    const auto gate = gate_proj_->forward(x), up = up_proj_->forward(x);
-    return down_proj_->forward(swiglu_ ? layers::swiglu(gate, up) : activation_(gate) * up);
+  Tensor forward(layers::ResidualStream& stream, const layers::RMSNorm& norm) const {
+    const auto parts = stream.projected(norm, {gate_proj_, up_proj_});
+    const auto &gate = parts[0], &up = parts[1];
+    if (swiglu_) return kernels::swiglu_linear(gate, up, down_proj_->weight, down_proj_->bias);
+    return down_proj_->forward(activation_(gate) * up);
   }
 
  private:
@@ -94,9 +99,14 @@ class LlamaBlock : public torch::nn::Module {
     input_layernorm_ = register_module("input_layernorm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
     post_attention_layernorm_ = register_module("post_attention_layernorm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
   }
+  void forward(layers::ResidualStream& stream, const layers::AttentionMask& mask, const LlamaPass& pass) const {
+    stream.add(self_attn_->forward(stream, *input_layernorm_, mask, pass));
+    stream.add(mlp_->forward(stream, *post_attention_layernorm_));
+  }
   Tensor forward(const Tensor& x, const layers::AttentionMask& mask, const LlamaPass& pass) const {
-    const auto attended = x + self_attn_->forward(input_layernorm_->forward(x), mask, pass);
-    return attended + mlp_->forward(post_attention_layernorm_->forward(attended));
+    layers::ResidualStream stream(x);
+    forward(stream, mask, pass);
+    return stream.sum();
   }
 
   const std::optional<int64_t> window;
@@ -115,23 +125,24 @@ class Llama : public Backbone {
   int64_t hidden_size() const override { return width_; }
 
   BackboneOutput forward(const BackboneInputs& inputs) override {
-    auto x = embed(inputs);
+    const auto x = embed(inputs);
     const auto seen = inputs.cache != nullptr ? inputs.cache->length() : 0;
     const auto positions = inputs.position_ids.defined() ? inputs.position_ids : running_positions(seen, inputs.tokens(), x.device());
     BackboneOutput output;
     const LlamaPass pass{rotary_.angles(positions, x.scalar_type()), inputs.cache, inputs.output_attentions ? &output.attentions : nullptr};
     std::map<std::optional<int64_t>, layers::AttentionMask> masks;
+    layers::ResidualStream stream(x);
     for (const auto& layer : *layers_) {
-      if (inputs.output_hidden_states) output.hidden_states.push_back(x);
+      if (inputs.output_hidden_states) output.hidden_states.push_back(stream.sum());
       auto found = masks.find(layer->window);
       if (found == masks.end()) found = masks.emplace(layer->window, mask_for(inputs, seen, layer->window, x.device())).first;
       const auto& mask = found->second;
       if (gradient_checkpointing && pass.attentions == nullptr)
-        x = run_block([layer, mask, pass](const Tensor& y) { return layer->forward(y, mask, pass); }, x);
+        stream = layers::ResidualStream(run_block([layer, mask, pass](const Tensor& y) { return layer->forward(y, mask, pass); }, stream.sum()));
       else
-        x = layer->forward(x, mask, pass);
+        layer->forward(stream, mask, pass);
     }
-    output.last_hidden_state = norm_->forward(x);
+    output.last_hidden_state = stream.normed(*norm_);
     if (inputs.output_hidden_states) output.hidden_states.push_back(output.last_hidden_state);
     return output;
   }

@@ -164,6 +164,71 @@ TEST_P(Gate, SwigluLinearAgreesWithFloat64) {
   EXPECT_TRUE(gate.grad().defined());
 }
 
+TEST_P(Gate, LinearAgreesWithFloat64) {
+  for (const auto& [rows, out_width] : {std::pair<int64_t, int64_t>{1, 8}, {37, 40}, {700, 2304}, {on_gpu() ? 5000 : 64, 24}, {9, 5}}) {
+    for (const bool turned : {false, true}) {
+      const auto x = leaf({rows, 2, 48}), bias = leaf({out_width}), grad = leaf({rows, 2, out_width}).detach();
+      const auto weight = turned ? leaf({out_width, 48}, 0.1) : leaf({48, out_width}, 0.1);
+      const auto d = wide(x), w = wide(weight), b = wide(bias);
+      const auto out = turned ? linear(x, weight, bias) : linear_in_out(x, weight, bias);
+      out.backward(grad);
+      const auto expected = at::linear(d, turned ? w : w.t(), b);
+      expected.backward(wide(grad));
+      const auto what = std::to_string(rows) + " x " + std::to_string(out_width);
+      expect_close(out, expected, limit(), what + ", out");
+      expect_close(x.grad(), d.grad(), limit(), what + ", x");
+      expect_close(weight.grad(), w.grad(), limit(), what + ", weight");
+      expect_close(bias.grad(), b.grad(), limit(), what + ", bias");
+      EXPECT_TRUE(weight.grad().is_contiguous());
+    }
+  }
+}
+
+TEST_P(Norm, RmsNormWithProjectionsAgreesWithFloat64) {
+  for (const bool biased : {false, true}) {
+    for (const bool summed : {false, true}) {
+      const auto residual = leaf({3, 7, 64}), x = leaf({3, 7, 64}), norm = leaf({64}, 0.3, 1.0), first = leaf({40, 64}, 0.1), second = leaf({16, 64}, 0.1);
+      const std::vector<Tensor> biases = biased ? std::vector{leaf({40}), leaf({16})} : std::vector<Tensor>{};
+      const auto r = wide(residual), d = wide(x), n = wide(norm), a = wide(first), b = wide(second);
+      const auto to_sum = leaf({3, 7, 64}).detach(), to_first = leaf({3, 7, 40}).detach(), to_second = leaf({3, 7, 16}).detach();
+      const auto result = add_rms_norm_linear(summed ? residual : Tensor(), x, norm, 1e-6, {first, second}, biases);
+      auto total = summed ? r + d : d * 1;
+      total = total + (result.sum.detach().to(torch::kCPU).to(torch::kDouble) - total.detach());
+      const auto normed = wide_rms_norm(total, n, 1e-6);
+      std::vector<Tensor> wide_biases;
+      for (const auto& bias : biases) wide_biases.push_back(wide(bias));
+      const std::vector<Tensor> expected = {at::linear(normed, a, biased ? std::optional(wide_biases[0]) : std::nullopt),
+                                            at::linear(normed, b, biased ? std::optional(wide_biases[1]) : std::nullopt)};
+      torch::autograd::backward({result.sum, result.outputs[0], result.outputs[1]}, {to_sum, to_first, to_second});
+      torch::autograd::backward({total, expected[0], expected[1]}, {wide(to_sum), wide(to_first), wide(to_second)});
+      expect_close(result.outputs[0], expected[0], limit(), "first");
+      expect_close(result.outputs[1], expected[1], limit(), "second");
+      expect_close(x.grad(), d.grad(), limit(), "x");
+      if (summed) expect_close(residual.grad(), r.grad(), limit(), "residual");
+      expect_close(norm.grad(), n.grad(), limit(), "norm");
+      expect_close(first.grad(), a.grad(), limit(), "weight");
+      expect_close(second.grad(), b.grad(), limit(), "second weight");
+      if (biased) expect_close(biases[1].grad(), wide_biases[1].grad(), limit(), "bias");
+    }
+  }
+  const auto x = leaf({5, 16}), norm = leaf({16}), frozen = leaf({8, 16}).detach(), weight = leaf({8, 16});
+  const auto result = add_rms_norm_linear({}, x, norm, 1e-6, {frozen, weight}, {});
+  result.outputs[1].sum().backward();  // the first is not used
+  EXPECT_TRUE(x.grad().defined() && weight.grad().defined());
+}
+
+TEST_P(Turn, HeadsAreViewsAndTheirGradientsArePacked) {
+  for (const int64_t width : {64, 5}) {
+    const auto packed = leaf({2, 9, 3 * 4 * width});
+    const auto [query, key, value] = split_heads(packed, 4);
+    EXPECT_EQ(query.data_ptr(), packed.data_ptr());
+    EXPECT_TRUE(torch::equal(value, packed.view({2, 9, 3, 4, width}).select(2, 2)));
+    const auto a = leaf({2, 4, 9, width}).detach().transpose(1, 2), b = leaf({2, 9, 4, width}).detach();
+    torch::autograd::backward({query, key, value}, {a, b, b * 2});
+    EXPECT_TRUE(torch::equal(packed.grad().view({2, 9, 3, 4, width}), torch::stack({a, b, b * 2}, 2)));
+  }
+}
+
 TEST_P(Turn, RotatesViewsOfAPackedProjection) {
   for (const int64_t rotated : {64, 32, 6}) {
     for (const int64_t angle_rows : {1, 3}) {

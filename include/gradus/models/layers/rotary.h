@@ -20,6 +20,7 @@ class RotaryEmbedding {
   struct Angles {
     torch::Tensor cos, sin;  ///< (batch or 1, tokens, 1, rotated width / 2), in the dtype asked for
   };
+  /// On a GPU they are always float32.
   Angles angles(const torch::Tensor& position_ids, torch::Dtype dtype);
 
   /// 1 / wavelength per pair of channels, float32 on the CPU.
@@ -38,7 +39,11 @@ class RotaryEmbedding {
   int64_t longest_ = 0;
 };
 
-/// Rotates x (batch, tokens, heads, width); channels beyond the rotated width stay as they are.
-torch::Tensor apply_rotary(const torch::Tensor& x, const RotaryEmbedding::Angles& angles);
+struct RotatedStates {
+  torch::Tensor query, key;
+};
+
+/// Rotates both (batch, tokens, heads, width); channels beyond the rotated width stay as they are.
+RotatedStates apply_rotary(const torch::Tensor& query, const torch::Tensor& key, const RotaryEmbedding::Angles& angles);
 
 }  // namespace gradus::layers
