@@ -8,6 +8,7 @@
 #include <gradus/device/runtime.h>
 #include <torch/cuda.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "device/plugin_loader.h"
@@ -93,7 +94,9 @@ void set_gpu_rng_states(const std::vector<torch::Tensor>& states) {
 }
 
 void use_deterministic_algorithms() {
-  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when cuBLAS starts
+  // As in transformers an operation without a deterministic form is an error; only so attention uses its own. On the CPU there is none to miss.
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/!load_cuda());
   at::globalContext().setDeterministicCuDNN(true);
   at::globalContext().setBenchmarkCuDNN(false);
 }

@@ -71,7 +71,7 @@ std::shared_ptr<Dataset> tokens(int64_t rows, int64_t length = 32) {
 
 TrainingArguments arguments(const std::string& output_dir) {
   return {.output_dir = output_dir, .per_device_train_batch_size = 8, .max_steps = 100, .learning_rate = 1e-3, .warmup_steps = 10,
-          .logging_steps = 1, .disable_tqdm = true, .save_strategy = "no", .full_determinism = true};
+          .logging_steps = 1, .log_level = "info", .disable_tqdm = true, .save_strategy = "no", .full_determinism = true};
 }
 
 std::vector<double> losses(Trainer& trainer) {

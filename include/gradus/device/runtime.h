@@ -26,7 +26,7 @@ void set_cpu_rng_state(const torch::Tensor& state);
 std::vector<torch::Tensor> get_gpu_rng_states();
 void set_gpu_rng_states(const std::vector<torch::Tensor>& states);
 
-/// Deterministic kernels only (`full_determinism`); said once where one has no deterministic form.
+/// Deterministic kernels only (`full_determinism`): on a GPU an operation without a deterministic form throws.
 void use_deterministic_algorithms();
 void allow_tf32(bool allow);
 
