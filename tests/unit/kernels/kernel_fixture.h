@@ -23,13 +23,13 @@ inline std::ostream& operator<<(std::ostream& out, const Setting& setting) { ret
 /// How far a result may lie from one computed in float64: ‖got − wanted‖ / ‖wanted‖.
 inline double allowed(torch::ScalarType dtype) { return dtype == torch::kFloat ? 3e-6 : dtype == torch::kHalf ? 2e-3 : 1.2e-2; }
 
-inline void expect_close(const torch::Tensor& got, const torch::Tensor& wanted, double limit, const std::string& what) {
+inline void expect_close(const torch::Tensor& got, const torch::Tensor& wanted, double limit, const std::string& what, double floor = 1e-12) {
   ASSERT_TRUE(got.defined()) << what;
   ASSERT_EQ(got.sizes(), wanted.sizes()) << what;
   const auto reference = wanted.detach().to(torch::kCPU).to(torch::kDouble);
   const auto difference = (got.detach().to(torch::kCPU).to(torch::kDouble) - reference).norm().item<double>();
   const auto size = reference.norm().item<double>();
-  EXPECT_LE(difference, limit * size + 1e-12) << what << ": a difference of " << difference << " in " << size;
+  EXPECT_LE(difference, limit * size + floor) << what << ": a difference of " << difference << " in " << size;
 }
 
 class KernelTest : public testing::TestWithParam<Setting> {

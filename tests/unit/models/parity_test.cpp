@@ -2,6 +2,7 @@
 #include <gradus/formats/safetensors.h>
 #include <gradus/models/auto_model.h>
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 
 #include <filesystem>
 #include <map>
@@ -78,8 +79,8 @@ void expect_gradients(PreTrainedModel& model, const Case& expected, const std::s
   for (const auto& [name, gradient] : expected.gradients) largest = std::max(largest, gradient.norm().item<double>());
   for (const auto& [name, gradient] : expected.gradients) {
     ASSERT_TRUE(parameters.count(name)) << where << " " << name;
-    const auto got = parameters[name].grad();
-    ASSERT_TRUE(got.defined()) << where << " " << name;
+    ASSERT_TRUE(parameters[name].grad().defined()) << where << " " << name;
+    const auto got = parameters[name].grad().cpu();
     const auto norm = gradient.norm().item<double>(), difference = (got - gradient).norm().item<double>();
     if (norm < 1e-6 * largest)
       EXPECT_LT(got.norm().item<double>(), 1e-6 * largest) << where << " " << name;
@@ -95,7 +96,7 @@ void expect_case(PreTrainedModel& model, const Case& expected, const std::string
   const auto output = model.forward(expected.inputs, options);
   for (const auto& [name, value] : expected.outputs) {
     ASSERT_TRUE(output.contains(name)) << where << " " << name;
-    const auto difference = (output[name] - value).abs().max().item<double>();
+    const auto difference = (output[name].cpu() - value).abs().max().item<double>();
     EXPECT_LT(difference, name == "loss" ? 1e-6 * std::max(1.0, value.item<double>()) : 1e-5) << where << " " << name;
   }
   output.loss().backward();
@@ -117,6 +118,22 @@ TEST_P(Parity, EqualsTransformers) {
   const auto model = fixture.load();
   ASSERT_FALSE(fixture.cases.empty());
   for (const auto& [name, expected] : fixture.cases) expect_case(*model, expected, GetParam() + "/" + name);
+}
+
+/// The same on a GPU, in float32.
+class GpuParity : public testing::TestWithParam<std::string> {};
+
+TEST_P(GpuParity, EqualsTransformers) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU here, or built without GRADUS_CUDA";
+  const Fixture fixture(GetParam());
+  const auto model = fixture.load();
+  model->to(torch::kCUDA);
+  for (const auto& [name, given] : fixture.cases) {
+    auto expected = given;
+    expected.inputs = given.inputs.to(torch::kCUDA);
+    if (given.num_items) expected.num_items = given.num_items->to(torch::kCUDA);
+    expect_case(*model, expected, GetParam() + "/" + name + " on the GPU");
+  }
 }
 
 TEST_P(Parity, GradientCheckpointingChangesNothing) {
@@ -153,6 +170,7 @@ std::vector<std::string> fixture_names() {
   return names;
 }
 
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuParity, testing::ValuesIn(fixture_names()), [](const auto& info) { return info.param; });
 INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(fixture_names()), [](const auto& info) { return info.param; });
 
 }  // namespace
