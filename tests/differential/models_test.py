@@ -72,7 +72,7 @@ def build(config, task, seed):
 
 
 def names_of(task):
-    return {"question_answering": ("start_logits", "end_logits"), "base": ("last_hidden_state",)}.get(task, ("logits",))
+    return {"question_answering": ("start_logits", "end_logits"), "base": ("last_hidden_state",), "text_encoding": ("last_hidden_state",)}.get(task, ("logits",))
 
 
 def compare_outputs(model, reply, batches, task, what):
@@ -86,15 +86,19 @@ def compare_outputs(model, reply, batches, task, what):
             assert worst <= 1e-5 * scale, (what, name, worst, scale)
 
 
-def check_folders(label, config, task, folder):
-    model = build(config, task, 1)
-    theirs, ours = os.path.join(folder, "theirs"), os.path.join(folder, "ours")
-    model.save_pretrained(theirs)
+def default_batches():
     rng = random.Random(5)
     rows = [[rng.randrange(4, VOCAB) for _ in range(11)] for _ in range(3)]
     mask = [[1] * 11, [1] * 7 + [0] * 4, [1] * 11]
     rows[1][7:] = [PAD] * 4
-    batches = [{"input_ids": rows[:1]}, {"input_ids": rows, "attention_mask": mask}]
+    return [{"input_ids": rows[:1]}, {"input_ids": rows, "attention_mask": mask}]
+
+
+def check_folders(label, config, task, folder, batches=None, change=lambda model: None):
+    model, batches = build(config, task, 1), batches or default_batches()
+    change(model)
+    theirs, ours = os.path.join(folder, "theirs"), os.path.join(folder, "ours")
+    model.save_pretrained(theirs)
     reply = ask(folder=theirs, task=task, forward=batches, save=ours, max_shard_size="20KB")
     compare_outputs(model, reply, batches, task, f"{label} {task}: loaded here")
     back, info = AUTO[task].from_pretrained(ours, output_loading_info=True)
@@ -157,23 +161,26 @@ def generation_jobs():
     yield {"inputs": {"input_ids": [prompts[0]]}, "options": dict(num_beams=3, max_new_tokens=8, pad_token_id=0, do_sample=False)}
 
 
+def compare_text(label, model, task, folder, jobs):
+    model.save_pretrained(folder)
+    reply = ask(folder=folder, task=task, generate=jobs)
+    ended = 0
+    for job, got in zip(jobs, reply["generated"], strict=True):
+        inputs = {key: torch.tensor(value) for key, value in job["inputs"].items()}
+        with torch.no_grad():
+            expected = model.generate(**inputs, **job["options"]).tolist()
+        assert got == expected, (label, job, got, expected)
+        ended += any(EOS in row for row in expected)
+    print(f"  {label}: {len(jobs)} generations equal, the end token came in {ended}")
+
+
 def check_generation(label, config, folder):
     for seed in (1, 2):
         model = build(config, "causal_lm", seed)
         with torch.no_grad():  # make the end token likely enough to appear
             head = model.get_output_embeddings().weight
             head[EOS] = head.mean(0) + 0.6 * torch.randn_like(head[EOS])
-        model.save_pretrained(folder)
-        jobs = list(generation_jobs())
-        reply = ask(folder=folder, task="causal_lm", generate=jobs)
-        ended = 0
-        for job, got in zip(jobs, reply["generated"], strict=True):
-            inputs = {key: torch.tensor(value) for key, value in job["inputs"].items()}
-            with torch.no_grad():
-                expected = model.generate(**inputs, **job["options"]).tolist()
-            assert got == expected, (label, seed, job, got, expected)
-            ended += any(EOS in row for row in expected)
-        print(f"  {label}: {len(jobs)} generations equal, the end token came in {ended}")
+        compare_text(label, model, "causal_lm", folder, list(generation_jobs()))
 
 
 def main():
