@@ -79,7 +79,10 @@ ModelOutput SequenceClassifier::forward(const Batch& inputs, const ForwardOption
   const auto body = body_->forward(body_inputs(inputs, options));
   const auto logits = scores_of(body);
   ModelOutput output;
-  if (const auto* labels = inputs.find("labels")) output.set("loss", sequence_classification_loss(logits, *labels, problem_type_));
+  if (const auto* labels = inputs.find("labels")) {
+    if (!problem_type_) problem_type_ = config_["problem_type"] = problem_type_of(logits.size(-1), *labels);
+    output.set("loss", sequence_classification_loss(logits, *labels, problem_type_));
+  }
   output.set("logits", logits);
   return with_extras(std::move(output), body);
 }

@@ -104,7 +104,10 @@ ModelOutput CausalSequenceClassifier::forward(const Batch& inputs, const Forward
   const auto rows = at::arange(given.rows(), torch::TensorOptions().dtype(torch::kLong).device(body.last_hidden_state.device()));
   const auto logits = head_->forward(body.last_hidden_state.index({rows, last_tokens(given)}));
   ModelOutput output;
-  if (const auto* labels = inputs.find("labels")) output.set("loss", sequence_classification_loss(logits, *labels, problem_type_));
+  if (const auto* labels = inputs.find("labels")) {
+    if (!problem_type_) problem_type_ = config_["problem_type"] = problem_type_of(logits.size(-1), *labels);
+    output.set("loss", sequence_classification_loss(logits, *labels, problem_type_));
+  }
   output.set("logits", logits);
   return with_extras(std::move(output), body);
 }

@@ -60,15 +60,17 @@ Tensor lm_head_loss(const layers::Linear& head, const Tensor& hidden, const Tens
   return layers::linear_cross_entropy(rows, head.weight, head.bias, labels.reshape({-1}), num_items);
 }
 
+std::string problem_type_of(int64_t classes, const Tensor& labels) {
+  if (classes == 1) return "regression";
+  const auto kind = labels.scalar_type();
+  return kind == torch::kLong || kind == torch::kInt ? "single_label_classification" : "multi_label_classification";
+}
+
 Tensor sequence_classification_loss(const Tensor& logits, const Tensor& labels, const std::optional<std::string>& problem_type, const std::optional<Tensor>& num_items) {
   if (logits.scalar_type() == torch::kBFloat16 || logits.scalar_type() == torch::kHalf)
     return sequence_classification_loss(logits.to(torch::kFloat), labels, problem_type, num_items);
   const auto classes = logits.size(-1);
-  const auto kind = labels.scalar_type();
-  const auto problem = problem_type          ? *problem_type
-                       : classes == 1        ? "regression"
-                       : kind == torch::kLong || kind == torch::kInt ? "single_label_classification"
-                                             : "multi_label_classification";
+  const auto problem = problem_type ? *problem_type : problem_type_of(classes, labels);
   const auto targets = labels.to(logits.device());
   if (problem == "single_label_classification") return token_loss(logits, targets, num_items);
   if (problem == "regression") {

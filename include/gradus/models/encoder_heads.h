@@ -59,7 +59,7 @@ class SequenceClassifier : public BackboneModel {
 
   SequenceHeadOptions head_;
   std::shared_ptr<layers::Linear> dense_, scores_;
-  std::optional<std::string> problem_type_;
+  std::optional<std::string> problem_type_;  ///< of the config; else set, there too, by the first labels, as in transformers
 };
 
 }  // namespace gradus

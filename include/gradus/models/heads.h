@@ -82,7 +82,7 @@ class CausalSequenceClassifier : public BackboneModel {
 
   std::shared_ptr<layers::Linear> head_;
   std::optional<int64_t> pad_token_;
-  std::optional<std::string> problem_type_;
+  std::optional<std::string> problem_type_;  ///< of the config; else set, there too, by the first labels, as in transformers
 };
 
 /// A score per class for every token.

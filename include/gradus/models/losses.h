@@ -25,8 +25,10 @@ torch::Tensor shifted_labels(const torch::Tensor& labels);
 torch::Tensor lm_head_loss(const layers::Linear& head, const torch::Tensor& hidden, const torch::Tensor& logits, const torch::Tensor& labels,
                            const std::optional<torch::Tensor>& num_items);
 
-/// regression, single_label_classification or multi_label_classification: the config's `problem_type`, or by number and
-/// type of the labels as in transformers.
+/// "regression" for one class, else "single_label_classification" for integer labels and "multi_label_classification" for others.
+std::string problem_type_of(int64_t classes, const torch::Tensor& labels);
+
+/// The loss of `problem_type` (regression, single_label_classification or multi_label_classification), or of `problem_type_of` the labels.
 torch::Tensor sequence_classification_loss(const torch::Tensor& logits, const torch::Tensor& labels, const std::optional<std::string>& problem_type,
                                            const std::optional<torch::Tensor>& num_items = std::nullopt);
 

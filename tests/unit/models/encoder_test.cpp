@@ -200,6 +200,18 @@ TEST(Encoders, SayWhatTheyCannotTake) {
   EXPECT_NO_THROW(roberta->forward({{"input_ids", zeros(1, 14)}}));
 }
 
+TEST(Encoders, TheFirstLabelsDecideTheProblem) {
+  const auto model = AutoModelForSequenceClassification::from_config(encoder_config("bert"));
+  const auto ids = torch::tensor({{4, 5}, {6, 7}});
+  EXPECT_FALSE(model->config().contains("problem_type"));
+  model->forward({{"input_ids", ids}, {"labels", torch::tensor({{0.0, 1.0}, {1.0, 1.0}})}});
+  EXPECT_EQ(model->config()["problem_type"], "multi_label_classification");
+  auto config = encoder_config("distilbert");
+  config["problem_type"] = "ranking";
+  const auto unknown = AutoModelForSequenceClassification::from_config(config);
+  EXPECT_PART(encoder_error([&] { unknown->forward({{"input_ids", ids}, {"labels", torch::tensor({0, 1})}}); }), "problem_type must be regression, single_label_classification or multi_label_classification, received \"ranking\"");
+}
+
 TEST(MaskedLM, MakesNoLogitsWhereNoneAreNeeded) {
   const auto model = AutoModelForMaskedLM::from_config(encoder_config("bert"));
   const Batch batch{{"input_ids", ids_of({4, 5, 6, 7})}, {"labels", ids_of({-100, 9, -100, 10})}};
