@@ -26,6 +26,13 @@ constexpr const char* kUsage = "usage: gradus generate --model_name_or_path DIR 
 
 std::atomic<int> g_generate_signal = 0;
 
+/// SIGINT and SIGTERM end the generation after the token, and also the wait for a line of stdin (no SA_RESTART).
+void stop_on_signals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int signal) { g_generate_signal = signal; };
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+}
+
 /// A text that was made, and from what.
 struct Generation {
   Prompt prompt;
@@ -58,8 +65,8 @@ class Generator {
     flags_.generation.decode = [tokenizer = tokenizer_](const std::vector<int64_t>& ids) { return tokenizer->decode(ids); };
     flags_.generation.stopping_criteria = {[](std::span<const int64_t>) { return g_generate_signal != 0; }};
     const auto options = complete_options(flags_.generation, model_->generation_config.options);
-    pad_ = options.pad_token_id ? *options.pad_token_id : tokenizer_->pad_token_id().value_or(options.eos_token_id ? options.eos_token_id->ids().at(0) : 0);
     if (options.eos_token_id) ends_ = options.eos_token_id->ids();
+    pad_ = options.pad_token_id ? *options.pad_token_id : tokenizer_->pad_token_id().value_or(ends_.empty() ? 0 : ends_.front());
     texts_per_prompt_ = *options.num_return_sequences;
     can_stream_ = *options.num_beams == 1 && texts_per_prompt_ == 1;
   }
@@ -256,8 +263,7 @@ int generate(Words words) {
   if (prompts.empty() && !conversation) throw Error("G-CLI-4", ErrorKind::usage, "gradus generate has no prompt", "Give --prompt TEXT, --prompt_file F, or --chat for a conversation.\n" + std::string(kUsage));
   Generator generator(flags);
   device::seed_all(flags.seed);
-  ::signal(SIGINT, [](int signal) { g_generate_signal = signal; });
-  ::signal(SIGTERM, [](int signal) { g_generate_signal = signal; });
+  stop_on_signals();
   const bool wanted = flags.stream.value_or(isatty(STDOUT_FILENO) != 0);
   const bool streaming = wanted && !flags.json && generator.can_stream() && (conversation || prompts.size() == 1);
   const auto start = std::chrono::steady_clock::now();

@@ -8,7 +8,9 @@
 #include <cctype>
 #include <string_view>
 
+#include "models/bert/bert_config.h"
 #include "models/llama/llama_config.h"
+#include "models/t5/t5_stack.h"
 
 namespace {
 
@@ -42,6 +44,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto values = gradus::parse_json(text);
     attempt([&] { gradus::complete_options({}, gradus::GenerationConfig::from_json(values).options); });
     attempt([&] { gradus::num_labels(values); });
+    attempt([&] { const gradus::T5Config config(values); });
+    attempt([&] { gradus::check_span_labels(values); });
+    attempt([&] { const gradus::BertConfig config(values); });
     attempt([&] {
       const gradus::LlamaConfig config(values);
       gradus::layers::RotaryEmbedding(values, config.head_width);

@@ -181,9 +181,8 @@ def check_interrupt(folder):
     child.stdin.write("the cat\n")
     child.stdin.flush()
     child.stdout.readline()  # it answers, so the handlers are there
+    time.sleep(0.3)  # it waits for the next line
     child.send_signal(signal.SIGINT)
-    time.sleep(0.1)
-    child.stdin.close()
     assert child.wait(30) == 130, child.returncode
 
 

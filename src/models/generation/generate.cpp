@@ -1,4 +1,5 @@
 #include <gradus/core/error.h>
+#include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/models/config_reader.h>
 
@@ -54,6 +55,15 @@ void warn_of_lengths(const GenerationOptions& options, int64_t prompt, int64_t l
   const auto shortest = options.min_new_tokens ? prompt + *options.min_new_tokens : *options.min_length;
   if (shortest > limit)
     log_warning(fmt::format("Unfeasible length constraints: at least {} tokens are asked for, but at most {} are possible. Generation stops at the maximum.", shortest, limit));
+}
+
+/// Options of the folder that transformers acts upon and we do not: what comes out differs, so it is said.
+void warn_of_unread(const nlohmann::json& other) {
+  for (const auto* name : {"guidance_scale", "penalty_alpha", "num_beam_groups", "diversity_penalty", "constraints", "force_words_ids", "watermarking_config", "prompt_lookup_num_tokens", "dola_layers", "token_healing"}) {
+    const auto found = other.find(name);
+    const bool set = found != other.end() && !found->is_null() && *found != false && *found != 0 && *found != 1;
+    if (set) log_warning_once(fmt::format("generation_config.json sets {} to {}; there is no such option here, it has no effect.", name, dump_json(*found)));
+  }
 }
 
 int64_t length_limit(const GenerationOptions& options, const nlohmann::json& config, const char* what, int64_t prompt) {
@@ -234,6 +244,7 @@ Tensor PreTrainedModel::generate(const Batch& inputs, const GenerationOptions& g
   Decoder decoder(*this, inputs, options, std::max(beams, *options.num_return_sequences));
   const auto prompt = decoder.prompt().size(1), limit = length_limit(options, config_, is_encoder_decoder() ? "the start of the decoder" : "the prompt", prompt);
   warn_of_lengths(options, prompt, limit);
+  warn_of_unread(generation_config.other);
   if (options.streamer && decoder.prompt().size(0) != 1) refuse(fmt::format("a streamer takes one row, received {}", decoder.prompt().size(0)), "Give the prompts one by one, or leave the streamer out.");
   const DecodingPlan plan{options, limit, pad_of(options), make_logits_processors(options, {prompt, limit, decoder.given_ids()}), StopRules(options, limit)};
   return beams > 1 ? beam_search(decoder, plan) : sample(decoder, plan);

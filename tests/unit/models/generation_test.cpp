@@ -1,5 +1,6 @@
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
+#include <gradus/core/log.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/text_streamer.h>
 #include <gtest/gtest.h>
@@ -124,6 +125,27 @@ TEST(TextStreamer, WritesWholeWords) {
   for (int64_t id = 0; id < 9; ++id) streamer.put(std::span(&id, 1));
   streamer.end();
   EXPECT_EQ(pieces, (std::vector<std::string>{"Hello ", "world!\n", "\xE4\xBD\xA0", "\xE5\xA5\xBD", " ", "ab"}));
+}
+
+/// What is said while it lives.
+class Heard : public LogSink {
+ public:
+  void message(LogLevel, std::string_view line) override { text += std::string(line) + "\n"; }
+  void print(std::string_view) override {}
+  std::string text;
+};
+
+TEST(Generate, SaysWhatCannotBeMet) {
+  const auto model = tiny_model();
+  const auto heard = std::make_shared<Heard>();
+  const auto before = set_log_sink(heard);
+  model->generation_config.other["dola_layers"] = "high";
+  model->generate(prompt(), {.max_length = 9, .max_new_tokens = 3, .min_length = 4, .min_new_tokens = 8});
+  set_log_sink(before);
+  EXPECT_TEXT(heard->text, "Both max_new_tokens (=3) and max_length (=9) are set; max_new_tokens wins.");
+  EXPECT_TEXT(heard->text, "Both min_new_tokens (=8) and min_length (=4) are set; min_new_tokens wins.");
+  EXPECT_TEXT(heard->text, "Unfeasible length constraints: at least 11 tokens are asked for, but at most 6 are possible.");
+  EXPECT_TEXT(heard->text, "generation_config.json sets dola_layers to \"high\"; there is no such option here, it has no effect.");
 }
 
 TEST(Generate, StartsFromTheFirstTokenWithoutAPrompt) {

@@ -64,6 +64,22 @@ TEST(T5, HeadIsTiedUnlessTheFileHoldsAnother) {
   EXPECT_EQ(tied->forward({{"input_ids", torch::tensor({{5, 21}})}, {"labels", torch::tensor({{21}})}}).logits().size(-1), 22);
 }
 
+TEST(T5, GivesHiddenStatesAndAttentions) {
+  const auto model = AutoModelForSeq2SeqLM::from_config(tiny_t5({{"num_layers", 2}, {"num_decoder_layers", 1}}));
+  model->eval();
+  const Batch batch = {{"input_ids", torch::tensor({{5, 6, 7}, {8, 0, 0}})}, {"attention_mask", torch::tensor({{1, 1, 1}, {1, 0, 0}})}, {"decoder_input_ids", torch::tensor({{0, 9}, {0, 4}})}};
+  ForwardOptions all;
+  all.output_hidden_states = all.output_attentions = true;
+  const auto plain = model->forward(batch), output = model->forward(batch, all);
+  EXPECT_TRUE(torch::allclose(output.logits(), plain.logits(), 1e-5, 1e-6));
+  EXPECT_EQ(plain.names(), (std::vector<std::string>{"logits", "encoder_last_hidden_state"}));
+  EXPECT_TRUE(torch::equal(output["encoder_hidden_states.2"], output["encoder_last_hidden_state"]));
+  EXPECT_TRUE(output.contains("decoder_hidden_states.1") && !output.contains("decoder_hidden_states.2"));
+  EXPECT_EQ(output["encoder_attentions.1"].sizes(), (std::vector<int64_t>{2, 2, 3, 3}));
+  EXPECT_EQ(output["decoder_attentions.0"].index({0, 0, 0, 1}).item<float>(), 0.0f);  // not ahead
+  EXPECT_EQ(output["cross_attentions.0"].index({1, 0, 0, 0}).item<float>(), 1.0f);    // not the padding
+}
+
 TEST(T5, DropoutComesBackTheSameInCheckpoints) {
   const auto model = AutoModelForSeq2SeqLM::from_config(tiny_t5({{"dropout_rate", 0.4}, {"num_layers", 2}}));
   model->train();
