@@ -18,6 +18,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GRADUS = pathlib.Path(os.environ.get("GRADUS_BUILD", ROOT / "build/release")) / "bin/gradus"
 try:
+    import datasets
     import numpy
     import torch
     import transformers
@@ -222,8 +223,13 @@ def entities(tags):
 
 
 def run_ner(flags):
-    rows = [[json.loads(line) for line in open(flags[name])] for name in ("train_file", "validation_file", "test_file")]
-    names = sorted({tag for row in rows[0] for tag in row["ner_tags"]})
+    if "dataset_name" in flags:  # numbers with names, in the data set's order
+        loaded = datasets.load_from_disk(flags["dataset_name"])
+        names = loaded["train"].features["ner_tags"].feature.names
+        rows = [[row | {"ner_tags": [names[number] for number in row["ner_tags"]]} for row in loaded[name]] for name in ("train", "validation", "test")]
+    else:
+        rows = [[json.loads(line) for line in open(flags[name])] for name in ("train_file", "validation_file", "test_file")]
+        names = sorted({tag for row in rows[0] for tag in row["ner_tags"]})
     script = Script(flags, transformers.AutoModelForTokenClassification, num_labels=len(names))
     script.model.config.label2id = {name: i for i, name in enumerate(names)}
     script.model.config.id2label = dict(enumerate(names))
@@ -360,9 +366,14 @@ def cases(folder, rng):
     tokenizer = transformers.AutoTokenizer.from_pretrained(masked_model)
     files = [write_rows(folder / f"masked-{part}.json", masked(rng, tokenizer, count)) for part, count in (("train", 300), ("validation", 25))]
     yield "masked-lm", "BERT", auto.AutoModelForMaskedLM, run_mlm, dict(zip(("train_file", "validation_file"), map(str, files))) | {"model_name_or_path": masked_model}
-    files = [write_rows(folder / f"tagged-{part}.json", tagged(rng, count)) for part, count in (("train", 150), ("validation", 30), ("test", 11))]
-    yield "token-classification", "BERT", auto.AutoModelForTokenClassification, run_ner, dict(zip(("train_file", "validation_file", "test_file"), map(str, files))) | {
-        "model_name_or_path": model("tagged", "bert", auto.AutoModelForTokenClassification, bert | {"num_labels": 4}), "do_predict": True, "label_all_tokens": True, "learning_rate": 2e-3}
+    splits = {part: tagged(rng, count) for part, count in (("train", 150), ("validation", 30), ("test", 11))}
+    files = {f"{part}_file": str(write_rows(folder / f"tagged-{part}.json", rows)) for part, rows in splits.items()}
+    names = ["O", "B-PER", "I-PER", "B-LOC"]
+    features = datasets.Features({"tokens": datasets.List(datasets.Value("string")), "ner_tags": datasets.List(datasets.ClassLabel(names=names))})
+    datasets.DatasetDict({part: datasets.Dataset.from_list(rows, features=features) for part, rows in splits.items()}).save_to_disk(folder / "tagged")
+    tagger = {"model_name_or_path": model("tagged", "bert", auto.AutoModelForTokenClassification, bert | {"num_labels": 4}), "do_predict": True, "learning_rate": 2e-3}
+    yield "token-classification", "BERT", auto.AutoModelForTokenClassification, run_ner, files | tagger | {"label_all_tokens": True}
+    yield "token-classification", "BERT, data set folder", auto.AutoModelForTokenClassification, run_ner, {"dataset_name": str(folder / "tagged")} | tagger
 
 
 def main():
@@ -372,6 +383,7 @@ def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    datasets.disable_progress_bars()
     wrong, only = 0, sys.argv[1:]
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
