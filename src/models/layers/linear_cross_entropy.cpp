@@ -17,8 +17,9 @@ using torch::autograd::variable_list;
 
 namespace {
 
-constexpr int64_t kChunkElements = int64_t{1} << 24;  // logits held at a time
-constexpr int64_t kChunkRows = 256;                   // at least so many rows, so that the products stay efficient
+constexpr int64_t kChunkElements = int64_t{1} << 24;     // logits held at a time
+constexpr int64_t kCpuChunkElements = int64_t{1} << 21;  // what a processor's cache still helps with
+constexpr int64_t kChunkRows = 256;                      // at least so many rows, so that the products stay efficient
 
 struct Wanted {
   bool hidden = false, weight = false, bias = false;
@@ -75,7 +76,7 @@ Sums compute(const Tensor& all_hidden, const Tensor& weight, const Tensor& bias,
   if (wanted.hidden) sums.hidden = at::empty(hidden.sizes(), hidden.options());
   if (wanted.weight) sums.weight = hidden.size(0) == 0 ? at::zeros(weight.sizes(), wide) : at::empty(weight.sizes(), wide);
   if (wanted.bias) sums.bias = at::zeros(bias.sizes(), wide);
-  const auto step = std::max(kChunkRows, kChunkElements / std::max<int64_t>(weight.size(0), 1));
+  const auto step = std::max(kChunkRows, (hidden.is_cpu() ? kCpuChunkElements : kChunkElements) / std::max<int64_t>(weight.size(0), 1));
   for (int64_t first = 0; first < hidden.size(0); first += step) {
     const auto count = std::min(step, hidden.size(0) - first);
     add_chunk(sums, wanted, hidden.narrow(0, first, count), weight, bias, labels.narrow(0, first, count),
