@@ -1,4 +1,4 @@
-// encoders_tool JOBS.json ANSWERS.json: answers minilm_test.py and encoder_training_test.py.
+// encoders_tool JOBS.json ANSWERS.json: answers minilm_test.py, encoder_training_test.py and seq2seq_training_test.py.
 //
 // A job is {"embed": sentences, "folder"} -> {"embeddings"}, or {"train": rows, "eval": rows, "folder", "task", "args"} -> {"log_history", "global_step"}.
 // A row has "text" and "label", or numbers and lists of numbers as the model takes them.
@@ -61,6 +61,7 @@ json embed(const json& job) {
 
 json train(const json& job) {
   static const std::map<std::string, gradus::ModelTask> tasks = {{"masked_lm", gradus::ModelTask::masked_lm},
+                                                                 {"seq2seq_lm", gradus::ModelTask::seq2seq_lm},
                                                                  {"sequence_classification", gradus::ModelTask::sequence_classification},
                                                                  {"token_classification", gradus::ModelTask::token_classification},
                                                                  {"question_answering", gradus::ModelTask::question_answering}};
