@@ -25,26 +25,28 @@ const auto kOptions = torch::dtype(torch::kBFloat16).device(torch::kCUDA);
 
 Tensor leaf(torch::IntArrayRef sizes, double scale = 1.0) { return (torch::randn(sizes, kOptions) * scale).requires_grad_(true); }
 
-/// Median of repeated runs, in microseconds.
+constexpr int kInARow = 20;  // runs between two events, so that the time of a launch is hidden behind the one before
+
+/// Median of repeated runs, in microseconds of one.
 double timed(const std::function<void()>& run) {
   cudaEvent_t begin, end;
   cudaEventCreate(&begin);
   cudaEventCreate(&end);
   for (int i = 0; i < 3; ++i) run();
   std::vector<float> times;
-  for (int i = 0; i < 15; ++i) {
+  for (int i = 0; i < 7; ++i) {
     cudaEventRecord(begin, nullptr);
-    run();
+    for (int j = 0; j < kInARow; ++j) run();
     cudaEventRecord(end, nullptr);
     cudaEventSynchronize(end);
     float ms = 0;
     cudaEventElapsedTime(&ms, begin, end);
-    times.push_back(ms * 1000);
+    times.push_back(ms * 1000 / kInARow);
   }
-  std::nth_element(times.begin(), times.begin() + 7, times.end());
+  std::nth_element(times.begin(), times.begin() + 3, times.end());
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
-  return times[7];
+  return times[3];
 }
 
 /// `bytes`: the fewest that must move.

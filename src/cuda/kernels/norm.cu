@@ -2,8 +2,8 @@
 
 #include "cuda/kernels/vector.cuh"
 
-// LayerNorm and RMSNorm with the residual's sum before them. A row up to 1024 wide belongs to one warp, a wider one to a block; every
-// thread keeps its part of the row in registers, so that the row is read once.
+// LayerNorm and RMSNorm with the residual's sum before them. A narrow row belongs to one warp, a wider one to a block; every thread keeps
+// its part of the row in registers, so that the row is read once.
 namespace gradus::cuda {
 namespace {
 
@@ -82,10 +82,13 @@ __global__ void __launch_bounds__(kBlock) forward_rows(NormForward norm) {
 
 // Every block goes through its share of the rows and adds up what they give to the gradients of weight and bias; the sums of the blocks
 // are added in a second launch, always in the same order.
+// The threads of a block of backward_rows with `threads` for a row.
+__host__ __device__ constexpr int backward_block(int threads) { return threads == kWarp ? kBlock : threads; }
+
 template <typename T, bool kLayerNorm, int kThreads, int kVectors>
-__global__ void __launch_bounds__(kBlock) backward_rows(NormBackward norm) {
-  constexpr int kGroups = kBlock / kThreads;
-  __shared__ float scratch[2 * kBlock / kWarp];
+__global__ void __launch_bounds__(backward_block(kThreads)) backward_rows(NormBackward norm) {
+  constexpr int kGroups = backward_block(kThreads) / kThreads;
+  __shared__ float scratch[2 * backward_block(kThreads) / kWarp];
   extern __shared__ __align__(16) float shared[];  // (width), for several groups
   const int lane = threadIdx.x % kThreads, group = threadIdx.x / kThreads;
   const T *weight = static_cast<const T*>(norm.weight), *grad_sum = static_cast<const T*>(norm.grad_sum);
@@ -157,13 +160,13 @@ __global__ void __launch_bounds__(kBlock) backward_rows(NormBackward norm) {
         }
         __syncthreads();
       }
-      for (int column = threadIdx.x; column < norm.width; column += kBlock) partial[column] = shared[column];
+      for (int column = threadIdx.x; column < norm.width; column += backward_block(kThreads)) partial[column] = shared[column];
       __syncthreads();
     }
   }
 }
 
-constexpr int kColumns = 32, kSlices = 8;
+constexpr int kColumns = 32, kSlices = 32;
 
 // (blocks, width) partial sums -> (width); blockIdx.y chooses weight or bias.
 template <typename T>
@@ -217,9 +220,35 @@ int64_t column_blocks(int64_t rows, int64_t width) {
 
 bool is_narrow(int width) { return width <= 4 * kWarp * kVector; }
 
+// The backward pass keeps four numbers per element and its sums in registers: few elements per thread, or too few rows are under way.
+int backward_threads(int width) {
+  int threads = 4 * kWarp;
+  while (threads * kVector < width) threads *= 2;
+  return width <= 2 * kWarp * kVector ? kWarp : threads;
+}
+
 int backward_blocks(int64_t rows, int width) {
-  const int64_t wanted = is_narrow(width) ? divided_up(rows, kBlock / kWarp) : rows;
-  return int(std::max<int64_t>(1, std::min<int64_t>(wanted, int64_t(multiprocessors()) * (is_narrow(width) ? 2 : 4))));
+  const int threads = backward_threads(width), block = backward_block(threads);
+  const int64_t wanted = divided_up(rows, block / threads), per_processor = std::max(2, 1024 / block);
+  return int(std::max<int64_t>(1, std::min<int64_t>(wanted, multiprocessors() * per_processor)));
+}
+
+// Calls run(threads, vectors) with the shape of the backward pass, as compile-time constants.
+template <typename Run>
+void with_backward_shape(int width, const Run& run) {
+  constexpr std::integral_constant<int, 1> one;
+  switch (backward_threads(width)) {
+    case kWarp:
+      if (width <= kWarp * kVector)
+        run(std::integral_constant<int, kWarp>(), one);
+      else
+        run(std::integral_constant<int, kWarp>(), std::integral_constant<int, 2>());
+      break;
+    case 128: run(std::integral_constant<int, 128>(), one); break;
+    case 256: run(std::integral_constant<int, 256>(), one); break;
+    case 512: run(std::integral_constant<int, 512>(), one); break;
+    default: run(std::integral_constant<int, 1024>(), one); break;
+  }
 }
 
 // Calls run(threads, vectors) with the smallest shape that holds a row, as compile-time constants.
@@ -260,12 +289,13 @@ cudaError_t norm_backward(const NormBackward& norm, cudaStream_t stream) {
   return with_type(norm.type, [&](auto element) {
     using T = decltype(element);
     const bool layer_norm = norm.mean != nullptr;
-    with_shape(norm.width, [&](auto threads, auto vectors) {
+    with_backward_shape(norm.width, [&](auto threads, auto vectors) {
+      constexpr int block = backward_block(threads());
       const size_t shared = threads() == kWarp ? sizeof(float) * norm.width : 0;
       if (layer_norm)
-        backward_rows<T, true, threads(), vectors()><<<blocks, kBlock, shared, stream>>>(norm);
+        backward_rows<T, true, threads(), vectors()><<<blocks, block, shared, stream>>>(norm);
       else
-        backward_rows<T, false, threads(), vectors()><<<blocks, kBlock, shared, stream>>>(norm);
+        backward_rows<T, false, threads(), vectors()><<<blocks, block, shared, stream>>>(norm);
     });
     const dim3 grid(unsigned(divided_up(norm.width, kColumns)), layer_norm ? 2 : 1);
     add_partial<T><<<grid, kColumns * kSlices, 0, stream>>>(norm.partial, static_cast<T*>(norm.grad_weight), static_cast<T*>(norm.grad_bias), blocks, norm.width);
