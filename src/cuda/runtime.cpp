@@ -1,4 +1,5 @@
 // Streams, graphs and figures of the cards: the CUDA side of gradus/device/gpu.h.
+#include <ATen/Context.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -86,13 +87,17 @@ class Plugin : public CudaPlugin {
 
   std::unique_ptr<Graph> capture(const std::function<void()>& work) override {
     if (!pool_) pool_ = at::cuda::graph_pool_handle();
+    auto generator = at::globalContext().defaultGenerator(at::Device(at::kCUDA, c10::cuda::current_device()));
+    const auto before = generator.clone();
     auto graph = std::make_unique<RecordedGraph>();
-    graph->begin(*pool_);
     try {
+      graph->begin(*pool_);
       work();
       graph->end();
     } catch (...) {
       graph->abandon();
+      const std::scoped_lock lock(generator.mutex());
+      generator.graphsafe_set_state(before);  // a recording that failed leaves the generator believing in it
       throw;
     }
     return graph;

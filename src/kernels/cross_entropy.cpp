@@ -18,7 +18,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int64_t kMostRows = 4096;                        // of one chunk: enough to fill the device
-constexpr int64_t kMostLogits = int64_t{3} << 27;          // of one chunk: 0.75 GiB in bfloat16
+constexpr int64_t kMostLogits = int64_t{1} << 28;          // of one chunk: 0.5 GiB in bfloat16
 constexpr int64_t kPadding = 64;                           // classes; an odd number falls to slow kernels
 constexpr int64_t kRowPadding = 128;
 

@@ -47,8 +47,7 @@ bool takes_kernel_of_any_layout(const Tensor& x) {
   if (form == Form::fused) return true;
   if (!x.is_cuda() || form == Form::plain || !have_cuda_kernels()) return false;
   const auto type = x.scalar_type();
-  if (type == at::kFloat) return true;
-  return (type == at::kBFloat16 || type == at::kHalf) && !at::autocast::is_autocast_enabled(at::kCUDA);
+  return (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf) && !at::autocast::is_autocast_enabled(at::kCUDA);
 }
 
 bool takes_kernel(const Tensor& x) { return takes_kernel_of_any_layout(x) && (!x.is_cuda() || (x.is_contiguous() && is_aligned(x))); }

@@ -68,7 +68,7 @@ void scale_(at::TensorList tensors, const Tensor& factor);
 }  // namespace plain
 
 /// Whether the form with its own backward is to run for tensors like `x`: on a GPU with the plugin, in a dtype of the kernels, contiguous
-/// and aligned for them. Under autocast only float32, which it would not touch.
+/// and aligned for them. Not under autocast, which would change types half-way.
 bool takes_kernel(const Tensor& x);
 /// Whether `add_rms_norm` (or, without residual, `rms_norm`) has a kernel for these.
 bool takes_norm_kernel(const Tensor& residual, const Tensor& x, const Tensor& weight);

@@ -15,6 +15,7 @@
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
+#include <iostream>
 #include <mutex>
 
 namespace gradus {
@@ -24,7 +25,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 struct Recorder : LogSink {
-  void message(LogLevel, std::string_view text) override {
+  void message(LogLevel level, std::string_view text) override {
+    if (level >= LogLevel::warning) std::cerr << text << '\n';
     const std::scoped_lock lock(mutex);
     lines.emplace_back(text);
   }
