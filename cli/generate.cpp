@@ -126,9 +126,12 @@ class Generator {
         if (name.is_string() && name.get<std::string>().ends_with(head))
           throw Error("G-CLI-7", ErrorKind::model, fmt::format("{} holds a {}, which cannot generate text", folder.string(), name.get<std::string>()),
                       "Give the folder of a causal or sequence-to-sequence language model; `gradus predict` runs other heads.");
-    const auto found = config.find("is_encoder_decoder");
-    const bool is_t5 = config.value("model_type", nlohmann::json()) == "t5";
-    return found == config.end() ? (is_t5 ? ModelTask::seq2seq_lm : ModelTask::causal_lm) : *found == true ? ModelTask::seq2seq_lm : ModelTask::causal_lm;
+    const auto type = config.value("model_type", nlohmann::json());
+    const auto has = [&](ModelTask task) {
+      const auto known = known_model_types(task);
+      return type.is_string() && std::find(known.begin(), known.end(), type.get<std::string>()) != known.end();
+    };
+    return has(ModelTask::seq2seq_lm) && !has(ModelTask::causal_lm) ? ModelTask::seq2seq_lm : ModelTask::causal_lm;
   }
 
   std::string decode(const std::vector<int64_t>& ids) const { return tokenizer_->decode(ids, {.skip_special_tokens = flags_.skip_special_tokens}); }

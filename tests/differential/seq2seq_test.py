@@ -15,7 +15,8 @@ from models_test import AUTO, ask, build, check_folders, compare_outputs, compar
 VOCAB, PAD, EOS, START = 64, 1, 3, 2
 T5 = dict(model_type="t5", vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
           relative_attention_max_distance=12, pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=START)
-CONFIGS = {"t5": T5, "t5-gated": {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 1}}
+CONFIGS = {"t5": T5, "t5-gated": {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 1},
+           "mt5": {**T5, "model_type": "mt5"}}
 AUTO |= {"seq2seq_lm": transformers.AutoModelForSeq2SeqLM, "text_encoding": transformers.AutoModelForTextEncoding}
 
 

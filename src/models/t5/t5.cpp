@@ -33,7 +33,13 @@ struct T5Parts {
   std::shared_ptr<T5Stack> encoder, decoder;
 };
 
+bool is_multilingual(const nlohmann::json& config) { return config.value("model_type", nlohmann::json()) == "mt5"; }
+
+/// transformers' name of a class: T5 or MT5 and what it is for.
+std::string t5_class(const nlohmann::json& config, const char* suffix) { return (is_multilingual(config) ? "MT5" : "T5") + std::string(suffix); }
+
 nlohmann::json t5_with_defaults(nlohmann::json config, bool encoder_only = false) {
+  if (is_multilingual(config) && !config.contains("decoder_start_token_id")) config["decoder_start_token_id"] = 0;
   const std::pair<const char*, nlohmann::json> defaults[] = {{"is_encoder_decoder", true}, {"pad_token_id", 0}, {"eos_token_id", 1}};
   for (const auto& [name, value] : defaults)
     if (!config.contains(name)) config[name] = value;
@@ -91,7 +97,7 @@ class T5Seq2Seq : public PreTrainedModel {
   }
 
  protected:
-  T5Seq2Seq(const nlohmann::json& config, const char* class_name) : PreTrainedModel(t5_with_defaults(config), class_name, "transformer"), settings_(config_) {}
+  T5Seq2Seq(const nlohmann::json& config, const char* suffix) : PreTrainedModel(t5_with_defaults(config), t5_class(config, suffix), "transformer"), settings_(config_) {}
 
   virtual T5Parts& parts() = 0;
 
@@ -146,7 +152,7 @@ class T5Seq2Seq : public PreTrainedModel {
 /// Encoder and decoder: `last_hidden_state` is the decoder's.
 class T5Model : public T5Seq2Seq {
  public:
-  explicit T5Model(const nlohmann::json& config) : T5Seq2Seq(config, "T5Model"), parts_(*this, settings_, true) {}
+  explicit T5Model(const nlohmann::json& config) : T5Seq2Seq(config, "Model"), parts_(*this, settings_, true) {}
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options) override {
     const auto body = run(inputs, options, {});
     return with_t5_extras({{"last_hidden_state", body.decoder.last_hidden_state}}, body);
@@ -162,7 +168,7 @@ class T5Model : public T5Seq2Seq {
 
 class T5ForConditionalGeneration : public T5Seq2Seq {
  public:
-  explicit T5ForConditionalGeneration(const nlohmann::json& config) : T5Seq2Seq(config, "T5ForConditionalGeneration"), parts_(*this, settings_, true) {
+  explicit T5ForConditionalGeneration(const nlohmann::json& config) : T5Seq2Seq(config, "ForConditionalGeneration"), parts_(*this, settings_, true) {
     lm_head_ = register_module("lm_head", std::make_shared<layers::Linear>(settings_.width, 1, false));
     lm_head_->tie(parts_.shared->weight);  // in any case, as in transformers; files with another head untie it
   }
@@ -241,7 +247,7 @@ class T5Body : public torch::nn::Module {
 /// A score per class from the decoder's output at the last end token of the input, which the decoder reads too.
 class T5ForSequenceClassification : public T5Seq2Seq {
  public:
-  explicit T5ForSequenceClassification(const nlohmann::json& config) : T5Seq2Seq(config, "T5ForSequenceClassification") {
+  explicit T5ForSequenceClassification(const nlohmann::json& config) : T5Seq2Seq(config, "ForSequenceClassification") {
     transformer_ = register_module("transformer", std::make_shared<T5Body>(settings_));
     head_ = register_module("classification_head", std::make_shared<T5ClassificationHead>(settings_, num_labels(config_)));
     problem_type_ = ConfigReader(config_).optional_text("problem_type");
@@ -292,7 +298,7 @@ class T5ForSequenceClassification : public T5Seq2Seq {
 /// Start and end of an answer in the decoder's output; the decoder reads the shifted input.
 class T5ForQuestionAnswering : public T5Seq2Seq {
  public:
-  explicit T5ForQuestionAnswering(const nlohmann::json& config) : T5Seq2Seq(config, "T5ForQuestionAnswering"), parts_(*this, settings_, true) {
+  explicit T5ForQuestionAnswering(const nlohmann::json& config) : T5Seq2Seq(config, "ForQuestionAnswering"), parts_(*this, settings_, true) {
     if (num_labels(config_) != 2) ConfigReader(config_).fail("num_labels", "2 for question answering: start and end", std::to_string(num_labels(config_)));
     qa_outputs_ = register_module("qa_outputs", std::make_shared<layers::Linear>(settings_.width, 2));
   }
@@ -351,7 +357,7 @@ bool init_t5_encoder(torch::nn::Module& module, const Initializer& initializer, 
   return init_t5_module(module, initializer, values);
 }
 
-HeadOptions t5_encoder_options(const char* class_name) {
+HeadOptions t5_encoder_options(const std::string& class_name) {
   static const WeightTable table = {{}, {"*decoder*"}};
   HeadOptions options;
   options.class_name = class_name;
@@ -371,19 +377,21 @@ std::shared_ptr<PreTrainedModel> make_t5(const nlohmann::json& config) {
 }  // namespace
 
 std::vector<BuiltinModel> t5_models() {
-  return {
-      {"t5", ModelTask::base, make_t5<T5Model>},
-      {"t5", ModelTask::seq2seq_lm, make_t5<T5ForConditionalGeneration>},
-      {"t5", ModelTask::sequence_classification, make_t5<T5ForSequenceClassification>},
-      {"t5", ModelTask::question_answering, make_t5<T5ForQuestionAnswering>},
-      {"t5", ModelTask::text_encoding,
-       [](const auto& config) { return std::make_shared<BaseModel>(t5_with_defaults(config, true), t5_encoder_options("T5EncoderModel"), std::make_shared<T5Encoder>(T5Config(config))); }},
-      {"t5", ModelTask::token_classification,
-       [](const auto& config) {
-         const T5Config values(config);
-         return std::make_shared<TokenClassifier>(t5_with_defaults(config, true), t5_encoder_options("T5ForTokenClassification"), std::make_shared<T5Encoder>(values), values.classifier_dropout);
-       }},
-  };
+  std::vector<BuiltinModel> models;
+  for (const auto* type : {"t5", "mt5"}) {
+    models.push_back({type, ModelTask::base, make_t5<T5Model>});
+    models.push_back({type, ModelTask::seq2seq_lm, make_t5<T5ForConditionalGeneration>});
+    models.push_back({type, ModelTask::sequence_classification, make_t5<T5ForSequenceClassification>});
+    models.push_back({type, ModelTask::question_answering, make_t5<T5ForQuestionAnswering>});
+    models.push_back({type, ModelTask::text_encoding, [](const auto& config) {
+                        return std::make_shared<BaseModel>(t5_with_defaults(config, true), t5_encoder_options(t5_class(config, "EncoderModel")), std::make_shared<T5Encoder>(T5Config(config)));
+                      }});
+    models.push_back({type, ModelTask::token_classification, [](const auto& config) {
+                        const T5Config values(config);
+                        return std::make_shared<TokenClassifier>(t5_with_defaults(config, true), t5_encoder_options(t5_class(config, "ForTokenClassification")), std::make_shared<T5Encoder>(values), values.classifier_dropout);
+                      }});
+  }
+  return models;
 }
 
 }  // namespace gradus

@@ -181,13 +181,14 @@ Tensor cross_bias(const BackboneInputs& inputs, const Tensor& x) {
 
 T5Config::T5Config(const nlohmann::json& values) {
   const ConfigReader read(values, "config.json", {{"d_model", "hidden_size"}, {"num_heads", "num_attention_heads"}, {"num_layers", "num_hidden_layers"}, {"d_kv", "head_dim"}});
-  vocabulary = read.integer("vocab_size", 32128);
+  const bool multilingual = read.text("model_type", "t5") == "mt5";
+  vocabulary = read.integer("vocab_size", multilingual ? 250112 : 32128);
   width = read.integer("d_model", 512);
   head_width = read.integer("d_kv", 64);
-  inner = read.integer("d_ff", 2048);
-  encoder_blocks = read.integer("num_layers", 6, 1, 10000);
+  inner = read.integer("d_ff", multilingual ? 1024 : 2048);
+  encoder_blocks = read.integer("num_layers", multilingual ? 8 : 6, 1, 10000);
   decoder_blocks = read.integer("num_decoder_layers", encoder_blocks, 1, 10000);
-  heads = read.integer("num_heads", 8);
+  heads = read.integer("num_heads", multilingual ? 6 : 8);
   buckets = read.integer("relative_attention_num_buckets", 32, 4);
   max_distance = read.integer("relative_attention_max_distance", 128);
   if (max_distance <= buckets / 2)
@@ -196,7 +197,7 @@ T5Config::T5Config(const nlohmann::json& values) {
   classifier_dropout = read.probability("classifier_dropout", 0.0);
   norm_eps = read.number("layer_norm_epsilon", 1e-6, 0.0);
   init_factor = read.number("initializer_factor", 1.0, 0.0);
-  const auto projection = read.text("feed_forward_proj", "relu");
+  const auto projection = read.text("feed_forward_proj", multilingual ? "gated-gelu" : "relu");
   const auto dash = projection.find('-');
   if (dash != std::string::npos && (projection.substr(0, dash) != "gated" || projection.find('-', dash + 1) != std::string::npos))
     read.fail("feed_forward_proj", "an activation or gated- and an activation (relu, gated-gelu)", '"' + projection + '"');
@@ -204,7 +205,7 @@ T5Config::T5Config(const nlohmann::json& values) {
   const auto name = projection == "gated-gelu" ? "gelu_new" : dash == std::string::npos ? projection : projection.substr(dash + 1);
   activation = layers::activation_named(read.text("dense_act_fn", name));
   // transformers ties the head in any case and reads from this flag whether to scale.
-  scale_outputs = read.flag("scale_decoder_outputs", read.flag("tie_word_embeddings", true));
+  scale_outputs = !multilingual && read.flag("scale_decoder_outputs", read.flag("tie_word_embeddings", true));
 }
 
 Tensor relative_position_buckets(Tensor positions, bool bidirectional, int64_t buckets, int64_t max_distance) {

@@ -11,7 +11,7 @@
 
 namespace gradus {
 
-/// config.json of model_type "t5", checked. Defaults are transformers'.
+/// config.json of model_type "t5" or "mt5", checked. Defaults are transformers'.
 struct T5Config {
   explicit T5Config(const nlohmann::json& values);
 

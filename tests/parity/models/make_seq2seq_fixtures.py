@@ -20,6 +20,7 @@ T5 = dict(model_type="t5", vocab_size=VOCAB, d_model=16, d_kv=4, d_ff=24, num_la
 FAMILY = {
     "t5": T5,
     # as v1.1 and Flan: gated, a head of its own, the decoder's output as it is; and stacks of different depth
+    "mt5": {**T5, "model_type": "mt5"},
     "t5_gated": {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 1, "relative_attention_max_distance": 20},
 }
 
@@ -88,7 +89,7 @@ def main():
     for family, config in FAMILY.items():
         for task in TASKS:
             name = f"{family}_{task}"
-            if family == "t5_gated" and task != "seq2seq_lm":
+            if family != "t5" and task != "seq2seq_lm":
                 continue
             if not wanted or name in wanted:
                 labels = {"num_labels": 3} if task in ("sequence_classification", "token_classification") else {}
