@@ -106,10 +106,10 @@ RotaryEmbedding::RotaryEmbedding(const nlohmann::json& config, int64_t head_widt
   original_ = inverse_frequencies_;
 }
 
-RotaryEmbedding::Angles RotaryEmbedding::angles(const Tensor& position_ids, torch::Dtype dtype) {
+RotaryEmbedding::Angles RotaryEmbedding::angles(const Tensor& position_ids, torch::Dtype dtype, std::optional<int64_t> known_length) {
   torch::NoGradGuard no_grad;
   if (dynamic_) {
-    const auto length = position_ids.max().item<int64_t>() + 1;
+    const auto length = known_length ? *known_length : position_ids.max().item<int64_t>() + 1;
     if (length > longest_) {
       const auto grown = factor_ * static_cast<double>(length) / static_cast<double>(trained_length_) - (factor_ - 1.0);
       inverse_frequencies_ = wave_frequencies(base_ * std::pow(grown, static_cast<double>(width_) / static_cast<double>(width_ - 2)), width_);

@@ -129,7 +129,8 @@ class Llama : public Backbone {
     const auto seen = inputs.cache != nullptr ? inputs.cache->length() : 0;
     const auto positions = inputs.position_ids.defined() ? inputs.position_ids : running_positions(seen, inputs.tokens(), x.device());
     BackboneOutput output;
-    const LlamaPass pass{rotary_.angles(positions, x.scalar_type()), inputs.cache, inputs.output_attentions ? &output.attentions : nullptr};
+    const auto length = inputs.position_ids.defined() ? std::nullopt : std::optional(seen + inputs.tokens());
+    const LlamaPass pass{rotary_.angles(positions, x.scalar_type(), length), inputs.cache, inputs.output_attentions ? &output.attentions : nullptr};
     std::map<std::optional<int64_t>, layers::AttentionMask> masks;
     layers::ResidualStream stream(x);
     for (const auto& layer : *layers_) {

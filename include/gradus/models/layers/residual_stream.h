@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace gradus::layers {

@@ -21,7 +21,8 @@ class RotaryEmbedding {
     torch::Tensor cos, sin;  ///< (batch or 1, tokens, 1, rotated width / 2), in the dtype asked for
   };
   /// On a GPU they are always float32.
-  Angles angles(const torch::Tensor& position_ids, torch::Dtype dtype);
+  /// `length`, one more than the highest position, spares `dynamic` a look at the positions, for which the host would wait for a GPU.
+  Angles angles(const torch::Tensor& position_ids, torch::Dtype dtype, std::optional<int64_t> length = std::nullopt);
 
   /// 1 / wavelength per pair of channels, float32 on the CPU.
   const torch::Tensor& inverse_frequencies() const { return inverse_frequencies_; }
