@@ -65,6 +65,7 @@ class CausalLanguageModeling : public Task {
     if (tokenizer) grow_embeddings(*model, *tokenizer);
     const auto positions = max_positions(model->config_json());
     const auto block_size = pick_block_size(causal_.block_size, tokenizer.get(), positions);
+    if (block_size > positions) log_warning(fmt::format("block_size is {}, but the model was made for at most {} positions.", block_size, positions));
     if (reads_tokens()) splits = open_token_splits(args, block_size, embedding_rows(*model));
 
     PreparedTask prepared;

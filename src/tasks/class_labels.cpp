@@ -87,12 +87,13 @@ Problem problem_of(const Split& split, const std::string& column, std::optional<
   return is_list ? Problem::multi_label : Problem::single_label;
 }
 
-std::set<std::string> labels_in(const Split& split, const std::string& column) {
+std::set<std::string> labels_in(const Split& split, const std::string& column, MissingLabels missing) {
   std::set<std::string> labels;
   const auto cells = split.rows->select_columns({column});
   for (int64_t i = 0; i < cells->size(); ++i) {
     const auto row = cells->get(i);
     const auto& cell = row.at(column);
+    if (cell.is_null() && missing == MissingLabels::skip) continue;
     if (cell.is_null()) refuse_cell(fmt::format("{}, row {}", split.where, i + 1), column, "nothing (null)", "a label", "Give every row a label.");
     if (cell.is_strings() || cell.is_ints() || cell.is_nested())
       for (auto& item : list_items(cell, column, split.where)) labels.insert(std::move(item));

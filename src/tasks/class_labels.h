@@ -36,8 +36,9 @@ struct ClassLabels {
 
 /// Regression for a column of floats (or when asked), several labels for lists, else one.
 Problem problem_of(const Split& split, const std::string& column, std::optional<bool> regression);
-/// Every label of a column, as text. Throws G-TASK-11 for a row without.
-std::set<std::string> labels_in(const Split& split, const std::string& column);
+/// Every label of a column, as text. Throws G-TASK-11 for a row without, unless these are passed over.
+enum class MissingLabels { refuse, skip };
+std::set<std::string> labels_in(const Split& split, const std::string& column, MissingLabels missing = MissingLabels::refuse);
 /// The names in id2label of a config.json, by number; empty when it has none.
 std::vector<std::string> configured_names(const nlohmann::json& config);
 /// Whether the names are others than LABEL_0, LABEL_1 …

@@ -24,6 +24,13 @@ void check_output_dir(const TrainingArguments& args) {
   for (const auto& dir : list_checkpoints(folder)) fs::remove_all(dir.path);
 }
 
+// What the metrics and predictions of all tasks rely on.
+void check_evaluation(const TrainingArguments& args) {
+  const auto refuse = [](const std::string& message, const std::string& advice) { throw Error("G-TASK-14", ErrorKind::usage, message, advice); };
+  if (!args.eval_do_concat_batches) refuse("--eval_do_concat_batches false: the metrics of a task need the rows of all batches together", "Leave it out; it is for metrics of one's own.");
+  if (args.prediction_loss_only && args.do_predict) refuse("--prediction_loss_only leaves nothing for --do_predict to write", "Leave one out.");
+}
+
 void train_stage(Trainer& trainer, const TrainingArguments& args, std::optional<int64_t> rows, TaskResult& result) {
   auto output = trainer.train(args.resume_from_checkpoint ? Resume::parse(*args.resume_from_checkpoint) : Resume::none());
   result.global_step = output.global_step;
@@ -42,6 +49,7 @@ void train_stage(Trainer& trainer, const TrainingArguments& args, std::optional<
 
 TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signals) {
   task.check(args);
+  check_evaluation(args);
   make_directory(*args.output_dir);
   check_output_dir(args);
   device::seed_all(args.seed);  // fresh weights are drawn while the task prepares

@@ -101,8 +101,8 @@ class TextClassification : public Task {
 
     const bool progress = !args.disable_tqdm.value_or(false);
     const auto rows = embedding_rows(*model);
-    for (auto* split : {&splits.train, &splits.validation, &splits.test})
-      if (*split) *split = prepare_rows(*split, tokenizer, labels, rows, progress);
+    for (auto* split : {&splits.train, &splits.validation, &splits.test})  // labels of test rows are not looked at
+      if (*split) *split = prepare_rows(*split, tokenizer, split == &splits.test ? nullptr : &labels, rows, progress);
 
     PreparedTask prepared;
     auto& trainer = prepared.trainer;
@@ -113,7 +113,7 @@ class TextClassification : public Task {
     if (flags_.pad_to_max_length) trainer.data_collator = default_data_collator;
     else trainer.data_collator = DataCollatorWithPadding({.tokenizer = tokenizer, .pad_to_multiple_of = args.fp16 ? std::optional<int64_t>(8) : std::nullopt});
     trainer.compute_metrics = [problem = labels.problem, names = metrics_for(labels)](const EvalPrediction& prediction) { return classification_scores(prediction, problem, names); };
-    if (splits.test) prepared.predict_dataset = DatasetRef(splits.test.rows->remove_columns({"label"}));
+    prepared.predict_dataset = splits.test.reference();
     prepared.report_predict_metrics = false;
     prepared.write_predictions = [labels, file = glue_ != nullptr ? fmt::format("predict_results_{}.txt", glue_->name) : "predict_results.txt"](const PredictionOutput& output, const std::filesystem::path& folder) {
       const auto decided = decide(output.prediction_parts.front(), labels.problem).cpu();
@@ -192,7 +192,7 @@ class TextClassification : public Task {
     for (const auto* other : {&splits.validation, &splits.test}) {
       if (!*other || (other->column(label_column_) == nullptr && !other->columns.empty())) continue;
       std::vector<std::string> fresh;
-      for (const auto& label : labels_in(*other, label_column_))
+      for (const auto& label : labels_in(*other, label_column_, other == &splits.test ? MissingLabels::skip : MissingLabels::refuse))
         if (labels.insert(label).second) fresh.push_back(label);
       if (!fresh.empty()) log_warning(fmt::format("Labels {} in {} but not in the training rows, adding them to the label list", fmt::join(fresh, ", "), other->where));
     }
@@ -234,14 +234,14 @@ class TextClassification : public Task {
     return labels.target(cell, label_column_, where);
   }
 
-  Split prepare_rows(const Split& split, const std::shared_ptr<Tokenizer>& tokenizer, const ClassLabels& labels, int64_t vocabulary, bool progress) const {
+  Split prepare_rows(const Split& split, const std::shared_ptr<Tokenizer>& tokenizer, const ClassLabels* labels, int64_t vocabulary, bool progress) const {
     const auto columns = text_columns(split, {.glue = glue_, .names = flags_.text_column_names, .delimiter = flags_.text_column_delimiter, .others = {label_column_, "label"}});
     const auto longest = tokenizer->model_max_length();
     if (longest && flags_.max_seq_length > *longest)
       log_warning(fmt::format("The max_seq_length passed ({}) is larger than the maximum length for the model ({}). Using max_seq_length={}.", flags_.max_seq_length, *longest, *longest));
     EncodeOptions encode{.max_length = longest ? std::min(flags_.max_seq_length, *longest) : flags_.max_seq_length, .truncation = true, .ids_only = true};
     if (flags_.pad_to_max_length) encode.padding = "max_length";
-    const auto function = [=, this](std::vector<Example> rows) {
+    const auto function = [=, this, &split](std::vector<Example> rows) {
       std::vector<std::string> first, second;
       for (const auto& row : rows) {
         first.push_back(columns.first_text(row, split.where));
@@ -251,13 +251,13 @@ class TextClassification : public Task {
       for (const auto& encoding : tokenizer->encode_batch(first, encode, second, 1)) {
         check_ids(encoding.ids(), vocabulary, split.where);
         auto row = encoding.example();
-        if (const auto* label = rows[result.size()].find(label_column_)) row.set("label", label->is_null() ? Value(int64_t{-1}) : target_of(*label, labels, split.where));
+        if (labels != nullptr) row.set("label", target_of(rows[result.size()].at(label_column_), *labels, split.where));
         result.push_back(std::move(row));
       }
       return result;
     };
-    const auto settings = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", fmt::join(columns.first, ","), columns.second.value_or(""), columns.delimiter, label_column_, problem_name(labels.problem), fmt::join(labels.names, "\n"), *encode.max_length,
-                                      flags_.pad_to_max_length, vocabulary, glue_ != nullptr ? glue_->name : "");
+    const auto targets = labels == nullptr ? "none" : fmt::format("{} {} {}", label_column_, problem_name(labels->problem), fmt::join(labels->names, "\n"));
+    const auto settings = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", fmt::join(columns.first, ","), columns.second.value_or(""), columns.delimiter, targets, *encode.max_length, flags_.pad_to_max_length, vocabulary, glue_ != nullptr ? glue_->name : "");
     return prepare_split(split, function, {.task = name(), .settings = settings, .wanted = "at least one row"}, model_, data_, progress);
   }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
+#include <gradus/core/log.h>
 #include <gradus/formats/checksum.h>
 
 #include <numeric>
@@ -121,13 +122,29 @@ Split shuffled(Split split, int64_t seed) {
   return split;
 }
 
+namespace {
+
+// Without a place for the cache the rows stay in memory.
+std::shared_ptr<Dataset> map_through(const Dataset& rows, const MapFunction& function, MapOptions options) {
+  try {
+    return map_rows(rows, function, options);
+  } catch (const Error& error) {
+    if (error.id() != "G-IO-2" && error.id() != "G-IO-3") throw;
+    log_warning("the prepared rows are kept in memory, not in the cache: " + error.message());
+  }
+  options.cache_key.clear();
+  return map_rows(rows, function, options);
+}
+
+}  // namespace
+
 Split prepare_split(const Split& split, const MapFunction& function, const Preparation& preparation, const ModelFlags& model, const DataFlags& data, bool show_progress) {
   MapOptions options{.batch_size = preparation.batch_size, .runs = data.preprocessing_num_workers.value_or(1), .overwrite_cache = data.overwrite_cache,
                      .description = show_progress ? "preparing " + split.where : std::string()};
   if (model.cache_dir) options.cache_dir = expand_user(*model.cache_dir);
   options.cache_key = fmt::format("{}-{:016x}", preparation.task, fnv1a(fmt::format("1|{}|{}|{}|{}|{}", split.key, tokenizer_key(model), preparation.settings, options.runs, options.batch_size)));
   auto prepared = split;
-  prepared.rows = map_rows(*split.rows, function, options);
+  prepared.rows = map_through(*split.rows, function, options);
   prepared.columns.clear();
   if (prepared.rows->size() == 0)
     throw Error("G-TASK-10", ErrorKind::data, fmt::format("{} gives no row to work with: expected {}", split.where, preparation.wanted), "Give more data, or shorter blocks.");

@@ -222,7 +222,7 @@ class TokenClassification : public Task {
   Split prepare_rows(const Split& split, const std::shared_ptr<Tokenizer>& tokenizer, const TagTable& tags, int64_t vocabulary, bool progress) const {
     EncodeOptions encode{.max_length = flags_.max_seq_length, .truncation = true};
     if (flags_.pad_to_max_length) encode.padding = "max_length";
-    const auto function = [=, this](std::vector<Example> rows) {
+    const auto function = [=, this, &split](std::vector<Example> rows) {
       std::vector<Example> result;
       for (const auto& row : rows) {
         const auto& words = row.at(text_column_);

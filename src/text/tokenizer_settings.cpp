@@ -204,22 +204,6 @@ json special_token_entry(const std::string& content) {
   return {{"content", content}, {"special", true}, {"normalized", false}};
 }
 
-namespace {
-
-/// Whether a byte-level pre-tokenizer puts a space before each text; others have no such switch.
-void set_prefix_space(Backend& backend, const json& on) {
-  auto splitter = backend.component("pre_tokenizer");
-  auto* level = &splitter;
-  if (splitter.is_object() && splitter.contains("pretokenizers"))
-    for (auto& part : splitter["pretokenizers"])
-      if (part.value("type", "") == "ByteLevel") level = &part;
-  if (!level->is_object() || level->value("type", "") != "ByteLevel") return;
-  (*level)["add_prefix_space"] = on;
-  backend.set_component("pre_tokenizer", splitter);
-}
-
-}  // namespace
-
 std::pair<std::unique_ptr<Backend>, TokenizerSettings> load_tokenizer_folder(const std::filesystem::path& directory, const json& changes) {
   const auto file = directory / "tokenizer.json";
   if (!std::filesystem::exists(file)) throw_no_tokenizer(directory);
@@ -241,7 +225,6 @@ std::pair<std::unique_ptr<Backend>, TokenizerSettings> load_tokenizer_folder(con
     read_general(config, baked, facts, settings);
     read_chat_templates(directory, config, settings);
     rebuild_pipeline(*backend, settings.tokenizer_class, config);
-    if (changes.is_object() && changes.contains("add_prefix_space")) set_prefix_space(*backend, changes["add_prefix_space"]);
     add_missing_tokens(*backend, config, read_if_there(directory / "added_tokens.json"), settings);
     rebuild_post_processor(*backend, settings);
   } catch (const json::exception& error) {

@@ -53,6 +53,9 @@ def train_tokenizer(folder, kind, lines):
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     tokenizer.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=300, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>", bos_token="<|endoftext|>", pad_token="<|endoftext|>", model_max_length=64).save_pretrained(folder)
+    if kind == "gpt2":  # the class that knows add_prefix_space
+        file = folder / "tokenizer_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"tokenizer_class": "GPT2Tokenizer"}))
 
 
 def make_model(folder, auto, config, kind, lines):
@@ -91,13 +94,13 @@ def run_gradus(task, flags, cache):
 class Script:
     """What all scripts share: model, tokenizer, Trainer, and the order train, evaluate, predict."""
 
-    def __init__(self, flags, auto, **config):
+    def __init__(self, flags, auto, tokenizer=None, **config):
         self.flags = flags
         names = {field for field in transformers.TrainingArguments.__dataclass_fields__}
         self.args = transformers.TrainingArguments(**{key: value for key, value in flags.items() if key in names} | {"do_train": True})
         transformers.set_seed(self.args.seed)
         folder = flags["model_name_or_path"]
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **tokenizer or {})
         self.config = transformers.AutoConfig.from_pretrained(folder, **config)
         self.model = auto.from_pretrained(folder, config=self.config)
 
@@ -230,7 +233,8 @@ def run_ner(flags):
     else:
         rows = [[json.loads(line) for line in open(flags[name])] for name in ("train_file", "validation_file", "test_file")]
         names = sorted({tag for row in rows[0] for tag in row["ner_tags"]})
-    script = Script(flags, transformers.AutoModelForTokenClassification, num_labels=len(names))
+    prefix = {"add_prefix_space": True} if "gpt2" in flags["model_name_or_path"] else None
+    script = Script(flags, transformers.AutoModelForTokenClassification, prefix, num_labels=len(names))
     script.model.config.label2id = {name: i for i, name in enumerate(names)}
     script.model.config.id2label = dict(enumerate(names))
     inside = [names.index("I-" + name[2:]) if name.startswith("B-") and "I-" + name[2:] in names else i for i, name in enumerate(names)]
@@ -373,6 +377,7 @@ def cases(folder, rng):
     datasets.DatasetDict({part: datasets.Dataset.from_list(rows, features=features) for part, rows in splits.items()}).save_to_disk(folder / "tagged")
     tagger = {"model_name_or_path": model("tagged", "bert", auto.AutoModelForTokenClassification, bert | {"num_labels": 4}), "do_predict": True, "learning_rate": 2e-3}
     yield "token-classification", "BERT", auto.AutoModelForTokenClassification, run_ner, files | tagger | {"label_all_tokens": True}
+    yield "token-classification", "GPT-2", auto.AutoModelForTokenClassification, run_ner, files | tagger | {"model_name_or_path": model("gpt2-tagged", "gpt2", auto.AutoModelForTokenClassification, gpt2 | {"num_labels": 4, "classifier_dropout": 0.0})}
     yield "token-classification", "BERT, data set folder", auto.AutoModelForTokenClassification, run_ner, {"dataset_name": str(folder / "tagged")} | tagger
 
 

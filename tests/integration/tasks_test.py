@@ -25,8 +25,8 @@ def fail(name, problem, stderr=""):
     print(f"FAILED {name}: {problem}\n{stderr[-2500:]}")
 
 
-def gradus(cwd, *words):
-    return subprocess.run([GRADUS, *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=120, env=dict(os.environ, XDG_CACHE_HOME=str(cwd / "cache")))
+def gradus(cwd, *words, cache="cache"):
+    return subprocess.run([GRADUS, *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=120, env=dict(os.environ, XDG_CACHE_HOME=str(cwd / cache)))
 
 
 def run(name, cwd, *words):
@@ -112,6 +112,7 @@ def causal(cwd):
     bad("unknown override", 2, "Did you mean n_embd", "--model_type", "gpt2", "--config_overrides", "n_embed=8", "--tokenizer_name", "gpt2", *data)
     bad("override of another type", 2, "must be an integer", "--model_type", "gpt2", "--config_overrides", "n_embd=many", "--tokenizer_name", "gpt2", *data)
     bad("unknown type", 2, "gpt2", "--model_type", "gpt3", "--tokenizer_name", "gpt2", *data)
+    bad("batches apart", 2, "G-TASK-14", *model, *data, "--do_eval", "--eval_do_concat_batches", "false")
     bad("prediction", 2, "does not predict", *model, *data, "--do_predict")
     bad("block above the text", 1, "at least one block of 64 tokens", *model, "--train_file", "short.txt")
     bad("empty file", 1, "no rows", *model, "--train_file", "empty.txt")
@@ -120,6 +121,8 @@ def causal(cwd):
     bad("ids outside the vocabulary", 1, "G-SRC-13", *model, "--train_file", "high.bin", "--block_size", "8")
     bad("ids of their own outside", 1, "G-TASK-12", *model, "--train_file", "ids.jsonl")
     bad("share too small", 1, "no row to evaluate on", *model, "--train_file", "short.txt", "--do_eval", "--block_size", "2")
+    memory = gradus(cwd, *base, *model, *data, "--block_size", "32", "--output_dir", "no-cache", cache="text.txt")
+    expect("causal-lm: no place for the cache", memory.returncode == 0 and "kept in memory" in memory.stderr, memory.stderr[-800:])
     warned = gradus(cwd, *base, *model, *data, "--block_size", "4000", "--output_dir", "warned", "--max_steps", "1")
     expect("causal-lm: long blocks", warned.returncode == 0 and "larger than the maximum length for the model (64)" in warned.stderr, warned.stderr[-800:])
 
@@ -148,7 +151,8 @@ def classification(cwd):
         predicted = lines_of(out / "predict_results.txt")
         expect(f"classes {model}", predicted[:1] == ["index\tprediction"] and len(predicted) == 6 and all(line.split("\t")[1] in ("cat", "other", "river") for line in predicted[1:]), f"{predicted}")
         expect(f"classes {model}", not (out / "predict_results.json").exists(), "predict_results.json is not written by the script")
-    again = run("predict", cwd, "predict", "--task", "text-classification", "--model_name_or_path", "classes-bert", "--test_file", "classes.csv", "--max_predict_samples", "5", "--max_seq_length", "32", "--output_dir", "again", *SHORT[6:])
+    write_csv(cwd / "unlabelled.csv", ["sentence"], [(text,) for text, _ in rows])
+    again = run("predict", cwd, "predict", "--task", "text-classification", "--model_name_or_path", "classes-bert", "--test_file", "unlabelled.csv", "--max_predict_samples", "5", "--max_seq_length", "32", "--output_dir", "again", *SHORT[6:])
     expect("predict", lines_of(cwd / "again/predict_results.txt") == lines_of(cwd / "classes-bert/predict_results.txt") and again["metrics"], "the saved model predicts otherwise")
     run("regression", cwd, *base, "--model_name_or_path", "bert", "--train_file", "values.csv", "--validation_file", "values.csv", "--test_file", "values.csv", "--do_eval", "--do_predict", "--metric_name", "spearmanr", "--no_pad_to_max_length", "--output_dir", "values")
     expect("regression", "eval_spearmanr" in keys_of(cwd / "values/eval_results.json") and re.fullmatch(r"0\t-?\d+\.\d{3}", (lines_of(cwd / "values/predict_results.txt") + ["", ""])[1]), "regression results")
@@ -168,6 +172,8 @@ def classification(cwd):
 
     write_csv(cwd / "one.csv", ["sentence", "label"], [(text, "same") for text, _ in rows])
     write_csv(cwd / "nolabel.csv", ["sentence", "lable"], rows)
+    write_csv(cwd / "missing.csv", ["sentence", "label"], [*rows, ("no label", "")])
+    bad("no label in a row", 1, "missing.csv, row 121: column 'label' holds nothing (null)", "--train_file", "missing.csv")
     bad("one class", 1, "1 different labels, expected at least 2", "--train_file", "one.csv")
     bad("no label column", 1, "lable", "--train_file", "nolabel.csv")
     bad("no text column", 1, "columns", "--train_file", "classes.csv", "--text_column_names", "sentense")
