@@ -19,8 +19,9 @@ using PoolId = decltype(at::cuda::graph_pool_handle());
 
 class RecordedGraph : public Graph {
  public:
+  explicit RecordedGraph(std::shared_ptr<const PoolId> pool) : pool_(std::move(pool)) {}
   // Thread-local: threads of the loader may go on to allocate page-locked memory meanwhile.
-  void begin(PoolId pool) { graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal); }
+  void begin() { graph_.capture_begin(*pool_, cudaStreamCaptureModeThreadLocal); }
   void end() { graph_.capture_end(); }
   // After a failure: leave recording mode, keep nothing.
   void abandon() noexcept {
@@ -38,6 +39,7 @@ class RecordedGraph : public Graph {
   void replay() override { graph_.replay(); }
 
  private:
+  std::shared_ptr<const PoolId> pool_;
   at::cuda::CUDAGraph graph_;
 };
 
@@ -86,12 +88,14 @@ class Plugin : public CudaPlugin {
   }
 
   std::unique_ptr<Graph> capture(const std::function<void()>& work) override {
-    if (!pool_) pool_ = at::cuda::graph_pool_handle();
+    // torch gives a pool up with its last graph; its name cannot be used again.
+    auto pool = pool_.lock();
+    if (!pool) pool_ = pool = std::make_shared<const PoolId>(at::cuda::graph_pool_handle());
     auto generator = at::globalContext().defaultGenerator(at::Device(at::kCUDA, c10::cuda::current_device()));
     const auto before = generator.clone();
-    auto graph = std::make_unique<RecordedGraph>();
+    auto graph = std::make_unique<RecordedGraph>(std::move(pool));
     try {
-      graph->begin(*pool_);
+      graph->begin();
       work();
       graph->end();
     } catch (...) {
@@ -140,7 +144,7 @@ class Plugin : public CudaPlugin {
 
   std::mutex mutex_;
   std::map<c10::DeviceIndex, c10::cuda::CUDAStream> copy_streams_;
-  std::optional<PoolId> pool_;
+  std::weak_ptr<const PoolId> pool_;  // held by the graphs
 };
 
 }  // namespace
