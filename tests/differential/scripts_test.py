@@ -126,10 +126,19 @@ class Script:
         return output
 
 
-def grouped(tokenizer, texts, block):
+def map_batches(rows, workers):
+    """Batches of 1000 rows, none across the borders of the workers' shards."""
+    for worker in range(workers):
+        each, more = divmod(len(rows), workers)
+        begin = worker * each + min(worker, more)
+        shard = rows[begin:begin + each + (worker < more)]
+        yield from (shard[first:first + 1000] for first in range(0, len(shard), 1000))
+
+
+def grouped(tokenizer, texts, block, workers):
     blocks = []
-    for first in range(0, len(texts), 1000):
-        encoded = [tokenizer(text) for text in texts[first:first + 1000]]
+    for batch in map_batches(texts, workers):
+        encoded = [tokenizer(text) for text in batch]
         joined = {key: sum((row[key] for row in encoded), []) for key in encoded[0]}
         for begin in range(0, len(joined["input_ids"]) // block * block, block):
             row = {key: value[begin:begin + block] for key, value in joined.items()}
@@ -146,7 +155,7 @@ def run_clm(flags):
     else:
         border = round(len(train) * flags.get("validation_split_percentage", 5) / 100)
         train, evaluation = train[border:], train[:border]
-    train, evaluation = (grouped(script.tokenizer, texts, flags["block_size"]) for texts in (train, evaluation))
+    train, evaluation = (grouped(script.tokenizer, texts, flags["block_size"], flags.get("preprocessing_num_workers", 1)) for texts in (train, evaluation))
 
     def accuracy(prediction):
         predictions, labels = prediction.predictions[:, :-1].reshape(-1), prediction.label_ids[:, 1:].reshape(-1)
@@ -346,7 +355,7 @@ def masked(rng, tokenizer, rows):
 
 
 def cases(folder, rng):
-    lines = [sentence(rng) for _ in range(700)]
+    lines = [sentence(rng) for _ in range(1400)]
     auto = transformers
 
     def model(name, kind, head, config):
@@ -360,7 +369,7 @@ def cases(folder, rng):
     yield "causal-lm", "GPT-2", auto.AutoModelForCausalLM, run_clm, {"model_name_or_path": model("gpt2", "bpe", auto.AutoModelForCausalLM, gpt2), "train_file": str(text), "validation_file": str(held_out), "block_size": 32, "max_eval_samples": 9}
     rows = write_rows(folder / "train.json", [{"id": i, "text": line} for i, line in enumerate(lines)])
     yield "causal-lm", "Llama", auto.AutoModelForCausalLM, run_clm, {"model_name_or_path": model("llama", "bpe", auto.AutoModelForCausalLM, llama), "train_file": str(rows), "validation_split_percentage": 7, "block_size": 24,
-                                                                    "label_smoothing_factor": 0.1, "lr_scheduler_type": "cosine"}
+                                                                    "label_smoothing_factor": 0.1, "lr_scheduler_type": "cosine", "preprocessing_num_workers": 3}
     for kind, name, base, labels, more in (("class", "BERT, classes", bert, 3, {"label_smoothing_factor": 0.1, "max_seq_length": 24}), ("number", "BERT, regression on pairs", bert, 1, {"pad_to_max_length": False, "max_seq_length": 20}),
                                            ("several", "Llama, several labels", llama, 3, {"pad_to_max_length": False, "max_seq_length": 32})):
         files = [write_rows(folder / f"{kind}-{part}.json", classified(rng, kind, count)) for part, count in (("train", 150), ("validation", 30), ("test", 13))]
