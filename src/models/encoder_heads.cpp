@@ -76,7 +76,9 @@ Tensor SequenceClassifier::scores_of(const BackboneOutput& body) const {
 }
 
 ModelOutput SequenceClassifier::forward(const Batch& inputs, const ForwardOptions& options) {
-  const auto body = body_->forward(body_inputs(inputs, options));
+  auto given = body_inputs(inputs, options);
+  given.first_token_only = true;
+  const auto body = body_->forward(given);
   const auto logits = scores_of(body);
   ModelOutput output;
   if (const auto* labels = inputs.find("labels")) {

@@ -25,7 +25,10 @@ struct BackboneInputs {
   layers::KeyValueCache* cache = nullptr;
   bool output_hidden_states = false;
   bool output_attentions = false;
+  bool first_token_only = false;  ///< the head reads the first token alone: a body may leave out the others in its last block and output
 
+  /// Whether what `first_token_only` allows can be done: nobody looks at the last block as a whole.
+  bool may_leave_out_tokens() const { return first_token_only && !output_hidden_states && !output_attentions; }
   int64_t rows() const { return (input_ids.defined() ? input_ids : inputs_embeds).size(0); }
   int64_t tokens() const { return (input_ids.defined() ? input_ids : inputs_embeds).size(1); }
 };

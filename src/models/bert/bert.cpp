@@ -26,7 +26,10 @@ std::shared_ptr<torch::nn::LayerNormImpl> add_norm(torch::nn::Module& root, cons
 /// What the blocks of one forward pass share.
 struct BertPass {
   layers::AttentionMask mask;
+  bool first_only = false;  ///< the last block: only the first token is asked for
   std::vector<Tensor>* attentions = nullptr;
+
+  BertPass of_first_token() const { return {{mask.mask.defined() ? mask.mask.narrow(2, 0, 1) : Tensor(), false}, true, attentions}; }
 };
 
 class BertLayer : public torch::nn::Module {
@@ -44,7 +47,8 @@ class BertLayer : public torch::nn::Module {
   }
 
   Tensor forward(const Tensor& x, const BertPass& pass) const {
-    const auto attended = layers::add_layer_norm(dropped(attended_->forward(attention(x, pass))), x, *attention_norm_);
+    const auto queries = pass.first_only ? x.narrow(1, 0, 1).contiguous() : x;
+    const auto attended = layers::add_layer_norm(dropped(attended_->forward(attention(queries, x, pass))), queries, *attention_norm_);
     const auto output = output_->forward(activation_(intermediate_->forward(attended)));
     return layers::add_layer_norm(dropped(output), attended, *output_norm_);
   }
@@ -53,12 +57,12 @@ class BertLayer : public torch::nn::Module {
   Tensor dropped(const Tensor& x) const { return layers::dropout(x, hidden_dropout_, is_training()); }
   Tensor by_heads(const Tensor& x) const { return x.view({x.size(0), x.size(1), -1, head_width_}).transpose(1, 2); }
 
-  Tensor attention(const Tensor& x, const BertPass& pass) const {
+  Tensor attention(const Tensor& queries, const Tensor& x, const BertPass& pass) const {
     layers::AttentionOptions options;
     options.dropout = is_training() ? attention_dropout_ : 0.0;
     Tensor weights;
     if (pass.attentions != nullptr) options.weights = &weights;
-    const auto output = layers::attention(by_heads(query_->forward(x)), by_heads(key_->forward(x)), by_heads(value_->forward(x)), pass.mask, options);
+    const auto output = layers::attention(by_heads(query_->forward(queries)), by_heads(key_->forward(x)), by_heads(value_->forward(x)), pass.mask, options);
     if (pass.attentions != nullptr) pass.attentions->push_back(weights);
     return output;
   }
@@ -125,9 +129,10 @@ class BertBody : public Backbone {
   BackboneOutput forward(const BackboneInputs& inputs) override {
     auto x = embeddings_->forward(embed(inputs), inputs);
     BackboneOutput output;
-    const BertPass pass{mask_for(inputs, x.device()), inputs.output_attentions ? &output.attentions : nullptr};
+    BertPass pass{mask_for(inputs, x.device()), false, inputs.output_attentions ? &output.attentions : nullptr};
     for (const auto& layer : *layers_) {
       if (inputs.output_hidden_states) output.hidden_states.push_back(x);
+      if (layer == layers_->last() && inputs.may_leave_out_tokens()) pass = pass.of_first_token();
       if (gradient_checkpointing && pass.attentions == nullptr)
         x = run_block([layer, pass](const Tensor& y) { return layer->forward(y, pass); }, x);
       else

@@ -50,7 +50,10 @@ struct DistilBertConfig {
 /// What the blocks of one forward pass share.
 struct DistilPass {
   layers::AttentionMask mask;
+  bool first_only = false;  ///< the last block: only the first token is asked for
   std::vector<Tensor>* attentions = nullptr;
+
+  DistilPass of_first_token() const { return {{mask.mask.defined() ? mask.mask.narrow(2, 0, 1) : Tensor(), false}, true, attentions}; }
 };
 
 std::shared_ptr<torch::nn::LayerNormImpl> distil_norm(int64_t width) {
@@ -72,7 +75,8 @@ class DistilLayer : public torch::nn::Module {
   }
 
   Tensor forward(const Tensor& x, const DistilPass& pass) const {
-    const auto attended = layers::add_layer_norm(attended_->forward(attention(x, pass)), x, *attention_norm_);
+    const auto queries = pass.first_only ? x.narrow(1, 0, 1).contiguous() : x;
+    const auto attended = layers::add_layer_norm(attended_->forward(attention(queries, x, pass)), queries, *attention_norm_);
     const auto output = output_->forward(activation_(inner_->forward(attended)));
     return layers::add_layer_norm(layers::dropout(output, dropout_, is_training()), attended, *output_norm_);
   }
@@ -81,12 +85,12 @@ class DistilLayer : public torch::nn::Module {
   std::shared_ptr<layers::Linear> linear(const char* path, int64_t in, int64_t out) { return layers::register_at(*this, path, std::make_shared<layers::Linear>(in, out)); }
   Tensor by_heads(const Tensor& x) const { return x.view({x.size(0), x.size(1), -1, head_width_}).transpose(1, 2); }
 
-  Tensor attention(const Tensor& x, const DistilPass& pass) const {
+  Tensor attention(const Tensor& queries, const Tensor& x, const DistilPass& pass) const {
     layers::AttentionOptions options;
     options.dropout = is_training() ? attention_dropout_ : 0.0;
     Tensor weights;
     if (pass.attentions != nullptr) options.weights = &weights;
-    const auto output = layers::attention(by_heads(query_->forward(x)), by_heads(key_->forward(x)), by_heads(value_->forward(x)), pass.mask, options);
+    const auto output = layers::attention(by_heads(query_->forward(queries)), by_heads(key_->forward(x)), by_heads(value_->forward(x)), pass.mask, options);
     if (pass.attentions != nullptr) pass.attentions->push_back(weights);
     return output;
   }
@@ -128,9 +132,10 @@ class DistilBody : public Backbone {
     request.sequence_ids = inputs.sequence_ids;
     request.causal = false;
     BackboneOutput output;
-    const DistilPass pass{layers::make_attention_mask(request), inputs.output_attentions ? &output.attentions : nullptr};
+    DistilPass pass{layers::make_attention_mask(request), false, inputs.output_attentions ? &output.attentions : nullptr};
     for (const auto& layer : *layers_) {
       if (inputs.output_hidden_states) output.hidden_states.push_back(x);
+      if (layer == layers_->last() && inputs.may_leave_out_tokens()) pass = pass.of_first_token();
       if (gradient_checkpointing && pass.attentions == nullptr)
         x = run_block([layer, pass](const Tensor& y) { return layer->forward(y, pass); }, x);
       else

@@ -200,6 +200,20 @@ TEST(Encoders, SayWhatTheyCannotTake) {
   EXPECT_NO_THROW(roberta->forward({{"input_ids", zeros(1, 14)}}));
 }
 
+TEST(Encoders, ClassifyWithTheFirstTokenAlone) {
+  for (const auto* type : kEncoders) {
+    const auto model = AutoModelForSequenceClassification::from_config(encoder_config(type));
+    Batch batch{{"input_ids", torch::tensor({{4, 5, 6}, {7, 8, 1}})}, {"attention_mask", torch::tensor({{1, 1, 1}, {1, 1, 0}})}};
+    ForwardOptions whole;
+    whole.output_hidden_states = true;  // needs every token of the last block
+    const auto output = model->forward(batch, whole);
+    EXPECT_EQ(output["hidden_states.2"].size(1), 3);
+    EXPECT_LT(distance(model->forward(batch).logits(), output.logits()), 1e-6) << type;
+    batch.set("attention_mask", torch::zeros({2, 1, 3, 3}).masked_fill(torch::ones({3, 3}).triu(1).to(torch::kBool), -1e9));  // a mask of one's own: looks back only
+    EXPECT_LT(distance(model->forward(batch).logits(), model->forward(batch, whole).logits()), 1e-6) << type;
+  }
+}
+
 TEST(Encoders, TheFirstLabelsDecideTheProblem) {
   const auto model = AutoModelForSequenceClassification::from_config(encoder_config("bert"));
   const auto ids = torch::tensor({{4, 5}, {6, 7}});

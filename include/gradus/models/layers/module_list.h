@@ -18,6 +18,7 @@ class ModuleList : public torch::nn::Module {
   }
   size_t size() const { return modules_.size(); }
   T& operator[](size_t index) const { return *modules_[index]; }
+  const std::shared_ptr<T>& last() const { return modules_.back(); }
   auto begin() const { return modules_.begin(); }
   auto end() const { return modules_.end(); }
 
