@@ -134,6 +134,9 @@ void Optimizer::zero_grad(bool set_to_none) {
       }
     }
   }
+  if (!set_to_none) return;
+  for (auto& bucket : buckets_)  // the last handles on them: their memory is free for the next step
+    for (auto& grad : bucket.grads) grad.reset();
 }
 
 // The gradient in the type `update` takes; that of a master comes in its weight's type.

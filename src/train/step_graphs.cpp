@@ -2,9 +2,10 @@
 
 #include <ATen/ops/_foreach_copy.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <gradus/core/log.h>
 #include <gradus/device/runtime.h>
+
+#include "train/eval_graphs.h"
 
 namespace gradus {
 namespace {
@@ -43,8 +44,7 @@ void StepGraphs::give_up(const std::string& why) {
 StepGraphs::Key StepGraphs::key_of(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window) const {
   Key key{{}, has_gradients()};
   key.text = fmt::format("{}{}{}", window, key.adds ? "+" : "", num_items ? "n" : "");
-  for (const auto& [name, value] : inputs)
-    if (value.defined()) key.text += fmt::format(" {}:{}[{}]", name, int(value.scalar_type()), fmt::join(value.sizes(), ","));
+  key.text += shape_text(inputs);
   return key;
 }
 

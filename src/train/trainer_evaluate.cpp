@@ -63,7 +63,7 @@ Metrics Trainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore
     for (const auto& [name, dataset] : eval_dataset.named()) all.merge(evaluate(dataset, ignore_keys, metric_key_prefix + "_" + name));
     return all;
   }
-  p.memory.start("eval");
+  const MemoryTracker::Stage measured(p.memory, "eval");
   const auto loader = get_eval_dataloader(eval_dataset.single());
   const double start = wall_clock();
   const auto loss_only = p.compute_metrics ? std::optional<bool>() : std::optional(true);
@@ -80,7 +80,7 @@ Metrics Trainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore
 
 PredictionOutput Trainer::predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix) {
   auto& p = *parts_;
-  p.memory.start("test");
+  const MemoryTracker::Stage measured(p.memory, "test");
   const auto loader = get_test_dataloader(test_dataset);
   const double start = wall_clock();
   auto output = evaluation_loop(loader, "Prediction", std::nullopt, ignore_keys, metric_key_prefix);
@@ -198,14 +198,15 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
 
   const device::AutocastGuard autocast(p.device.type(), p.cast_to());
   p.forward = ForwardOptions{.num_items_in_batch = std::nullopt, .need_logits = !prediction_loss_only || typeid(*this) != typeid(Trainer)};
-  ModelOutput outputs;
-  if (has_labels) {
-    auto computed = compute_loss(model, inputs, get_num_items_in_batch({inputs}));
-    step.loss = computed.loss.detach().mean();
-    outputs = std::move(computed.outputs);
-  } else {
-    outputs = run_model(model, inputs, /*training=*/false);
-  }
+  const auto forward = [&](const Batch& given) {
+    if (!has_labels) return run_model(model, given, /*training=*/false);
+    auto computed = compute_loss(model, given, get_num_items_in_batch({given}));
+    if (prediction_loss_only) computed.outputs = ModelOutput();
+    computed.outputs.set("loss", computed.loss.detach().mean());
+    return std::move(computed.outputs);
+  };
+  const auto outputs = p.eval_graphs ? p.eval_graphs->run(inputs, fmt::format("{}{}", has_labels, prediction_loss_only), forward) : forward(inputs);
+  if (has_labels) step.loss = outputs["loss"];
   p.forward = {};
   if (prediction_loss_only) {
     step.labels.clear();

@@ -78,13 +78,18 @@ void Trainer::begin_device_run(Run& run) {
   else if (a.cuda_graphs == "auto" && typeid(*this) != typeid(Trainer)) reason = "the trainer is a class of your own, whose methods a replay would not call; --cuda_graphs on says that they may be skipped";
   else if (a.cuda_graphs == "auto" && (p.compute_loss_func || !p.model->is_recordable())) reason = "the model or loss is your own, whose code a replay would not run; --cuda_graphs on says that it may be skipped";
   else if (a.gradient_checkpointing) reason = "gradient checkpointing restores random states, which cannot be recorded";
-  if (reason.empty()) p.graphs = std::make_unique<StepGraphs>(all_parameters(*p.optimizer), p.device);
-  else log_info("CUDA graphs are not used: " + reason);
+  if (reason.empty()) {
+    p.graphs = std::make_unique<StepGraphs>(all_parameters(*p.optimizer), p.device);
+    p.eval_graphs = std::make_unique<EvalGraphs>();
+  } else {
+    log_info("CUDA graphs are not used: " + reason);
+  }
 }
 
 void Trainer::end_device_run() {
   auto& p = *parts_;
   p.graphs.reset();
+  p.eval_graphs.reset();
   p.device_schedule.reset();
   p.clip_coef.reset();
   p.masters.reset();

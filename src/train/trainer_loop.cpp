@@ -55,7 +55,7 @@ Metrics speed_metrics(const std::string& split, double start_time, std::optional
 
 TrainOutput Trainer::train(Resume resume) {
   auto& p = *parts_;
-  p.memory.start("train");
+  const MemoryTracker::Stage measured(p.memory, "train");
   p.is_in_train = true;
   if (p.model_init) {
     device::seed_all(p.args.seed);

@@ -11,6 +11,7 @@
 #include <gradus/train/trainer.h>
 
 #include "train/device_schedule.h"
+#include "train/eval_graphs.h"
 #include "train/label_smoother.h"
 #include "train/loss_meter.h"
 #include "train/memory_tracker.h"
@@ -50,6 +51,7 @@ struct Trainer::Parts {
   std::unique_ptr<device::Scope> stream;            ///< work can be recorded only on a stream of its own
   std::unique_ptr<MasterWeights> masters;           ///< bf16_mode=master: the model is bfloat16 meanwhile
   std::unique_ptr<StepGraphs> graphs;
+  std::unique_ptr<EvalGraphs> eval_graphs;
   std::unique_ptr<DeviceSchedule> device_schedule;  ///< fp16: the schedule waits for skipped steps without the host
   std::optional<torch::Tensor> clip_coef;           ///< clipping left to the optimizer's kernel
   std::string attention_backend;                    ///< chosen by measurement, or the checkpoint's; empty: torch's own choice

@@ -123,6 +123,24 @@ TEST_F(Gpu, RecordedStepsWithWindowsHaveTheBitsOfPlainOnes) {
   EXPECT_EQ(plain, train(args));
 }
 
+TEST_F(Gpu, RecordedEvaluationHasTheBitsOfAPlainOne) {
+  std::map<std::string, std::vector<double>> values;
+  for (const std::string mode : {"off", "on"}) {
+    auto args = arguments(out("a"));
+    args.max_steps = 24;
+    args.bf16 = true;
+    args.eval_strategy = "steps";
+    args.eval_steps = 4;
+    args.cuda_graphs = mode;
+    Trainer trainer({.model = gpt2(0.1), .args = args, .train_dataset = tokens(64), .eval_dataset = tokens(30), .callbacks = {std::make_shared<EmaCallback>(0.9)}});
+    trainer.train();
+    for (const auto& entry : trainer.state().log_history)
+      if (entry.contains("eval_loss")) values[mode].push_back(entry.at("eval_loss").get<double>());
+  }
+  EXPECT_EQ(values["off"].size(), 6u);
+  EXPECT_EQ(values["off"], values["on"]);
+}
+
 TEST_F(Gpu, Fp16TrainsRecorded) {
   auto args = arguments(out("a"));
   args.fp16 = true;
