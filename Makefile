@@ -15,7 +15,7 @@ CTEST_ARGS ?=
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
 PEER := $${XDG_CACHE_HOME:-$$HOME/.cache}/gradus/peer/bin/python
 
-.PHONY: help quickstart setup configure build test bench peer format lint docs fuzz clean
+.PHONY: help quickstart setup configure build test bench peer format lint docs fuzz sanitize clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo 'make docs         write docs/user/options.md anew from the option tables'
 	@echo 'make format       clang-format on our sources;  make lint: clang-tidy on the files changed since origin or HEAD'
 	@echo 'make fuzz         run each fuzzer of tests/fuzz for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds'
+	@echo 'make sanitize     build the tests of the readers and the loader with the address and the thread sanitizer, and run them'
 	@echo 'make clean        remove build/ (downloads in .deps/ and results in runs/ stay)'
 	@sed -n 's/^# \(Variables:\|          \)/\1/p' Makefile
 
@@ -65,6 +66,9 @@ docs: configure
 
 fuzz: setup
 	@tools/fuzz $(FUZZ_SECONDS) $(JOBS)
+
+sanitize: setup
+	@tools/sanitize $(JOBS)
 
 clean:
 	rm -rf build

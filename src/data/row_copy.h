@@ -16,7 +16,7 @@ inline bool is_plain(const torch::Tensor& tensor) {
 inline void copy_row(void* to, const void* from, size_t bytes) {
   if (bytes == 8) std::memcpy(to, from, 8);
   else if (bytes == 4) std::memcpy(to, from, 4);
-  else std::memcpy(to, from, bytes);
+  else if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
 }  // namespace gradus::data

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <gradus/core/json.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "data/sources/column_kind.h"
 #include "data/sources/source_errors.h"
@@ -282,13 +282,13 @@ Value read_tensor_cell(const Array& column, int64_t row) {
   std::vector<int64_t> sizes(static_cast<uint8_t>(bytes[1]));
   const size_t head = 2 + sizes.size() * sizeof(int64_t);
   if (bytes.size() < head) throw bad();
-  std::memcpy(sizes.data(), bytes.data() + 2, head - 2);
+  std::copy_n(bytes.data() + 2, head - 2, reinterpret_cast<char*>(sizes.data()));
   int64_t elements = 1;
   for (const auto size : sizes)
     if (size < 0 || __builtin_mul_overflow(elements, size, &elements)) throw bad();
   if (size_t(elements) * torch::elementSize(type) != bytes.size() - head) throw bad();
   auto tensor = torch::empty(sizes, type);
-  std::memcpy(tensor.data_ptr(), bytes.data() + head, bytes.size() - head);
+  std::copy_n(bytes.data() + head, bytes.size() - head, static_cast<char*>(tensor.data_ptr()));
   return tensor;
 }
 

@@ -97,7 +97,7 @@ class SharedStream : public ByteStream {
   explicit SharedStream(const TextBytes& bytes) : bytes_(bytes) {}
   size_t read(char* to, size_t count) override {
     const auto part = bytes_.read(at_, std::min(int64_t(count), bytes_.size() - at_));
-    std::memcpy(to, part.data(), part.size());
+    part.copy(to, part.size());
     at_ += int64_t(part.size());
     return part.size();
   }
