@@ -1,13 +1,12 @@
 #include "models/bert/bert.h"
 
 #include <gradus/models/encoder_heads.h>
-#include <gradus/models/layers/add_layer_norm.h>
-#include <gradus/models/layers/module_list.h>
 #include <gradus/models/layers/module_path.h>
 
 #include <ATen/ops/tanh.h>
 
 #include "models/bert/bert_config.h"
+#include "models/bert/encoder_body.h"
 
 namespace gradus {
 
@@ -15,64 +14,8 @@ using torch::Tensor;
 
 namespace {
 
-std::shared_ptr<layers::Linear> add_linear(torch::nn::Module& root, const char* path, int64_t in, int64_t out) {
-  return layers::register_at(root, path, std::make_shared<layers::Linear>(in, out));
-}
-
-std::shared_ptr<torch::nn::LayerNormImpl> add_norm(torch::nn::Module& root, const char* path, const BertConfig& config) {
-  return layers::register_at(root, path, std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({config.width}).eps(config.norm_eps)));
-}
-
-/// What the blocks of one forward pass share.
-struct BertPass {
-  layers::AttentionMask mask;
-  bool first_only = false;  ///< the last block: only the first token is asked for
-  std::vector<Tensor>* attentions = nullptr;
-
-  BertPass of_first_token() const { return {{mask.mask.defined() ? mask.mask.narrow(2, 0, 1) : Tensor(), false}, true, attentions}; }
-};
-
-class BertLayer : public torch::nn::Module {
- public:
-  explicit BertLayer(const BertConfig& config)
-      : head_width_(config.width / config.heads), hidden_dropout_(config.hidden_dropout), attention_dropout_(config.attention_dropout), activation_(config.activation) {
-    query_ = add_linear(*this, "attention.self.query", config.width, config.width);
-    key_ = add_linear(*this, "attention.self.key", config.width, config.width);
-    value_ = add_linear(*this, "attention.self.value", config.width, config.width);
-    attended_ = add_linear(*this, "attention.output.dense", config.width, config.width);
-    attention_norm_ = add_norm(*this, "attention.output.LayerNorm", config);
-    intermediate_ = add_linear(*this, "intermediate.dense", config.width, config.inner);
-    output_ = add_linear(*this, "output.dense", config.inner, config.width);
-    output_norm_ = add_norm(*this, "output.LayerNorm", config);
-  }
-
-  Tensor forward(const Tensor& x, const BertPass& pass) const {
-    const auto queries = pass.first_only ? x.narrow(1, 0, 1).contiguous() : x;
-    const auto attended = layers::add_layer_norm(dropped(attended_->forward(attention(queries, x, pass))), queries, *attention_norm_);
-    const auto output = output_->forward(activation_(intermediate_->forward(attended)));
-    return layers::add_layer_norm(dropped(output), attended, *output_norm_);
-  }
-
- private:
-  Tensor dropped(const Tensor& x) const { return layers::dropout(x, hidden_dropout_, is_training()); }
-  Tensor by_heads(const Tensor& x) const { return x.view({x.size(0), x.size(1), -1, head_width_}).transpose(1, 2); }
-
-  Tensor attention(const Tensor& queries, const Tensor& x, const BertPass& pass) const {
-    layers::AttentionOptions options;
-    options.dropout = is_training() ? attention_dropout_ : 0.0;
-    Tensor weights;
-    if (pass.attentions != nullptr) options.weights = &weights;
-    const auto output = layers::attention(by_heads(query_->forward(queries)), by_heads(key_->forward(x)), by_heads(value_->forward(x)), pass.mask, options);
-    if (pass.attentions != nullptr) pass.attentions->push_back(weights);
-    return output;
-  }
-
-  int64_t head_width_;
-  double hidden_dropout_, attention_dropout_;
-  layers::Activation activation_;
-  std::shared_ptr<layers::Linear> query_, key_, value_, attended_, intermediate_, output_;
-  std::shared_ptr<torch::nn::LayerNormImpl> attention_norm_, output_norm_;
-};
+constexpr EncoderBlockNames kBertBlock = {"attention.self.query",       "attention.self.key", "attention.self.value", "attention.output.dense",
+                                          "attention.output.LayerNorm", "intermediate.dense", "output.dense",         "output.LayerNorm"};
 
 /// Words, positions and token types. RoBERTa counts positions from pad_token_id + 1 and leaves out padding.
 class BertEmbeddings : public torch::nn::Module {
@@ -81,7 +24,7 @@ class BertEmbeddings : public torch::nn::Module {
     words = register_module("word_embeddings", std::make_shared<layers::Embedding>(config.vocabulary, config.width, config.padding_index));
     if (!is_roberta_) add_positions(config, std::nullopt);
     types_ = register_module("token_type_embeddings", std::make_shared<layers::Embedding>(config.types, config.width, std::nullopt, "token_type_ids"));
-    norm_ = add_norm(*this, "LayerNorm", config);
+    norm_ = register_module("LayerNorm", std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({config.width}).eps(config.norm_eps)));
     if (is_roberta_) add_positions(config, config.padding_index);
   }
 
@@ -112,53 +55,27 @@ class BertEmbeddings : public torch::nn::Module {
   std::shared_ptr<torch::nn::LayerNormImpl> norm_;
 };
 
-class BertBody : public Backbone {
+class BertBody : public EncoderBody {
  public:
   enum class Pooler { no, yes };
 
-  BertBody(const BertConfig& config, Pooler pooler) : width_(config.width) {
+  BertBody(const BertConfig& config, Pooler pooler) {
     embeddings_ = register_module("embeddings", std::make_shared<BertEmbeddings>(config));
-    layers_ = layers::register_at(*this, "encoder.layer", std::make_shared<layers::ModuleList<BertLayer>>());
-    for (int64_t i = 0; i < config.blocks; ++i) layers_->push_back(std::make_shared<BertLayer>(config));
-    if (pooler == Pooler::yes) pooler_ = add_linear(*this, "pooler.dense", config.width, config.width);
+    const EncoderBlockOptions block{config.width, config.heads, config.inner, config.activation, config.attention_dropout, config.hidden_dropout, config.hidden_dropout, config.norm_eps};
+    add_blocks("encoder.layer", config.blocks, block, kBertBlock);
+    if (pooler == Pooler::yes) pooler_ = layers::register_at(*this, "pooler.dense", std::make_shared<layers::Linear>(config.width, config.width));
   }
 
   layers::Embedding& input_embeddings() override { return *embeddings_->words; }
-  int64_t hidden_size() const override { return width_; }
 
   BackboneOutput forward(const BackboneInputs& inputs) override {
-    auto x = embeddings_->forward(embed(inputs), inputs);
-    BackboneOutput output;
-    BertPass pass{mask_for(inputs, x.device()), false, inputs.output_attentions ? &output.attentions : nullptr};
-    for (const auto& layer : *layers_) {
-      if (inputs.output_hidden_states) output.hidden_states.push_back(x);
-      if (layer == layers_->last() && inputs.may_leave_out_tokens()) pass = pass.of_first_token();
-      if (gradient_checkpointing && pass.attentions == nullptr)
-        x = run_block([layer, pass](const Tensor& y) { return layer->forward(y, pass); }, x);
-      else
-        x = layer->forward(x, pass);
-    }
-    output.last_hidden_state = x;
-    if (inputs.output_hidden_states) output.hidden_states.push_back(x);
-    if (pooler_ != nullptr) output.pooler_output = at::tanh(pooler_->forward(x.select(1, 0)));
+    auto output = encode(embeddings_->forward(embed(inputs), inputs), inputs);
+    if (pooler_ != nullptr) output.pooler_output = at::tanh(pooler_->forward(output.last_hidden_state.select(1, 0)));
     return output;
   }
 
  private:
-  static layers::AttentionMask mask_for(const BackboneInputs& inputs, torch::Device device) {
-    layers::MaskRequest request;
-    request.batch = inputs.rows();
-    request.queries = request.keys = inputs.tokens();
-    request.device = device;
-    request.attention_mask = inputs.attention_mask;
-    request.sequence_ids = inputs.sequence_ids;
-    request.causal = false;
-    return layers::make_attention_mask(request);
-  }
-
-  int64_t width_;
   std::shared_ptr<BertEmbeddings> embeddings_;
-  std::shared_ptr<layers::ModuleList<BertLayer>> layers_;
   std::shared_ptr<layers::Linear> pooler_;
 };
 

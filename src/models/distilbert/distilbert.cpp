@@ -2,8 +2,6 @@
 
 #include <gradus/models/config_reader.h>
 #include <gradus/models/encoder_heads.h>
-#include <gradus/models/layers/add_layer_norm.h>
-#include <gradus/models/layers/module_list.h>
 #include <gradus/models/layers/module_path.h>
 
 #include <ATen/ops/arange.h>
@@ -11,6 +9,7 @@
 #include <ATen/ops/relu.h>
 
 #include "models/bert/bert_config.h"
+#include "models/bert/encoder_body.h"
 
 namespace gradus {
 
@@ -47,60 +46,7 @@ struct DistilBertConfig {
   bool sinusoidal, tied;
 };
 
-/// What the blocks of one forward pass share.
-struct DistilPass {
-  layers::AttentionMask mask;
-  bool first_only = false;  ///< the last block: only the first token is asked for
-  std::vector<Tensor>* attentions = nullptr;
-
-  DistilPass of_first_token() const { return {{mask.mask.defined() ? mask.mask.narrow(2, 0, 1) : Tensor(), false}, true, attentions}; }
-};
-
-std::shared_ptr<torch::nn::LayerNormImpl> distil_norm(int64_t width) {
-  return std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({width}).eps(kDistilNormEps));
-}
-
-class DistilLayer : public torch::nn::Module {
- public:
-  explicit DistilLayer(const DistilBertConfig& config)
-      : head_width_(config.width / config.heads), dropout_(config.dropout), attention_dropout_(config.attention_dropout), activation_(config.activation) {
-    query_ = linear("attention.q_lin", config.width, config.width);
-    key_ = linear("attention.k_lin", config.width, config.width);
-    value_ = linear("attention.v_lin", config.width, config.width);
-    attended_ = linear("attention.out_lin", config.width, config.width);
-    attention_norm_ = register_module("sa_layer_norm", distil_norm(config.width));
-    inner_ = linear("ffn.lin1", config.width, config.inner);
-    output_ = linear("ffn.lin2", config.inner, config.width);
-    output_norm_ = register_module("output_layer_norm", distil_norm(config.width));
-  }
-
-  Tensor forward(const Tensor& x, const DistilPass& pass) const {
-    const auto queries = pass.first_only ? x.narrow(1, 0, 1).contiguous() : x;
-    const auto attended = layers::add_layer_norm(attended_->forward(attention(queries, x, pass)), queries, *attention_norm_);
-    const auto output = output_->forward(activation_(inner_->forward(attended)));
-    return layers::add_layer_norm(layers::dropout(output, dropout_, is_training()), attended, *output_norm_);
-  }
-
- private:
-  std::shared_ptr<layers::Linear> linear(const char* path, int64_t in, int64_t out) { return layers::register_at(*this, path, std::make_shared<layers::Linear>(in, out)); }
-  Tensor by_heads(const Tensor& x) const { return x.view({x.size(0), x.size(1), -1, head_width_}).transpose(1, 2); }
-
-  Tensor attention(const Tensor& queries, const Tensor& x, const DistilPass& pass) const {
-    layers::AttentionOptions options;
-    options.dropout = is_training() ? attention_dropout_ : 0.0;
-    Tensor weights;
-    if (pass.attentions != nullptr) options.weights = &weights;
-    const auto output = layers::attention(by_heads(query_->forward(queries)), by_heads(key_->forward(x)), by_heads(value_->forward(x)), pass.mask, options);
-    if (pass.attentions != nullptr) pass.attentions->push_back(weights);
-    return output;
-  }
-
-  int64_t head_width_;
-  double dropout_, attention_dropout_;
-  layers::Activation activation_;
-  std::shared_ptr<layers::Linear> query_, key_, value_, attended_, inner_, output_;
-  std::shared_ptr<torch::nn::LayerNormImpl> attention_norm_, output_norm_;
-};
+constexpr EncoderBlockNames kDistilBlock = {"attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"};
 
 /// A class of its own so that `sinusoidal_pos_embds` finds it at initialisation.
 class DistilPositions : public layers::Embedding {
@@ -108,51 +54,28 @@ class DistilPositions : public layers::Embedding {
   explicit DistilPositions(const DistilBertConfig& config) : Embedding(config.positions, config.width, std::nullopt, "position_ids") {}
 };
 
-class DistilBody : public Backbone {
+class DistilBody : public EncoderBody {
  public:
-  explicit DistilBody(const DistilBertConfig& config) : width_(config.width), dropout_(config.dropout) {
+  explicit DistilBody(const DistilBertConfig& config) : dropout_(config.dropout) {
     words_ = layers::register_at(*this, "embeddings.word_embeddings", std::make_shared<layers::Embedding>(config.vocabulary, config.width, config.padding_index));
     positions_ = layers::register_at(*this, "embeddings.position_embeddings", std::make_shared<DistilPositions>(config));
-    norm_ = layers::register_at(*this, "embeddings.LayerNorm", distil_norm(config.width));
-    layers_ = layers::register_at(*this, "transformer.layer", std::make_shared<layers::ModuleList<DistilLayer>>());
-    for (int64_t i = 0; i < config.blocks; ++i) layers_->push_back(std::make_shared<DistilLayer>(config));
+    norm_ = layers::register_at(*this, "embeddings.LayerNorm", std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({config.width}).eps(kDistilNormEps)));
+    const EncoderBlockOptions block{config.width, config.heads, config.inner, config.activation, config.attention_dropout, 0.0, config.dropout, kDistilNormEps};
+    add_blocks("transformer.layer", config.blocks, block, kDistilBlock);
   }
 
   layers::Embedding& input_embeddings() override { return *words_; }
-  int64_t hidden_size() const override { return width_; }
 
   BackboneOutput forward(const BackboneInputs& inputs) override {
     const auto positions = inputs.position_ids.defined() ? positions_->forward(inputs.position_ids) : positions_->first(inputs.tokens());
-    auto x = layers::dropout(norm_->forward(embed(inputs) + positions), dropout_, is_training());
-    layers::MaskRequest request;
-    request.batch = inputs.rows();
-    request.queries = request.keys = inputs.tokens();
-    request.device = x.device();
-    request.attention_mask = inputs.attention_mask;
-    request.sequence_ids = inputs.sequence_ids;
-    request.causal = false;
-    BackboneOutput output;
-    DistilPass pass{layers::make_attention_mask(request), false, inputs.output_attentions ? &output.attentions : nullptr};
-    for (const auto& layer : *layers_) {
-      if (inputs.output_hidden_states) output.hidden_states.push_back(x);
-      if (layer == layers_->last() && inputs.may_leave_out_tokens()) pass = pass.of_first_token();
-      if (gradient_checkpointing && pass.attentions == nullptr)
-        x = run_block([layer, pass](const Tensor& y) { return layer->forward(y, pass); }, x);
-      else
-        x = layer->forward(x, pass);
-    }
-    output.last_hidden_state = x;
-    if (inputs.output_hidden_states) output.hidden_states.push_back(x);
-    return output;
+    return encode(layers::dropout(norm_->forward(embed(inputs) + positions), dropout_, is_training()), inputs);
   }
 
  private:
-  int64_t width_;
   double dropout_;
   std::shared_ptr<layers::Embedding> words_;
   std::shared_ptr<DistilPositions> positions_;
   std::shared_ptr<torch::nn::LayerNormImpl> norm_;
-  std::shared_ptr<layers::ModuleList<DistilLayer>> layers_;
 };
 
 /// sin(p / 10000^(j/width)) in even columns j, the cosine of the column before in odd ones.

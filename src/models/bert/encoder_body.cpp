@@ -1,0 +1,84 @@
+#include "models/bert/encoder_body.h"
+
+#include <gradus/models/layers/add_layer_norm.h>
+#include <gradus/models/layers/module_path.h>
+
+namespace gradus {
+
+using torch::Tensor;
+
+namespace {
+
+layers::AttentionMask mask_of_all_tokens(const BackboneInputs& inputs, torch::Device device) {
+  layers::MaskRequest request;
+  request.batch = inputs.rows();
+  request.queries = request.keys = inputs.tokens();
+  request.device = device;
+  request.attention_mask = inputs.attention_mask;
+  request.sequence_ids = inputs.sequence_ids;
+  request.causal = false;
+  return layers::make_attention_mask(request);
+}
+
+}  // namespace
+
+EncoderBlock::EncoderBlock(const EncoderBlockOptions& options, const EncoderBlockNames& names) : options_(options) {
+  const auto linear = [&](const char* name, int64_t in, int64_t out) { return layers::register_at(*this, name, std::make_shared<layers::Linear>(in, out)); };
+  const auto norm = [&](const char* name) {
+    return layers::register_at(*this, name, std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({options.width}).eps(options.norm_eps)));
+  };
+  query_ = linear(names.query, options.width, options.width);
+  key_ = linear(names.key, options.width, options.width);
+  value_ = linear(names.value, options.width, options.width);
+  attended_ = linear(names.attended, options.width, options.width);
+  attention_norm_ = norm(names.attention_norm);
+  inner_ = linear(names.inner, options.width, options.inner);
+  output_ = linear(names.output, options.inner, options.width);
+  output_norm_ = norm(names.output_norm);
+}
+
+Tensor EncoderBlock::forward(const Tensor& x, const Pass& pass) const {
+  const auto queries = pass.first_only ? x.narrow(1, 0, 1).contiguous() : x;
+  const auto attended = layers::dropout(attended_->forward(attention(queries, x, pass)), options_.attended_dropout, is_training());
+  const auto middle = layers::add_layer_norm(attended, queries, *attention_norm_);
+  const auto output = layers::dropout(output_->forward(options_.activation(inner_->forward(middle))), options_.output_dropout, is_training());
+  return layers::add_layer_norm(output, middle, *output_norm_);
+}
+
+Tensor EncoderBlock::attention(const Tensor& queries, const Tensor& x, const Pass& pass) const {
+  const auto by_heads = [&](const Tensor& y) { return y.view({y.size(0), y.size(1), options_.heads, -1}).transpose(1, 2); };
+  layers::AttentionOptions options;
+  options.dropout = is_training() ? options_.attention_dropout : 0.0;
+  Tensor weights;
+  if (pass.attentions != nullptr) options.weights = &weights;
+  const auto output = layers::attention(by_heads(query_->forward(queries)), by_heads(key_->forward(x)), by_heads(value_->forward(x)), pass.mask, options);
+  if (pass.attentions != nullptr) pass.attentions->push_back(weights);
+  return output;
+}
+
+void EncoderBody::add_blocks(const char* path, int64_t count, const EncoderBlockOptions& options, const EncoderBlockNames& names) {
+  width_ = options.width;
+  blocks_ = layers::register_at(*this, path, std::make_shared<layers::ModuleList<EncoderBlock>>());
+  for (int64_t i = 0; i < count; ++i) blocks_->push_back(std::make_shared<EncoderBlock>(options, names));
+}
+
+BackboneOutput EncoderBody::encode(Tensor x, const BackboneInputs& inputs) const {
+  BackboneOutput output;
+  EncoderBlock::Pass pass{mask_of_all_tokens(inputs, x.device()), false, inputs.output_attentions ? &output.attentions : nullptr};
+  for (const auto& block : *blocks_) {
+    if (inputs.output_hidden_states) output.hidden_states.push_back(x);
+    if (block == blocks_->last() && inputs.may_leave_out_tokens()) {
+      pass.first_only = true;
+      if (pass.mask.mask.defined()) pass.mask.mask = pass.mask.mask.narrow(2, 0, 1);
+    }
+    if (gradient_checkpointing && pass.attentions == nullptr)
+      x = run_block([block, pass](const Tensor& y) { return block->forward(y, pass); }, x);
+    else
+      x = block->forward(x, pass);
+  }
+  output.last_hidden_state = x;
+  if (inputs.output_hidden_states) output.hidden_states.push_back(x);
+  return output;
+}
+
+}  // namespace gradus

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <gradus/models/backbone.h>
+#include <gradus/models/layers/activation.h>
+#include <gradus/models/layers/module_list.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <memory>
+
+namespace gradus {
+
+/// Where the layers of a post-norm block stand, in the order of the files ("attention.self.query").
+struct EncoderBlockNames {
+  const char *query, *key, *value, *attended, *attention_norm, *inner, *output, *output_norm;
+};
+
+struct EncoderBlockOptions {
+  int64_t width, heads, inner;
+  layers::Activation activation;
+  double attention_dropout;  ///< on the attention weights
+  double attended_dropout;   ///< behind the attention
+  double output_dropout;     ///< behind the MLP
+  double norm_eps;
+};
+
+/// Attention and MLP, each added to its input and then normalised.
+class EncoderBlock : public torch::nn::Module {
+ public:
+  /// What the blocks of one forward pass share.
+  struct Pass {
+    layers::AttentionMask mask;
+    bool first_only = false;  ///< only the first token is asked for
+    std::vector<torch::Tensor>* attentions = nullptr;
+  };
+
+  EncoderBlock(const EncoderBlockOptions& options, const EncoderBlockNames& names);
+  torch::Tensor forward(const torch::Tensor& x, const Pass& pass) const;
+
+ private:
+  torch::Tensor attention(const torch::Tensor& queries, const torch::Tensor& x, const Pass& pass) const;
+
+  EncoderBlockOptions options_;
+  std::shared_ptr<layers::Linear> query_, key_, value_, attended_, inner_, output_;
+  std::shared_ptr<torch::nn::LayerNormImpl> attention_norm_, output_norm_;
+};
+
+/// A body whose blocks see all tokens in both directions. Subclasses make the embeddings.
+class EncoderBody : public Backbone {
+ public:
+  int64_t hidden_size() const override { return width_; }
+
+ protected:
+  /// Registers `count` blocks under `path`.
+  void add_blocks(const char* path, int64_t count, const EncoderBlockOptions& options, const EncoderBlockNames& names);
+  /// From embeddings (batch, tokens, width) to the output of the last block.
+  BackboneOutput encode(torch::Tensor x, const BackboneInputs& inputs) const;
+
+ private:
+  int64_t width_ = 0;
+  std::shared_ptr<layers::ModuleList<EncoderBlock>> blocks_;
+};
+
+}  // namespace gradus
