@@ -95,6 +95,10 @@ class JITCheckpointCallback : public InterruptCallback {
 };
 
 /// Keeps an exponential moving average of the weights; evaluation inside training uses it, a checkpoint keeps it.
+///
+/// The model itself goes on with its own weights, as what training is resumed from: checkpoints, `save_model()` and
+/// `load_best_model_at_end` have those. `swap(trainer.model())` after `train()` puts the average in their place, to be
+/// evaluated, saved or used; with `load_best_model_at_end` the average is that of the last step.
 class EmaCallback : public TrainerCallback {
  public:
   explicit EmaCallback(double decay = 0.999);

@@ -207,6 +207,14 @@ TEST(Trainer, TestMemMetrics) {
   }
 }
 
+TEST(Trainer, MemoryIsMeasuredAfterATrainingThatFailed) {
+  Box box;
+  Trainer trainer(regression(box, {.save_strategy = "no", .skip_memory_metrics = false}));
+  trainer.on(Event::step_end, [](const CallbackContext&, TrainerControl&) { throw std::runtime_error("a callback failed"); });
+  EXPECT_THROW(trainer.train(), std::runtime_error);
+  EXPECT_TRUE(trainer.evaluate().contains("eval_mem_cpu_alloc_delta"));
+}
+
 TEST(Trainer, TestGetNumTrainableParameters) {
   struct Two : Model {
     ModelOutput forward(const Batch&, const ForwardOptions&) override { return {}; }
