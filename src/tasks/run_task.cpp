@@ -45,6 +45,39 @@ void train_stage(Trainer& trainer, const TrainingArguments& args, std::optional<
   result.metrics["train"] = std::move(output.metrics);
 }
 
+Metrics eval_stage(Trainer& trainer, const PreparedTask& prepared, std::optional<int64_t> rows) {
+  log_info("*** Evaluate ***");
+  auto metrics = trainer.evaluate();
+  if (rows) metrics["eval_samples"] = double(*rows);
+  if (prepared.finish_eval_metrics) prepared.finish_eval_metrics(metrics);
+  trainer.log_metrics("eval", metrics);
+  for (const auto& further : prepared.further_sets) {
+    if (!further.eval_dataset) continue;
+    Metrics named;
+    for (const auto& [key, value] : trainer.evaluate(further.eval_dataset)) named[key + further.suffix] = value;
+    if (const auto count = further.eval_dataset.size()) named["eval_samples" + further.suffix] = double(*count);
+    trainer.log_metrics("eval", named);
+    metrics.merge(named);
+  }
+  trainer.save_metrics("eval", metrics);
+  return metrics;
+}
+
+Metrics predict_stage(Trainer& trainer, const PreparedTask& prepared, const fs::path& folder) {
+  if (!prepared.predict_dataset) throw Error("G-TASK-3", ErrorKind::usage, "do_predict is set, but there is no data to predict on", "Give --test_file (or the task's own flag for it).");
+  log_info("*** Predict ***");
+  auto output = trainer.predict(prepared.predict_dataset, {}, "predict");
+  if (const auto rows = prepared.predict_dataset.size()) output.metrics["predict_samples"] = double(*rows);
+  if (prepared.report_predict_metrics) {
+    trainer.log_metrics("predict", output.metrics);
+    trainer.save_metrics("predict", output.metrics);
+  }
+  if (prepared.write_predictions) prepared.write_predictions(output, folder);
+  for (const auto& further : prepared.further_sets)
+    if (further.predict_dataset) further.write_predictions(trainer.predict(further.predict_dataset, {}, "predict"), folder);
+  return output.metrics;
+}
+
 }  // namespace
 
 TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signals) {
@@ -57,7 +90,6 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
   prepared.trainer.args = args;
   const auto train_rows = prepared.trainer.train_dataset.size();
   const auto eval_rows = prepared.trainer.eval_dataset.single().size();
-  const auto predict_rows = prepared.predict_dataset.size();
   if (handle_signals && args.do_train) prepared.trainer.callbacks.push_back(std::make_shared<InterruptCallback>(std::vector<int>{SIGINT, SIGTERM}));
   const auto trainer = prepared.make_trainer ? prepared.make_trainer(std::move(prepared.trainer)) : std::make_unique<Trainer>(std::move(prepared.trainer));
 
@@ -66,27 +98,8 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
     train_stage(*trainer, args, train_rows, result);
     if (result.interrupted_by != 0) return result;
   }
-  if (args.do_eval) {
-    log_info("*** Evaluate ***");
-    auto metrics = trainer->evaluate();
-    if (eval_rows) metrics["eval_samples"] = double(*eval_rows);
-    if (prepared.finish_eval_metrics) prepared.finish_eval_metrics(metrics);
-    trainer->log_metrics("eval", metrics);
-    trainer->save_metrics("eval", metrics);
-    result.metrics["eval"] = std::move(metrics);
-  }
-  if (args.do_predict) {
-    if (!prepared.predict_dataset) throw Error("G-TASK-3", ErrorKind::usage, "do_predict is set, but there is no data to predict on", "Give --test_file (or the task's own flag for it).");
-    log_info("*** Predict ***");
-    auto output = trainer->predict(prepared.predict_dataset, {}, "predict");
-    if (predict_rows) output.metrics["predict_samples"] = double(*predict_rows);
-    if (prepared.report_predict_metrics) {
-      trainer->log_metrics("predict", output.metrics);
-      trainer->save_metrics("predict", output.metrics);
-    }
-    if (prepared.write_predictions) prepared.write_predictions(output, *args.output_dir);
-    result.metrics["predict"] = std::move(output.metrics);
-  }
+  if (args.do_eval) result.metrics["eval"] = eval_stage(*trainer, prepared, eval_rows);
+  if (args.do_predict) result.metrics["predict"] = predict_stage(*trainer, prepared, *args.output_dir);
   if (args.do_train) trainer->create_model_card();
   return result;
 }

@@ -72,6 +72,17 @@ std::string prediction_text(const torch::Tensor& decided, int64_t row, const Cla
   return config::python_repr(set);
 }
 
+using PredictionWriter = std::function<void(const PredictionOutput&, const std::filesystem::path&)>;
+
+PredictionWriter writer_of(const ClassLabels& labels, const std::string& file) {
+  return [labels, file](const PredictionOutput& output, const std::filesystem::path& folder) {
+    const auto decided = decide(output.prediction_parts.front(), labels.problem).cpu();
+    std::string text = "index\tprediction\n";
+    for (int64_t i = 0; i < decided.size(0); ++i) text += fmt::format("{}\t{}\n", i, prediction_text(decided, i, labels));
+    write_file_atomically(folder / file, text);
+  };
+}
+
 class TextClassification : public Task {
  public:
   std::string name() const override { return "text-classification"; }
@@ -99,10 +110,13 @@ class TextClassification : public Task {
       throw Error("G-TEXT-10", ErrorKind::model, "the tokenizer has no padding token, which texts of different length need", "Add a pad_token to tokenizer_config.json, for example the one that ends a text.");
     const auto model = load_model(ModelTask::sequence_classification, model_, {}, config_changes(args, labels), flags_.ignore_mismatched_sizes);
 
+    auto mismatched = open_mismatched(args);
     const bool progress = !args.disable_tqdm.value_or(false);
     const auto rows = embedding_rows(*model);
-    for (auto* split : {&splits.train, &splits.validation, &splits.test})  // labels of test rows are not looked at
-      if (*split) *split = prepare_rows(*split, tokenizer, split == &splits.test ? nullptr : &labels, rows, progress);
+    for (auto* split : {&splits.train, &splits.validation, &mismatched.validation})
+      if (*split) *split = prepare_rows(*split, tokenizer, &labels, rows, progress);
+    for (auto* split : {&splits.test, &mismatched.test})  // their labels are not looked at
+      if (*split) *split = prepare_rows(*split, tokenizer, nullptr, rows, progress);
 
     PreparedTask prepared;
     auto& trainer = prepared.trainer;
@@ -115,12 +129,9 @@ class TextClassification : public Task {
     trainer.compute_metrics = [problem = labels.problem, names = metrics_for(labels)](const EvalPrediction& prediction) { return classification_scores(prediction, problem, names); };
     prepared.predict_dataset = splits.test.reference();
     prepared.report_predict_metrics = false;
-    prepared.write_predictions = [labels, file = glue_ != nullptr ? fmt::format("predict_results_{}.txt", glue_->name) : "predict_results.txt"](const PredictionOutput& output, const std::filesystem::path& folder) {
-      const auto decided = decide(output.prediction_parts.front(), labels.problem).cpu();
-      std::string text = "index\tprediction\n";
-      for (int64_t i = 0; i < decided.size(0); ++i) text += fmt::format("{}\t{}\n", i, prediction_text(decided, i, labels));
-      write_file_atomically(folder / file, text);
-    };
+    prepared.write_predictions = writer_of(labels, glue_ != nullptr ? fmt::format("predict_results_{}.txt", glue_->name) : "predict_results.txt");
+    if (mismatched.validation || mismatched.test)
+      prepared.further_sets.push_back({"_mm", mismatched.validation.reference(), mismatched.test.reference(), writer_of(labels, "predict_results_mnli-mm.txt")});
     return prepared;
   }
 
@@ -142,11 +153,23 @@ class TextClassification : public Task {
     return split;
   }
 
+  bool is_mnli_folder() const { return glue_ != nullptr && glue_->name == std::string_view("mnli") && data_.dataset_name; }
+
+  // MNLI's rows of other sources than the training rows; the limit of predictions does not hold for them, as in the script.
+  Splits open_mismatched(const TrainingArguments& args) const {
+    Splits splits;
+    if (!is_mnli_folder()) return splits;
+    if (args.do_eval) splits.validation = first_rows(open_one(std::nullopt, "validation_mismatched"), data_.max_eval_samples);
+    if (args.do_predict) splits.test = open_one(std::nullopt, "test_mismatched");
+    return splits;
+  }
+
   Splits open_splits(const TrainingArguments& args) const {
     Splits splits;
     if (args.do_train) splits.train = open_one(data_.train_file, flags_.train_split_name.value_or("train"));
-    if (args.do_eval) splits.validation = open_one(data_.validation_file, flags_.validation_split_name.value_or("validation"));
-    if (args.do_predict || (args.do_eval && !splits.validation)) splits.test = open_one(predict_.test_file, flags_.test_split_name.value_or("test"));
+    const auto matched = is_mnli_folder() ? std::string("_matched") : std::string();
+    if (args.do_eval) splits.validation = open_one(data_.validation_file, flags_.validation_split_name.value_or("validation" + matched));
+    if (args.do_predict || (args.do_eval && !splits.validation)) splits.test = open_one(predict_.test_file, flags_.test_split_name.value_or("test" + matched));
     if (args.do_eval && !splits.validation) {
       log_warning("Validation dataset not found. Falling back to test dataset for validation.");
       splits.validation = splits.test;

@@ -21,11 +21,16 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}.{:02}", hundredths / 360000, hundredths / 6000 % 60, hundredths / 100 % 60, hundredths % 100);
 }
 
+// Metrics that count something and are integers in HF's files.
+bool is_counted_metric(const std::string& key) {
+  return key.ends_with("_samples") || key.ends_with("_samples_mm") || key.ends_with("_number") || key == "num_input_tokens_seen";
+}
+
 std::string metric_text(const std::string& key, double value) {
   if (key.find("_mem_") != std::string::npos) return fmt::format("{}MB", int64_t(value) >> 20);
   if (key.find("_runtime") != std::string::npos) return duration_text(value);
   if (key == "total_flos") return fmt::format("{}GF", int64_t(value) >> 30);
-  if (value == std::floor(value) && (key.ends_with("_samples") || key == "num_input_tokens_seen")) return fmt::format("{}", int64_t(value));
+  if (value == std::floor(value) && is_counted_metric(key)) return fmt::format("{}", int64_t(value));
   return json_number(std::round(value * 1e4) / 1e4);
 }
 
@@ -44,7 +49,7 @@ nlohmann::json metrics_json(const Metrics& metrics) {
   auto json = log_entry(metrics, 0);
   json.erase("step");
   for (auto& [key, value] : json.items())
-    if (key.ends_with("_samples") && value.is_number_float()) value = int64_t(value.get<double>());
+    if (is_counted_metric(key) && value.is_number_float()) value = int64_t(value.get<double>());
   return json;
 }
 

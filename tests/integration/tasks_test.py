@@ -206,6 +206,7 @@ def tagging(cwd):
         if model == "bert":
             expect("tags bert", [len(line.split()) for line in predicted] == [len(row["tokens"]) for row in rows[::24]], "one label per word")
             expect("tags bert", json.loads((out / "config.json").read_text()).get("label2id") == {"B-LOC": 0, "B-PER": 1, "B-PET": 2, "O": 3}, "label2id")
+    expect("tags gpt2", re.search(r'"eval_LOC_number": \d+,', (cwd / "tags-gpt2/eval_results.json").read_text()), "numbers of entities are integers")
     expect("tags gpt2", {"eval_PER_precision", "eval_LOC_number", "eval_overall_accuracy"} <= keys_of(cwd / "tags-gpt2/eval_results.json"), "entity-level metrics")
     again = run("predict tags", cwd, "predict", "--task", "token-classification", "--model_name_or_path", "tags-bert", "--test_file", "tags-test.json", "--output_dir", "tags-again", *SHORT[6:])
     expect("predict tags", again["metrics"] and lines_of(cwd / "tags-again/predictions.txt") == lines_of(cwd / "tags-bert/predictions.txt"), "the saved model predicts otherwise")

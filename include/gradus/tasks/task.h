@@ -10,6 +10,14 @@
 
 namespace gradus {
 
+/// A second set that is evaluated and predicted on after the first: MNLI's mismatched rows.
+struct FurtherSet {
+  std::string suffix = {};  ///< at the end of its metrics' keys
+  DatasetRef eval_dataset = {};
+  DatasetRef predict_dataset = {};
+  std::function<void(const PredictionOutput&, const std::filesystem::path&)> write_predictions = {};
+};
+
 /// What a task has made ready: everything a Trainer needs, and what to do with predictions.
 struct PreparedTask {
   TrainerOptions trainer;
@@ -18,6 +26,7 @@ struct PreparedTask {
   bool report_predict_metrics = true;
   /// Writes the predictions into a folder, in the files of HF's script for the task; may add to the metrics.
   std::function<void(const PredictionOutput&, const std::filesystem::path&)> write_predictions;
+  std::vector<FurtherSet> further_sets;
   /// Completes the metrics of an evaluation (perplexity, say) before they are written.
   std::function<void(Metrics&)> finish_eval_metrics;
   /// Makes the trainer; unset: a plain Trainer.
