@@ -111,7 +111,7 @@ def main():
     check("wrong type in a file", [*train, "type.json"], 2, "learning_rate", cwd)
     check("no command", ["trian"], 2, "Did you mean train?", cwd)
     check("no task", ["train"], 2, "Set --task", cwd)
-    check("unknown task", ["train", "--task", "image-classificatio"], 2, "Did you mean image-classification?", cwd)
+    check("unknown task", ["train", "--task", "image-classificatio"], 2, "Did you mean image-classification", cwd)
     check("missing file", ["train", "--task", "image-classification", "--train_images", "no", "--train_labels", "no", "--output_dir", "out"], 2, "there is no file no", cwd)
     check("checkpoints in the way", [*good[:-1], "--max_steps", "6"], 2, "--overwrite_output_dir", cwd)
     check("verify nothing", ["verify", "nowhere"], 2, "there is no such folder", cwd)
