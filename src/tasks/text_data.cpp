@@ -8,6 +8,7 @@
 #include <gradus/formats/checksum.h>
 
 #include <numeric>
+#include <set>
 
 #include "data/numpy_random.h"
 
@@ -45,6 +46,47 @@ std::string contents_key(const std::vector<fs::path>& files) {
     key += fmt::format("{} {:08x};", sum.size, sum.checksum);
   }
   return key;
+}
+
+// The words that stand for a split in names of files, as `datasets` reads them.
+const std::vector<std::string>& words_for(const std::string& split) {
+  static const std::vector<std::string> train = {"train", "training"}, validation = {"validation", "valid", "dev", "val"}, test = {"test", "testing", "eval", "evaluation"}, none;
+  return split == "train" ? train : split == "validation" ? validation : split == "test" ? test : none;
+}
+
+// "train.csv", "train-00000-of-00001.parquet": the word, then something that is no letter.
+bool names_split(const std::string& file, const std::string& split) {
+  auto words = words_for(split);
+  words.push_back(split);
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) { return file.starts_with(word) && (file.size() == word.size() || !std::isalpha(static_cast<unsigned char>(file[word.size()]))); });
+}
+
+// The files of a split in a folder as hubs lay them out: by name, in the folder or its `data`. Files without any such name are the training rows.
+std::vector<std::string> split_files(const fs::path& folder, const std::string& split) {
+  std::vector<std::string> found, all;
+  bool named = false;
+  for (const auto& place : {folder, folder / "data"}) {
+    if (!fs::is_directory(place)) continue;
+    for (const auto& entry : fs::directory_iterator(place)) {
+      static const std::set<std::string> kKinds = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".arrow", ".txt", ".gz", ".zst"};
+      const auto file = entry.path().filename().string();
+      if (!entry.is_regular_file() || !kKinds.contains(entry.path().extension().string()) || file == "dataset_info.json" || file == "state.json") continue;
+      all.push_back(entry.path().string());
+      if (names_split(file, split)) found.push_back(entry.path().string());
+      for (const auto* each : {"train", "validation", "test"}) named |= names_split(file, each);
+    }
+  }
+  if (!named && split == "train") found = all;
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// What `--dataset_name` holds for a split; no path when nothing.
+std::vector<std::string> folder_paths(const fs::path& path, const std::string& split) {
+  if (fs::exists(path / "dataset_dict.json")) return {path.string()};
+  if (fs::is_directory(path / split)) return {(path / split).string()};
+  if (fs::exists(path / "state.json") || !fs::is_directory(path)) return split == "train" ? std::vector{path.string()} : std::vector<std::string>();
+  return split_files(path, split);
 }
 
 uint64_t fnv1a(std::string_view text) {
@@ -89,14 +131,12 @@ const ColumnInfo* Split::column(const std::string& name) const {
 Split open_split(const DataFlags& flags, const std::optional<std::string>& file, const std::string& name, const LoadOptions& given) {
   if (!file && !flags.dataset_name) return {};
   auto options = given;
-  auto path = file ? *file : *flags.dataset_name;
-  if (!file) {
-    options.split = name;
-    if (!fs::exists(expand_user(path) / "dataset_dict.json") && fs::is_directory(expand_user(path) / name)) path = (fs::path(path) / name).string();
-  }
+  const auto paths = file ? std::vector{*file} : folder_paths(expand_user(*flags.dataset_name), name);
+  if (paths.empty()) return {};
+  if (!file && fs::exists(fs::path(paths.front()) / "dataset_dict.json")) options.split = name;
   try {
-    const auto table = load_dataset(path, options);
-    return {.rows = table, .where = file ? path : path + ", split " + name, .key = contents_key(resolve_data_files(path, options)), .columns = table->columns()};
+    const auto table = load_dataset(paths, options);
+    return {.rows = table, .where = file ? *file : *flags.dataset_name + ", split " + name, .key = contents_key(resolve_data_files(paths, options)), .columns = table->columns()};
   } catch (const Error& error) {
     if (!file && error.id() == "G-SRC-10") return {};  // the folder has no such split
     throw;

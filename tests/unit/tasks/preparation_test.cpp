@@ -84,6 +84,24 @@ TEST_F(TasksFolder, CacheFollowsContentsAndSettings) {
   for (int i = 0; i < 2; ++i) EXPECT_NE(message_of(nothing).find("gives no row to work with: expected a row [G-TASK-10]"), std::string::npos) << message_of(nothing);
 }
 
+TEST_F(TasksFolder, SplitsOfAFolderAreFoundByName) {
+  make_directory(folder / "set/data");
+  write("set/data/train-00000-of-00002.jsonl", "{\"text\": \"a\"}\n");
+  write("set/data/train-00001-of-00002.jsonl", "{\"text\": \"b\"}\n");
+  write("set/dev.jsonl", "{\"text\": \"c\"}\n");
+  write("set/trains.jsonl", "{\"text\": \"no split\"}\n");
+  write("set/README.md", "not data");
+  const DataFlags data{.dataset_name = (folder / "set").string()};
+  EXPECT_EQ(open_split(data, std::nullopt, "train").rows->size(), 2);
+  EXPECT_EQ(open_split(data, std::nullopt, "validation").rows->get(0).at("text").str(), "c");
+  EXPECT_FALSE(open_split(data, std::nullopt, "test"));
+  make_directory(folder / "plain");
+  write("plain/some.jsonl", "{\"text\": \"a\"}\n");
+  const DataFlags plain{.dataset_name = (folder / "plain").string()};
+  EXPECT_EQ(open_split(plain, std::nullopt, "train").rows->size(), 1);
+  EXPECT_FALSE(open_split(plain, std::nullopt, "validation"));
+}
+
 TEST(DefaultConfig, OverridesKeepTheType) {
   const auto config = with_overrides(default_config("gpt2"), "n_embd=64,resid_pdrop=0.5,activation_function=relu,scale_attn_weights=no,num_hidden_layers=3");
   EXPECT_EQ(config["n_embd"], 64);
