@@ -18,6 +18,9 @@ namespace {
 constexpr size_t kTextBlock = size_t{4} << 20;
 constexpr std::string_view kMark = "\xef\xbb\xbf";
 
+// What is read at a time: no more than there is.
+size_t text_block(const TextBytes& bytes) { return std::clamp<size_t>(size_t(bytes.size()), 1, kTextBlock); }
+
 struct Record {
   uint64_t start;
   uint32_t length;
@@ -90,7 +93,7 @@ class RecordDataset : public TableDataset {
 };
 
 void index_lines(IndexedFile& file, bool universal, bool keep_blank) {
-  BlockReader reader(file.bytes->stream(), kTextBlock);
+  BlockReader reader(file.bytes->stream(), text_block(*file.bytes));
   reader.skip_mark = !keep_blank;
   while (const auto block = reader.next()) {
     for (size_t at = 0; at < block->bytes.size();) {
@@ -104,7 +107,7 @@ void index_lines(IndexedFile& file, bool universal, bool keep_blank) {
 
 // A paragraph ends with an empty line; it holds the line breaks before it but the last two.
 void index_paragraphs(IndexedFile& file) {
-  BlockReader reader(file.bytes->stream(), kTextBlock);
+  BlockReader reader(file.bytes->stream(), text_block(*file.bytes));
   int64_t start = 0;
   bool empty = true;
   const auto close = [&](int64_t end) {
@@ -139,7 +142,7 @@ void index_paragraphs(IndexedFile& file) {
 void index_document(IndexedFile& file, const LoadOptions& options) {
   JsonScanner scanner(options.field, [&](int64_t start, int64_t end) { append(file.records, start, end, *file.bytes); });
   const auto stream = file.bytes->stream();
-  std::string buffer(kTextBlock, '\0');
+  std::string buffer(text_block(*file.bytes), '\0');
   bool first = true;
   while (const auto n = stream->read(buffer.data(), buffer.size())) {
     std::string_view part(buffer.data(), n);
