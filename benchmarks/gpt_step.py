@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmark_row import Row, Skip, at_least, at_most
 
 HERE = Path(__file__).resolve().parent
-STEPS = 45
+STEPS = 30
 
 
 def run(*command, cwd):

@@ -18,7 +18,7 @@ using torch::autograd::variable_list;
 namespace {
 
 constexpr int64_t kChunkElements = int64_t{1} << 24;     // logits held at a time
-constexpr int64_t kCpuChunkElements = int64_t{1} << 21;  // what a processor's cache still helps with
+constexpr int64_t kCpuChunkElements = int64_t{1} << 22;  // what a processor's cache still helps with
 constexpr int64_t kChunkRows = 256;                      // at least so many rows, so that the products stay efficient
 
 struct Wanted {
@@ -31,19 +31,22 @@ struct Sums {
 };
 
 /// One chunk: adds its loss, and turns its logits into gradients.
-/// `log_scale` is the logarithm of what each row's gradient is multiplied by, `keep` masks rows without label (or undefined).
+/// `scale` is what each row's gradient is multiplied by, `keep` masks rows without label (or undefined).
 void add_chunk(Sums& sums, const Wanted& wanted, const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& labels,
                const Tensor& keep, const Tensor& scale, int64_t first) {
   const auto product = bias.defined() ? at::linear(hidden, weight, bias) : at::linear(hidden, weight);
   auto logits = product.to(torch::kFloat);
   const auto targets = labels.unsqueeze(1);
-  const auto normaliser = logits.logsumexp(1, /*keepdim=*/true);
-  auto losses = normaliser - logits.gather(1, targets);
+  const auto chosen = logits.gather(1, targets);
+  const auto highest = logits.amax(1, /*keepdim=*/true);
+  logits.sub_(highest).exp_();  // once, for the loss and for the gradients
+  const auto sum = logits.sum(1, /*keepdim=*/true);
+  auto losses = sum.log() + highest - chosen;
   if (keep.defined()) losses.masked_fill_(keep.logical_not().unsqueeze(1), 0.0);
   sums.loss.add_(losses.sum());
   if (!wanted.any()) return;
 
-  logits.sub_(normaliser - scale.log()).exp_();  // softmax times scale
+  logits.mul_(scale / sum);  // softmax times scale
   logits.scatter_add_(1, targets, scale.neg().expand_as(targets));
   if (keep.defined()) logits.mul_(keep.unsqueeze(1));
   const auto grads = logits.to(product.scalar_type());
