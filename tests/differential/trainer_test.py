@@ -58,7 +58,7 @@ def option_set(rng, index):
     args["lr_scheduler_type"], kwargs = rng.choice(SCHEDULES)
     if kwargs:
         args["lr_scheduler_kwargs"] = kwargs
-    args["warmup_steps"] = 0.2 if args["lr_scheduler_type"] == "polynomial" else rng.choice([0, 2, 4, 0.2])  # Python's divides by the rest
+    args["warmup_steps"] = 0 if args["lr_scheduler_type"] == "polynomial" else rng.choice([0, 2, 4, 0.2])  # Python divides by the steps after it, which may be none
     length = rng.choice(["epochs", "fraction", "steps"])
     if length == "steps":
         args["max_steps"] = rng.randrange(5, 30)
