@@ -57,12 +57,11 @@ class MapMaker final : public BatchMaker {
  public:
   MapMaker(std::shared_ptr<const DataLoaderOptions> options, PassStart start)
       : options_(std::move(options)),
-        plan_(options_->batch_size, options_->drop_last, options_->shard),
-        order_(options_->sampler ? options_->sampler->open(start.epoch) : sequential_sampler(options_->dataset.map_style()->size())->open(start.epoch)),
+        batches_(open_batches(*options_, start.epoch)),
         default_collator_(uses_default_collator(*options_)),
         start_(std::move(start)),
         next_(start_.first_batch),
-        end_(plan_.batches(order_->size())) {}
+        end_(batches_->size()) {}
 
   std::optional<Ticket> take() override {
     while (start_.done.contains(next_)) ++next_;
@@ -75,7 +74,7 @@ class MapMaker final : public BatchMaker {
   Batch make(Ticket ticket) const override {
     const ContextScope scope({options_->seed, start_.epoch, ticket.number});
     static thread_local std::vector<int64_t> indices;
-    plan_.read(*order_, ticket.number, indices);
+    batches_->read(ticket.number, indices);
     const auto& dataset = *options_->dataset.map_style();
     std::vector<Example> rows;
     try {
@@ -103,8 +102,7 @@ class MapMaker final : public BatchMaker {
   }
 
   std::shared_ptr<const DataLoaderOptions> options_;
-  BatchPlan plan_;
-  std::shared_ptr<const IndexOrder> order_;
+  std::shared_ptr<const BatchOrder> batches_;
   bool default_collator_;
   PassStart start_;
   int64_t next_;

@@ -5,6 +5,20 @@
 #include <fmt/format.h>
 
 namespace gradus::data {
+namespace {
+
+class CutOrder final : public BatchOrder {
+ public:
+  CutOrder(const BatchPlan& plan, std::shared_ptr<const IndexOrder> order) : plan_(plan), order_(std::move(order)) {}
+  int64_t size() const override { return plan_.batches(order_->size()); }
+  void read(int64_t number, std::vector<int64_t>& indices) const override { plan_.read(*order_, number, indices); }
+
+ private:
+  BatchPlan plan_;
+  std::shared_ptr<const IndexOrder> order_;
+};
+
+}  // namespace
 
 BatchPlan::BatchPlan(int64_t batch_size, bool drop_last, const DataShard& shard) : drop_last_(drop_last), fill_up_(shard.world > 1 && shard.even_batches && !drop_last) {
   if (batch_size < 1) throw Error("G-DATA-8", ErrorKind::usage, fmt::format("batch_size is {}, expected at least 1", batch_size), "Set a positive batch size.");
@@ -35,6 +49,12 @@ void BatchPlan::read(const IndexOrder& order, int64_t number, std::vector<int64_
   for (int64_t i = stored; i < static_cast<int64_t>(indices.size()); ++i) {
     order.read((first + i - rows) % rows, std::span(indices).subspan(static_cast<size_t>(i), 1));
   }
+}
+
+std::shared_ptr<const BatchOrder> open_batches(const DataLoaderOptions& options, int64_t epoch) {
+  if (options.batch_sampler) return options.batch_sampler->open(epoch);
+  const auto sampler = options.sampler ? options.sampler : sequential_sampler(*options.dataset.size());
+  return std::make_shared<CutOrder>(BatchPlan(options.batch_size, options.drop_last, options.shard), sampler->open(epoch));
 }
 
 }  // namespace gradus::data

@@ -33,4 +33,7 @@ class BatchPlan {
   bool fill_up_;
 };
 
+/// The batches of pass `epoch` over a map-style data set: those of the batch sampler, or the sampler's order cut by a `BatchPlan`.
+std::shared_ptr<const BatchOrder> open_batches(const DataLoaderOptions& options, int64_t epoch);
+
 }  // namespace gradus::data

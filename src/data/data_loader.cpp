@@ -24,6 +24,9 @@ void check(const DataLoaderOptions& options) {
   if (options.num_workers == 0 && options.prefetch_factor) throw_options("prefetch_factor is set without workers", "Set num_workers to 1 or more, or leave prefetch_factor out.");
   if (options.num_workers == 0 && options.persistent_workers) throw_options("persistent_workers is set without workers", "Set num_workers to 1 or more.");
   if (options.dataset.is_iterable() && options.sampler) throw_options("a sampler is set for an iterable data set", "An iterable data set decides on its own order; leave the sampler out.");
+  if (options.batch_sampler && (options.dataset.is_iterable() || options.sampler || options.shard.world != 1))
+    throw_options(fmt::format("a batch sampler is set beside {}", options.dataset.is_iterable() ? "an iterable data set" : options.sampler ? "a sampler" : "a shard of the data"),
+                  "A batch sampler decides on the batches of this process by itself, for map-style data.");
   data::BatchPlan(options.batch_size, options.drop_last, options.shard);  // checks the sizes
 }
 
@@ -52,6 +55,7 @@ DataLoader::DataLoader(std::shared_ptr<BatchSource> source) : source_(std::move(
 std::optional<int64_t> DataLoader::size() const {
   if (source_) return source_->size();
   if (!options_ || options_->dataset.is_iterable()) return std::nullopt;
+  if (options_->batch_sampler) return options_->batch_sampler->size();
   return data::BatchPlan(options_->batch_size, options_->drop_last, options_->shard).batches(rows_of(*options_));
 }
 

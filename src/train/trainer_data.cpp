@@ -54,19 +54,20 @@ DataLoaderOptions loader_options(const TrainingArguments& args, const DatasetRef
           .seed = args.data_seed.value_or(args.seed)};
 }
 
-// Rows of similar length together. Lengths come from their own column where there is one.
-std::shared_ptr<Sampler> grouped_by_length(const DatasetRef& dataset, const TrainingArguments& args, const TokenizerLike* tokenizer, int64_t batch_size) {
+// The length of every row, from its own column where there is one.
+std::vector<int64_t> row_lengths(const DatasetRef& dataset, const TrainingArguments& args, const TokenizerLike* tokenizer) {
   const auto& rows = *dataset.map_style();
   const auto columns = rows.column_names();
-  std::vector<int64_t> lengths;
-  if (std::find(columns.begin(), columns.end(), args.length_column_name) != columns.end()) {
-    for (int64_t i = 0; i < rows.size(); ++i) lengths.push_back(rows.get(i).at(args.length_column_name).integer());
-  } else {
+  if (std::find(columns.begin(), columns.end(), args.length_column_name) == columns.end()) {
     const auto inputs = tokenizer != nullptr ? tokenizer->model_input_names() : Names();
-    lengths = column_lengths(rows, inputs.empty() ? "input_ids" : inputs.front());
+    return column_lengths(rows, inputs.empty() ? "input_ids" : inputs.front());
   }
-  return length_grouped_sampler(std::move(lengths), batch_size, args.data_seed.value_or(args.seed));
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < rows.size(); ++i) lengths.push_back(rows.get(i).at(args.length_column_name).integer());
+  return lengths;
 }
+
+bool has_order_of_its_own(const DatasetRef& dataset) { return dataset.is_iterable() || !dataset.size(); }
 
 }  // namespace
 
@@ -74,7 +75,8 @@ DataLoaderOptions Trainer::train_dataloader_options() {
   auto& p = *parts_;
   if (!p.train_dataset) throw Error("G-TRAIN-15", ErrorKind::usage, "training needs a train_dataset: the Trainer has none", "Set train_dataset in TrainerOptions (--train_file).");
   auto options = loader_options(p.args, p.train_dataset, p.collator, p.train_batch_size, p.device);
-  options.sampler = get_train_sampler();
+  options.batch_sampler = get_train_batch_sampler();
+  if (!options.batch_sampler) options.sampler = get_train_sampler();
   if (p.args.remove_unused_columns) remove_unused_columns(options, *p.model, p.label_names, "Training");
   return options;
 }
@@ -94,21 +96,34 @@ DataLoader Trainer::get_test_dataloader(const DatasetRef& test_dataset) { return
 std::shared_ptr<Sampler> Trainer::get_train_sampler() {
   auto& p = *parts_;
   const auto rows = p.train_dataset.size();
-  if (p.train_dataset.is_iterable() || !rows) {
-    if (p.args.train_sampling_strategy == "group_by_length") log_warning("train_sampling_strategy 'group_by_length' is ignored: the training data can only be read in its own order.");
+  const auto& strategy = p.args.train_sampling_strategy;
+  const auto seed = p.args.data_seed.value_or(p.args.seed);
+  if (has_order_of_its_own(p.train_dataset)) {
+    if (strategy == "group_by_length" || strategy == "batch_rebalance") log_warning(fmt::format("train_sampling_strategy '{}' is ignored: the training data can only be read in its own order.", strategy));
     return nullptr;
   }
-  if (p.args.train_sampling_strategy == "sequential") return sequential_sampler(*rows);
-  if (p.args.train_sampling_strategy == "group_by_length")
-    return grouped_by_length(p.train_dataset, p.args, p.processing_class.get(), p.train_batch_size * p.args.gradient_accumulation_steps);
-  return random_sampler(*rows, p.args.data_seed.value_or(p.args.seed));
+  if (strategy == "sequential") return sequential_sampler(*rows);
+  if (strategy == "group_by_length") return length_grouped_sampler(row_lengths(p.train_dataset, p.args, p.processing_class.get()), p.train_batch_size * p.args.gradient_accumulation_steps, seed);
+  return random_sampler(*rows, seed);
+}
+
+std::shared_ptr<BatchSampler> Trainer::get_train_batch_sampler() {
+  const auto& p = *parts_;
+  if (p.args.train_sampling_strategy != "batch_rebalance" || has_order_of_its_own(p.train_dataset)) return nullptr;
+  const auto steps = p.args.gradient_accumulation_steps, world = p.args.world_size();
+  // The sampler's own seed: the peer gives it neither seed nor data_seed.
+  return batch_rebalance_sampler(row_lengths(p.train_dataset, p.args, p.processing_class.get()), {.effective_batch_size = p.train_batch_size * steps * world,
+                                                                                                  .gradient_accumulation_steps = steps,
+                                                                                                  .rank = p.args.process_index(),
+                                                                                                  .world = world,
+                                                                                                  .drop_last = p.args.dataloader_drop_last});
 }
 
 std::shared_ptr<Sampler> Trainer::get_eval_sampler(const DatasetRef& eval_dataset) {
   const auto& p = *parts_;
-  if (eval_dataset.is_iterable() || !eval_dataset.size()) return nullptr;
+  if (has_order_of_its_own(eval_dataset)) return nullptr;
   if (p.args.train_sampling_strategy == "group_by_length")
-    return grouped_by_length(eval_dataset, p.args, p.processing_class.get(), p.args.eval_batch_size());
+    return length_grouped_sampler(row_lengths(eval_dataset, p.args, p.processing_class.get()), p.args.eval_batch_size(), p.args.data_seed.value_or(p.args.seed));
   return sequential_sampler(*eval_dataset.size());
 }
 

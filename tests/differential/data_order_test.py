@@ -13,7 +13,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/parity/data"))
-COUNTS = {"order": 60, "grouped": 20, "repeat": 20, "shard": 20, "iterable_shard": 40, "shuffle": 10, "split": 10, "interleave": 30,
+COUNTS = {"order": 60, "grouped": 20, "rebalance": 150, "repeat": 20, "shard": 20, "iterable_shard": 40, "shuffle": 10, "split": 10, "interleave": 30,
           "pack": 40, "collate": 300}
 FIXED = [(n, batch, seed, epoch, world) for n, batch in ((66, 16), (100, 8), (1000, 7), (5, 4), (1, 3)) for seed, epoch in ((42, 0), (7, 3))
          for world in (1, 3)]

@@ -61,6 +61,8 @@ struct DataLoaderOptions {
   DatasetRef dataset = {};
   int64_t batch_size = 1;
   std::shared_ptr<Sampler> sampler = {};     ///< default: sequential; not for iterable data sets
+  /// Decides on whole batches in place of `sampler`, `batch_size` and `drop_last`; not for iterable data sets, and `shard` must be left alone.
+  std::shared_ptr<BatchSampler> batch_sampler = {};
   DataCollator collator = {};                ///< default: `default_data_collator`
   bool drop_last = false;                    ///< leave out the last batch when it is short
   int64_t num_workers = 0;                   ///< threads that read and collate ahead; 0 works in the caller's thread

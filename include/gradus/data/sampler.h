@@ -62,9 +62,45 @@ struct RepeatSamplerOptions {
 /// TRL's `RepeatSampler`: groups of indices, each repeated. Epoch e is the (e+1)-th permutation of one generator.
 std::shared_ptr<Sampler> repeat_sampler(int64_t rows, RepeatSamplerOptions options);
 
+/// The batches of one pass, each to be asked for by its number.
+/// Thread-safety: `read` may be called from any thread.
+class BatchOrder {
+ public:
+  virtual ~BatchOrder() = default;
+  /// Batches of the pass.
+  virtual int64_t size() const = 0;
+  /// Puts the rows of batch `number` into `indices`.
+  virtual void read(int64_t number, std::vector<int64_t>& indices) const = 0;
+};
+
+/// Which rows form each batch, where batches are not just cut from an order of rows: torch's `batch_sampler`. A pure function of the
+/// epoch, as `Sampler`, so that a resume needs no replay. It gives the batches of this process only.
+class BatchSampler {
+ public:
+  virtual ~BatchSampler() = default;
+  /// Batches of a pass.
+  virtual int64_t size() const = 0;
+  virtual std::shared_ptr<const BatchOrder> open(int64_t epoch) const = 0;
+};
+
+struct BatchRebalanceOptions {
+  int64_t effective_batch_size = 1;  ///< rows of an optimizer step, of all processes and accumulation steps together
+  int64_t gradient_accumulation_steps = 1;
+  int64_t rank = 0;
+  int64_t world = 1;
+  bool shuffle = true;
+  int64_t seed = 42;      ///< the order of epoch e is drawn from `seed + e`
+  bool drop_last = true;  ///< leave out the rows at the end that fill no step
+};
+
+/// Batches of nearly equal cost when padded (rows · longest, and a part for its square), as the peer's `BatchRebalanceSampler`: the rows of
+/// each optimizer step are sorted by length and cut so that long ones come in small batches and short ones in large batches.
+/// A step costs about `effective_batch_size` times the number of batches in it to work out; nothing before it is looked at.
+std::shared_ptr<BatchSampler> batch_rebalance_sampler(std::vector<int64_t> lengths, BatchRebalanceOptions options);
+
 struct Dataset;
 
-/// The length of column `name` of every row, for the grouped samplers; reads each row once.
+/// The length of column `name` of every row, for the samplers that look at lengths; reads each row once.
 /// Throws G-DATA-10 when a row does not have it or it is not a list, text or tensor.
 std::vector<int64_t> column_lengths(const Dataset& dataset, const std::string& name = "input_ids");
 

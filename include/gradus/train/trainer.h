@@ -124,6 +124,8 @@ class Trainer {
   virtual DataLoaderOptions train_dataloader_options();
   virtual DataLoaderOptions eval_dataloader_options(const DatasetRef& eval_dataset);
   virtual std::shared_ptr<Sampler> get_train_sampler();
+  /// Null except for train_sampling_strategy batch_rebalance; where it is not null, there is no train sampler.
+  virtual std::shared_ptr<BatchSampler> get_train_batch_sampler();
   virtual std::shared_ptr<Sampler> get_eval_sampler(const DatasetRef& eval_dataset);
 
   // Optimizer and schedule.
@@ -165,7 +167,8 @@ class Trainer {
   void begin_device_run(Run& run);
   void end_device_run();
   Batch upload(Batch inputs) const;
-  torch::Tensor run_training_step(const Batch& batch, const std::optional<torch::Tensor>& num_items_in_batch);
+  torch::Tensor run_training_step(const Batch& batch, const std::optional<torch::Tensor>& num_items_in_batch, bool ends_window);
+  bool update_is_recordable() const;
   void choose_attention(const Batch& inputs);
   void settle_schedule(Run& run);
 

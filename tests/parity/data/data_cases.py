@@ -92,6 +92,42 @@ def grouped_case(rng):
     }
 
 
+# With 4 processes and 3 accumulation steps the batches of these depend on the order in which Python goes through a set.
+REBALANCE_SET_ORDER = [
+    [195, 240, 209, 117, 144, 217, 316, 18, 269, 11, 123, 803, 47, 14, 9, 258, 16, 194, 16, 107, 117, 106, 5, 70],
+    [1, 5, 1000, 2, 1000, 10, 1, 10, 1000, 3000, 1, 1, 10, 1, 3000, 10, 2, 5, 1000, 10, 10, 1, 2, 1000, 5, 1000, 10, 10, 5, 3000, 10, 1000, 5, 1000, 10, 1],
+]
+
+
+def expected_rebalance(case):
+    from transformers.trainer_pt_utils import BatchRebalanceSampler
+
+    sampler = BatchRebalanceSampler(
+        case["lengths"], case["effective_batch_size"], case["world"], case["grad_accum"], shuffle=case["shuffle"], seed=case["seed"],
+        rank=case["rank"], drop_last=case["drop_last"],
+    )
+    sampler.set_epoch(case["epoch"])
+    return {"batches": list(sampler)}
+
+
+def rebalance_case(rng):
+    """Lengths of several kinds: few different ones, all different, and some that are far longer than the rest."""
+    world, steps = rng.choice([1, 1, 2, 3, 4, 6, 8]), rng.randrange(1, 7)
+    length = rng.choice([lambda: rng.randrange(1, 5), lambda: rng.randrange(1, 3000), lambda: int(rng.lognormvariate(4, 1.5)) + 1])
+    return {
+        "kind": "rebalance",
+        "lengths": [length() for _ in range(rng.choice([1, 30, 100, 300]))],
+        "effective_batch_size": world * steps * rng.randrange(1, 6) + rng.choice([0, 0, 1, 3]),
+        "grad_accum": steps,
+        "shuffle": rng.random() < 0.9,
+        "seed": rng.choice([42, rng.randrange(1000)]),
+        "epoch": rng.randrange(3),
+        "world": world,
+        "rank": rng.randrange(world),
+        "drop_last": rng.random() < 0.3,
+    }
+
+
 def expected_repeat(case):
     from trl.trainer.utils import RepeatSampler
 
@@ -513,12 +549,12 @@ COLLATOR_ROWS = {
 }
 
 MAKERS = {
-    "order": order_case, "grouped": grouped_case, "repeat": repeat_case, "shard": shard_case, "iterable_shard": iterable_shard_case,
+    "order": order_case, "grouped": grouped_case, "rebalance": rebalance_case, "repeat": repeat_case, "shard": shard_case, "iterable_shard": iterable_shard_case,
     "shuffle": shuffle_case, "split": split_case, "interleave": interleave_case, "pack": pack_case, "collate": collate_case,
 }
 
 EXPECTED = {
-    "order": expected_order, "grouped": expected_grouped, "repeat": expected_repeat, "shard": expected_shard,
+    "order": expected_order, "grouped": expected_grouped, "rebalance": expected_rebalance, "repeat": expected_repeat, "shard": expected_shard,
     "iterable_shard": expected_iterable_shard, "shuffle": expected_mixing, "split": expected_mixing, "interleave": expected_mixing,
     "pack": expected_pack, "collate": expected_collate,
 }

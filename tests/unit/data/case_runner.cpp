@@ -69,6 +69,30 @@ json grouped(const json& test) {
   return {{"order", sampler->order(test.at("epoch"))}};
 }
 
+// The batches of an epoch, in order and then each alone from a fresh sampler: a resume needs nothing of what came before.
+json rebalanced(const json& test) {
+  const Indices lengths = test.at("lengths");
+  const auto sampler = batch_rebalance_sampler(lengths, {.effective_batch_size = test.at("effective_batch_size"),
+                                                         .gradient_accumulation_steps = test.at("grad_accum"),
+                                                         .rank = test.at("rank"),
+                                                         .world = test.at("world"),
+                                                         .shuffle = test.at("shuffle"),
+                                                         .seed = test.at("seed"),
+                                                         .drop_last = test.at("drop_last")});
+  DataLoaderOptions options;
+  options.dataset = numbered(static_cast<int64_t>(lengths.size()));
+  options.batch_sampler = sampler;
+  const DataLoader loader(options);
+  const auto batches = batches_of(loader, test.at("epoch"));
+  if (static_cast<int64_t>(batches.size()) != loader.size()) return "size() says " + std::to_string(*loader.size());
+  Indices alone;
+  for (auto number = *loader.size() - 1; number >= 0; number -= 3) {
+    sampler->open(test.at("epoch"))->read(number, alone);
+    if (json(alone) != batches[static_cast<size_t>(number)]) return "batch " + std::to_string(number) + " alone is another";
+  }
+  return {{"batches", batches}};
+}
+
 json repeated(const json& test) {
   const auto sampler = repeat_sampler(test.at("rows"), {.mini_repeat_count = test.at("mini_repeat_count"),
                                                         .batch_size = test.at("batch_size"),
@@ -218,6 +242,7 @@ json run_case(const json& test) {
   const std::string kind = test.at("kind");
   if (kind == "order") return order(test);
   if (kind == "grouped") return grouped(test);
+  if (kind == "rebalance") return rebalanced(test);
   if (kind == "repeat") return repeated(test);
   if (kind == "shard") return {{"order", shard_sampler(test.at("rows"), test.at("batch_size"), test.at("rank"), test.at("world"), test.at("drop_last"))->order(0)}};
   if (kind == "iterable_shard") return iterable_shard(test);

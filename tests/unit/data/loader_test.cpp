@@ -85,6 +85,47 @@ TEST(LengthGroupedSampler, BeginsWithTheLongest) {  // peer's test_group_by_leng
   EXPECT_EQ(column_lengths(*from_examples({{{"input_ids", Rows{1, 2}}}, {{"input_ids", Rows{}}}})), (Rows{2, 0}));
 }
 
+std::shared_ptr<BatchSampler> rebalanced(int64_t rows) {
+  Rows lengths(static_cast<size_t>(rows));
+  for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = i % 10 == 0 ? 900 : 1 + static_cast<int64_t>(i * 37 % 100);
+  return batch_rebalance_sampler(lengths, {.effective_batch_size = 16, .gradient_accumulation_steps = 4, .drop_last = false});
+}
+
+TEST(BatchRebalanceSampler, GivesLongRowsSmallBatches) {
+  const auto batches = rest(DataLoader({.dataset = numbered(160), .batch_sampler = rebalanced(160)}).iterate(0));
+  ASSERT_EQ(batches.size(), 40u);
+  std::set<int64_t> seen;
+  size_t smallest = 160, largest = 0;
+  for (const auto& batch : batches) {
+    seen.insert(batch.begin(), batch.end());
+    smallest = std::min(smallest, batch.size());
+    largest = std::max(largest, batch.size());
+  }
+  EXPECT_EQ(seen.size(), 160u) << "every row once";
+  EXPECT_EQ(smallest, 1u);
+  EXPECT_GE(largest, 8u);
+  EXPECT_NE(batches, rest(DataLoader({.dataset = numbered(160), .batch_sampler = rebalanced(160)}).iterate(1)));
+}
+
+TEST(BatchRebalanceSampler, GoesOnAnywhereAndForAnyNumberOfWorkers) {
+  const auto all = rest(DataLoader({.dataset = numbered(150), .batch_sampler = rebalanced(150)}).iterate(3));
+  for (const int64_t workers : {0, 3})
+    for (const int64_t first : {0, 1, 6, 20, 39, 40}) {
+      auto dataset = std::make_shared<Slow>(150);
+      EXPECT_EQ(rest(DataLoader({.dataset = dataset, .batch_sampler = rebalanced(150), .num_workers = workers}).iterate(3, first)), std::vector<Rows>(all.begin() + first, all.end())) << first;
+    }
+}
+
+TEST(BatchRebalanceSampler, RefusesStepsWithoutARowForEveryBatch) {
+  try {
+    batch_rebalance_sampler({1, 2, 3}, {.effective_batch_size = 3, .gradient_accumulation_steps = 2, .world = 2});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "G-DATA-8");
+    EXPECT_EQ(error.message(), "a batch rebalance sampler was asked for with 3 rows per step, 2 accumulation steps, rank 0 of 2");
+  }
+}
+
 TEST(DataLoader, CountsBatchesAsThePeer) {  // peer's test_train_and_eval_dataloaders
   const auto batches = [](int64_t rows, int64_t size, bool drop_last) { return *DataLoader({.dataset = numbered(rows), .batch_size = size, .drop_last = drop_last}).size(); };
   EXPECT_EQ(batches(66, 16, false), 5);
@@ -114,6 +155,9 @@ TEST(DataLoader, RefusesOptionsThatMakeNoSense) {
   EXPECT_EQ(message({.dataset = numbered(1), .num_workers = 1, .prefetch_factor = 0}), "prefetch_factor is 0, expected at least 1");
   EXPECT_EQ(message({.dataset = numbered(1), .persistent_workers = true}), "persistent_workers is set without workers");
   EXPECT_EQ(message({.dataset = std::make_shared<Counter>(3), .sampler = sequential_sampler(3)}), "a sampler is set for an iterable data set");
+  EXPECT_EQ(message({.dataset = std::make_shared<Counter>(3), .batch_sampler = rebalanced(3)}), "a batch sampler is set beside an iterable data set");
+  EXPECT_EQ(message({.dataset = numbered(3), .sampler = sequential_sampler(3), .batch_sampler = rebalanced(3)}), "a batch sampler is set beside a sampler");
+  EXPECT_EQ(message({.dataset = numbered(3), .batch_sampler = rebalanced(3), .shard = {.world = 2}}), "a batch sampler is set beside a shard of the data");
   EXPECT_EQ(message({.dataset = numbered(1), .shard = {.rank = 2, .world = 2}}), "rank 2 of 2 processes");
   EXPECT_EQ(message({.dataset = numbered(1), .batch_size = 3, .shard = {.world = 2, .split_batches = true}}), "split_batches with a batch size of 3 for 2 processes");
 }

@@ -31,7 +31,7 @@ TEST_P(PeerCases, HaveThePeersAnswer) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Data, PeerCases, testing::Values("order", "grouped", "repeat", "shard", "iterable_shard", "shuffle", "split", "interleave", "pack", "collate"),
+INSTANTIATE_TEST_SUITE_P(Data, PeerCases, testing::Values("order", "grouped", "rebalance", "repeat", "shard", "iterable_shard", "shuffle", "split", "interleave", "pack", "collate"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
 /// For tests/differential/data_order_test.py: answers the cases of one file into another.
