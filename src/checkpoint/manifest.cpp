@@ -1,6 +1,7 @@
 #include <gradus/checkpoint/manifest.h>
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
+#include <gradus/formats/weights_folder.h>
 
 #include <charconv>
 
@@ -21,14 +22,8 @@ Error not_a_manifest(const fs::path& file, const std::string& why) {
           "The checkpoint is damaged or was written by a newer gradus."};
 }
 
-bool has_weights(const fs::path& directory) {
-  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"})
-    if (fs::is_regular_file(directory / name)) return true;
-  return false;
-}
-
 void check_without_manifest(const fs::path& directory, CheckpointReport& report) {
-  if (!has_weights(directory)) report.problems.push_back("no model.safetensors or pytorch_model.bin");
+  if (const auto problem = weights_problem(directory)) report.problems.push_back(*problem);
   if (fs::exists(directory / "checkpoint-is-incomplete.txt")) report.problems.push_back("checkpoint-is-incomplete.txt says that its save was cut short");
   try {
     read_json(directory / "trainer_state.json");

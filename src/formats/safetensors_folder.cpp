@@ -9,10 +9,9 @@
 #include <cmath>
 #include <regex>
 #include <set>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "formats/output_file.h"
+#include "formats/weight_index.h"
 
 namespace gradus {
 namespace fs = std::filesystem;
@@ -100,26 +99,6 @@ void remove_stale(const fs::path& folder, const std::string& stem, const std::ve
   }
 }
 
-[[noreturn]] void bad_folder(const fs::path& where, const std::string& what) {
-  throw Error("G-ST-7", ErrorKind::model, "cannot read the weights in " + where.string() + ": " + what,
-              "The folder is incomplete. Copy all files of the model, or save it again.");
-}
-
-/// tensor name → file name, checked.
-std::map<std::string, std::string> weight_map_of(const fs::path& index_file) {
-  const auto index = read_json(index_file);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
-    bad_folder(index_file, "no object weight_map");
-  std::map<std::string, std::string> map;
-  for (const auto& [name, shard] : index["weight_map"].items()) {
-    if (!shard.is_string()) bad_folder(index_file, "weight_map entry '" + name + "' is not a file name");
-    const auto file = shard.get<std::string>();
-    if (file.empty() || fs::path(file).filename() != fs::path(file)) bad_folder(index_file, "weight_map names '" + file + "', expected a file of the same folder");
-    map[name] = file;
-  }
-  return map;
-}
-
 }  // namespace
 
 uint64_t parse_shard_size(std::string_view text) {
@@ -173,26 +152,8 @@ NamedTensors read_safetensors_folder(const fs::path& folder, const std::string& 
   const auto single = folder / (stem + ".safetensors");
   const auto index = folder / (stem + ".safetensors.index.json");
   if (fs::exists(single)) return read_safetensors(single).tensors;
-  if (!fs::exists(index)) bad_folder(folder, "neither " + single.filename().string() + " nor " + index.filename().string() + " is there");
-
-  const auto weight_map = weight_map_of(index);
-  std::set<std::string> files;
-  for (const auto& entry : weight_map) files.insert(entry.second);
-  for (const auto& file : files)
-    if (!fs::exists(folder / file)) bad_folder(folder, "the index names " + file + ", which is missing");
-  NamedTensors tensors;
-  std::unordered_set<std::string> found;
-  for (const auto& file : files) {
-    for (auto& [name, tensor] : read_safetensors(folder / file).tensors) {
-      const auto entry = weight_map.find(name);
-      if (entry == weight_map.end() || entry->second != file) continue;  // as transformers: the index decides
-      found.insert(name);
-      tensors.emplace_back(std::move(name), std::move(tensor));
-    }
-  }
-  for (const auto& [name, file] : weight_map)
-    if (!found.contains(name)) bad_folder(folder, "the index says that " + file + " holds tensor '" + name + "', which it does not");
-  return tensors;
+  if (!fs::exists(index)) formats::throw_incomplete(folder, "neither " + single.filename().string() + " nor " + index.filename().string() + " is there");
+  return formats::read_indexed(index, [](const fs::path& file) { return read_safetensors(file).tensors; });
 }
 
 }  // namespace gradus

@@ -2,8 +2,7 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
-#include <gradus/formats/safetensors.h>
-#include <gradus/formats/torch_file.h>
+#include <gradus/formats/weights_folder.h>
 #include <gradus/models/layers/linear.h>
 #include <gradus/models/pretrained_model.h>
 
@@ -11,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "models/load_report.h"
 
@@ -47,48 +46,11 @@ Tensor transformed(const Tensor& tensor, WeightRule::Transform transform) {
   return transform == WeightRule::Transform::transpose && tensor.dim() == 2 ? tensor.t() : tensor;
 }
 
-/// The tensors of one pytorch_model.bin: a flat dict, or one under "state_dict".
-void append_torch_file(const fs::path& file, NamedTensors& tensors) {
-  const auto tree = read_torch_file(file);
-  const auto* inner = tree.is_dict() ? tree.find(std::string("state_dict")) : nullptr;
-  for (const auto& [key, value] : (inner != nullptr ? *inner : tree).entries()) {
-    const auto* name = std::get_if<std::string>(&key);
-    if (name != nullptr && value.is_tensor()) tensors.emplace_back(*name, value.as_tensor());
-  }
-}
-
-NamedTensors read_torch_shards(const fs::path& folder) {
-  const auto index_file = folder / "pytorch_model.bin.index.json";
-  const auto index = read_json(index_file);
-  const auto map = index.find("weight_map");
-  if (!index.is_object() || map == index.end() || !map->is_object())
-    throw Error("G-MODEL-7", ErrorKind::model, fmt::format("{} has no weight_map", index_file.string()), "The index is damaged. Fetch it again.");
-  std::set<std::string> files;
-  for (const auto& [name, file] : map->items()) {
-    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
-      throw Error("G-MODEL-7", ErrorKind::model, fmt::format("{}: {} must name a file of the folder, received {}", index_file.string(), name, dump_json(file)), "The index is damaged. Fetch it again.");
-    files.insert(file.get<std::string>());
-  }
-  NamedTensors tensors;
-  for (const auto& file : files) {
-    if (!fs::exists(folder / file))
-      throw Error("G-MODEL-7", ErrorKind::model, fmt::format("{} is missing, but {} names it", (folder / file).string(), index_file.filename().string()), "Fetch the folder again, completely.");
-    append_torch_file(folder / file, tensors);
-  }
-  return tensors;
-}
-
 NamedTensors read_weight_files(const fs::path& folder) {
-  if (fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json")) return read_safetensors_folder(folder);
-  if (fs::exists(folder / "pytorch_model.bin")) {
-    NamedTensors tensors;
-    append_torch_file(folder / "pytorch_model.bin", tensors);
-    return tensors;
-  }
-  if (fs::exists(folder / "pytorch_model.bin.index.json")) return read_torch_shards(folder);
-  throw Error("G-MODEL-7", ErrorKind::model,
-              fmt::format("{} holds no weights: neither model.safetensors nor pytorch_model.bin, nor an index of their shards", folder.string()),
-              "Fetch the folder again with its weights, or start from fresh ones with from_config / --config_name.");
+  if (const auto problem = weights_problem(folder))
+    throw Error("G-MODEL-7", ErrorKind::model, fmt::format("cannot load the model in {}: {}", folder.string(), *problem),
+                "Fetch the folder again, completely, or start from fresh weights with from_config / --config_name.");
+  return read_weights_folder(folder);
 }
 
 /// All names of the module, tied ones under each of their names.

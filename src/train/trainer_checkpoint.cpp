@@ -9,6 +9,7 @@
 #include <gradus/data/tokenizer_like.h>
 #include <gradus/device/runtime.h>
 #include <gradus/formats/torch_file.h>
+#include <gradus/formats/weights_folder.h>
 #include <gradus/train/callbacks.h>
 
 #include "train/resume.h"
@@ -25,16 +26,6 @@ NamedTensors named_tensors(const Model& model) {
   NamedTensors tensors;
   for (const auto& item : model.state_dict()) tensors.emplace_back(item.key(), item.value());
   return tensors;
-}
-
-NamedTensors read_weights(const fs::path& directory) {
-  if (!fs::exists(directory / "model.safetensors") && !fs::exists(directory / "model.safetensors.index.json") && fs::exists(directory / "pytorch_model.bin")) {
-    NamedTensors tensors;
-    const auto tree = read_torch_file(directory / "pytorch_model.bin");
-    for (const auto& [key, value] : tree.entries()) tensors.emplace_back(std::get<std::string>(key), value.as_tensor());
-    return tensors;
-  }
-  return read_safetensors_folder(directory);
 }
 
 // HF's form for trainer_state.json: one state, or a list of them, under each name.
@@ -251,7 +242,7 @@ void Trainer::load_weights(const fs::path& checkpoint) {
   Names unexpected;
   std::map<std::string, bool> seen;
   StateDict values;
-  for (const auto& [name, tensor] : read_weights(checkpoint)) {
+  for (const auto& [name, tensor] : read_weights_folder(checkpoint)) {
     if (!expected.contains(name)) {
       unexpected.push_back(name);
       continue;

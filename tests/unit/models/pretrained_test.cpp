@@ -159,6 +159,30 @@ TEST(PreTrainedModel, ReadsOldNamesAndTorchFiles) {
   EXPECT_NO_THROW(AutoModel::from_pretrained(folder.path(), strict));
 }
 
+TEST(PreTrainedModel, ReadsShardsOfTorchFiles) {
+  const TemporaryFolder folder;
+  const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
+  model->save_config(folder.path());
+  StateTree shards[2] = {StateTree::dict(), StateTree::dict()};
+  const std::string names[2] = {"pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"};
+  nlohmann::json index = {{"weight_map", nlohmann::json::object()}};
+  size_t number = 0;
+  for (const auto& item : model->state_dict()) {
+    const auto shard = number++ % 2;
+    shards[shard].set(item.key(), item.value());
+    index["weight_map"][item.key()] = names[shard];
+  }
+  for (size_t i = 0; i < 2; ++i) write_torch_file(folder.path() / names[i], shards[i]);
+  write_file_atomically(folder.path() / "pytorch_model.bin.index.json", dump_json(index));
+  PretrainedOptions strict;
+  strict.strict = true;
+  const auto loaded = AutoModelForCausalLM::from_pretrained(folder.path(), strict);
+  const Batch batch{{"input_ids", torch::arange(8).view({1, 8})}};
+  EXPECT_TRUE(torch::equal(model->forward(batch).logits(), loaded->forward(batch).logits()));
+  ASSERT_TRUE(std::filesystem::remove(folder.path() / names[1]));
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }), ": the index names pytorch_model-00002-of-00002.bin, which is missing [G-MODEL-7]");
+}
+
 TEST(PreTrainedModel, ReportsWhatDoesNotFit) {
   const TemporaryFolder folder;
   AutoModelForCausalLM::from_config(tiny_gpt2())->save_pretrained(folder.path());

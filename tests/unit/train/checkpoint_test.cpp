@@ -3,6 +3,7 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/formats/safetensors.h>
+#include <gradus/formats/torch_file.h>
 #include <gradus/optim/optimizer.h>
 
 #include "regression.h"
@@ -115,6 +116,43 @@ TEST(Checkpointing, TestResumeTrainingWithShardCheckpoint) {
   const auto index = read_json(box.run() / "checkpoint-1/model.safetensors.index.json");
   EXPECT_EQ(index.at("weight_map").at("a"), "model-00001-of-00002.safetensors");
   EXPECT_EQ(index.at("weight_map").at("b"), "model-00002-of-00002.safetensors");
+}
+
+/// Makes a checkpoint one that an older Python might have written: no files of gradus, and each weight in a torch file of its own.
+void rewrite_as_torch_shards(const fs::path& checkpoint) {
+  json index = {{"metadata", {{"total_size", 8}}}, {"weight_map", json::object()}};
+  int64_t number = 0;
+  for (const auto& [name, tensor] : read_safetensors_folder(checkpoint)) {
+    const auto file = fmt::format("pytorch_model-{:05d}-of-00002.bin", ++number);
+    auto state = StateTree::dict();
+    state.set(name, tensor.clone());
+    write_torch_file(checkpoint / file, state);
+    index["weight_map"][name] = file;
+  }
+  write_file_atomically(checkpoint / "pytorch_model.bin.index.json", dump_json(index));
+  for (const char* file : {"model.safetensors", "manifest.json", "gradus_state.json"}) fs::remove(checkpoint / file);
+}
+
+TEST(Checkpointing, TestResumeFromShardsOfTorchFiles) {
+  Box box;
+  const auto args = [&](const char* name) { return TrainingArguments{.output_dir = box.dir(name), .learning_rate = 0.1, .save_steps = 5}; };
+  Trainer whole(regression(box, args("a")));
+  whole.train();
+  Trainer(regression(box, args("b"))).train();
+  rewrite_as_torch_shards(box.run("b") / "checkpoint-10");
+  Trainer resumed(regression(box, args("b")));
+  EXPECT_EQ(resumed.train(Resume::from(box.run("b") / "checkpoint-10")).global_step, 24);
+  EXPECT_EQ(weights(resumed), weights(whole));
+
+  const auto broken = box.run("b") / "checkpoint-15";
+  rewrite_as_torch_shards(broken);
+  fs::remove(broken / "pytorch_model-00002-of-00002.bin");
+  fs::remove_all(box.run("b") / "checkpoint-20");
+  fs::remove_all(box.run("b") / "checkpoint-24");
+  const auto error = error_of([&] { Trainer(regression(box, args("b"))).train(Resume::newest()); });
+  EXPECT_EQ(error.id(), "G-CKPT-3");
+  EXPECT_EQ(error.message(), "cannot resume from " + broken.string() + ": the index names pytorch_model-00002-of-00002.bin, which is missing");
+  EXPECT_NE(error.advice().find("The newest complete checkpoint is " + (box.run("b") / "checkpoint-10").string()), std::string::npos) << error.advice();
 }
 
 TEST(Checkpointing, TestResumeWithDifferentOptimizersAndSchedules) {
