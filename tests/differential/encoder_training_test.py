@@ -84,31 +84,34 @@ def compare(ours, theirs, what):
     return worst
 
 
-def main():
+def train_both(labels, make_job):
+    """Trains `make_job(number, folder, rng)` of every label with both trainers: 50 steps, whose logs must be equal."""
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     rng = random.Random(3)
     with tempfile.TemporaryDirectory() as folder:
         jobs = []
-        for number, (label, config, task, changes) in enumerate(RUNS):
+        for number in range(len(labels)):
             torch.manual_seed(number)
-            extra = {"num_labels": 3} if task in ("sequence_classification", "token_classification") else {}
-            model = AUTO[task].from_config(transformers.AutoConfig.for_model(**config, **extra))
-            place = os.path.join(folder, str(number))
-            model.save_pretrained(place)
-            types = label != "distilbert"
-            jobs.append({"folder": place, "task": task, "train": make_rows(rng, task, types, 90), "eval": make_rows(rng, task, types, 20),
-                         "args": {**ARGS, **changes, "output_dir": place + "/out"}})
+            jobs.append(make_job(number, os.path.join(folder, str(number)), rng))
         questions, answers = pathlib.Path(folder, "jobs.json"), pathlib.Path(folder, "answers.json")
         questions.write_text(json.dumps(jobs))
         subprocess.run([TOOL, questions, answers], check=True)
-        for (label, _, task, _), job, answer in zip(RUNS, jobs, json.loads(answers.read_text()), strict=True):
+        for label, job, answer in zip(labels, jobs, json.loads(answers.read_text()), strict=True):
             assert answer["global_step"] == 50
-            worst = compare(answer["log_history"], python_logs(job), f"{label} {task}")
+            worst = compare(answer["log_history"], python_logs(job), label)
             losses = [entry["loss"] for entry in answer["log_history"] if "loss" in entry]
-            print(f"{label} {task}: 50 steps equal (largest relative difference {worst:.1e}), loss {losses[0]:.3f} to {losses[-1]:.3f}")
+            print(f"{label}: 50 steps equal (largest relative difference {worst:.1e}), loss {losses[0]:.3f} to {losses[-1]:.3f}")
+
+
+def make_job(number, place, rng):
+    label, config, task, changes = RUNS[number]
+    extra = {"num_labels": 3} if task in ("sequence_classification", "token_classification") else {}
+    AUTO[task].from_config(transformers.AutoConfig.for_model(**config, **extra)).save_pretrained(place)
+    types = label != "distilbert"
+    return {"folder": place, "task": task, "train": make_rows(rng, task, types, 90), "eval": make_rows(rng, task, types, 20), "args": {**ARGS, **changes, "output_dir": place + "/out"}}
 
 
 if __name__ == "__main__":
-    main()
+    train_both([f"{label} {task}" for label, _, task, _ in RUNS], make_job)

@@ -2,19 +2,15 @@
 //
 // A job is {"embed": sentences, "folder"} -> {"embeddings"}, or {"train": rows, "eval": rows, "folder", "task", "args"} -> {"log_history", "global_step"}.
 // A row has "text" and "label", or numbers and lists of numbers as the model takes them.
-#include <gradus/core/error.h>
-#include <gradus/core/json.h>
-#include <gradus/core/log.h>
 #include <gradus/data/collators.h>
 #include <gradus/data/dataset.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/text/tokenizer.h>
 #include <gradus/train/trainer.h>
-#include <ATen/Parallel.h>
 
-#include <fstream>
-#include <iostream>
 #include <map>
+
+#include "answer_jobs.h"
 
 using nlohmann::json;
 namespace fs = std::filesystem;
@@ -87,25 +83,8 @@ json train(const json& job) {
   return {{"log_history", trainer.state().log_history}, {"global_step", result.global_step}};
 }
 
-class Silent : public gradus::LogSink {
-  void message(gradus::LogLevel, std::string_view) override {}
-  void print(std::string_view) override {}
-};
-
 }  // namespace
 
-int main(int argc, char** argv) try {
-  if (argc != 3) {
-    std::cerr << "usage: encoders_tool JOBS.json ANSWERS.json\n";
-    return 2;
-  }
-  at::set_num_threads(1);
-  gradus::set_log_sink(std::make_shared<Silent>());
-  json answers = json::array();
-  for (const auto& job : gradus::read_json(argv[1])) answers.push_back(job.contains("embed") ? embed(job) : train(job));
-  std::ofstream(argv[2]) << gradus::dump_json(answers, 1);
-  return 0;
-} catch (const std::exception& error) {
-  std::cerr << "encoders_tool: " << error.what() << '\n';
-  return 1;
+int main(int argc, char** argv) {
+  return gradus::testing::answer_jobs(argc, argv, "encoders_tool", [](const json& job) { return job.contains("embed") ? embed(job) : train(job); });
 }

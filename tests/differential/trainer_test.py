@@ -36,6 +36,10 @@ def class_data(rng, rows):
     return {"x": x, "labels": [max(range(3), key=lambda k: row[k]) for row in x]}
 
 
+def lengths(rng, rows):
+    return [int(rng.lognormvariate(2, 1)) + 1 for _ in range(rows)]
+
+
 def class_parameters(rng):
     def matrix(rows, columns):
         return [[rng.gauss(0, 0.5) for _ in range(columns)] for _ in range(rows)]
@@ -93,6 +97,9 @@ def option_set(rng, index):
     if classify:
         run["dropout"] = 0.2
         args["bf16"] = rng.random() < 0.3
+    if rng.random() < 0.3:
+        args["train_sampling_strategy"] = "batch_rebalance"
+        run["train"]["lengths"] = lengths(rng, rows)
     if rng.random() < 0.25:
         run["trains"] = 2
     if args["eval_strategy"] != "no":
@@ -139,7 +146,10 @@ def python_runner():
 
     def rows(run, part):
         dtype = torch.long if run["model"] == "classifier" else torch.float
-        return [{"x": torch.tensor(x), "labels": torch.tensor(y, dtype=dtype)} for x, y in zip(run[part]["x"], run[part]["labels"], strict=True)]
+        table = [{"x": torch.tensor(x), "labels": torch.tensor(y, dtype=dtype)} for x, y in zip(run[part]["x"], run[part]["labels"], strict=True)]
+        for row, length in zip(table, run[part].get("lengths", [])):
+            row["input_ids"] = [0] * length
+        return table
 
     def almost_accuracy(prediction):
         return {"accuracy": float((abs(prediction.predictions - prediction.label_ids) <= 0.25).mean())}
@@ -240,21 +250,37 @@ def option_sets(rng, folder, train):
     return wrong
 
 
-def moves(rng, folder, train):
+def to_torch_shards(checkpoint):
+    """Puts the weights of a checkpoint into files of torch.save with an index, as older versions of transformers wrote them."""
+    import torch
+    from safetensors.torch import load_file
+
+    tensors, index = load_file(checkpoint / "model.safetensors"), {}
+    for number, (name, tensor) in enumerate(tensors.items(), 1):
+        index[name] = f"pytorch_model-{number:05d}-of-{len(tensors):05d}.bin"
+        torch.save({name: tensor}, checkpoint / index[name])
+    (checkpoint / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    for name in ("model.safetensors", "manifest.json", "gradus_state.json"):
+        (checkpoint / name).unlink(missing_ok=True)
+
+
+def moves(rng, folder, train, strategy):
     """40 steps with a save at 20: each side goes on from the other's checkpoint, dropout and warm-up included."""
     args = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 40, "learning_rate": 0.01, "optim": "adamw_torch", "warmup_steps": 30,
-            "logging_steps": 1, "save_steps": 20, "use_cpu": True, "report_to": "none", "disable_tqdm": True, "log_level": "error", "seed": 7}
-    run = {"args": args, "model": "classifier", "dropout": 0.2, "train": class_data(rng, 104), "parameters": class_parameters(rng)}
+            "logging_steps": 1, "save_steps": 20, "use_cpu": True, "report_to": "none", "disable_tqdm": True, "log_level": "error", "seed": 7, "train_sampling_strategy": strategy}
+    run = {"args": args, "model": "classifier", "dropout": 0.2, "train": class_data(rng, 104) | {"lengths": lengths(rng, 104)}, "parameters": class_parameters(rng)}
 
     def at(name, **more):
-        return run | more | {"args": args | {"output_dir": f"{folder}/{name}"}}
+        return run | more | {"args": args | {"output_dir": f"{folder}/{strategy}/{name}"}}
 
     (ours,) = gradus([at("stay-ours")], folder)
     theirs = train(at("stay-theirs"))
     for source, target in (("stay-theirs", "to-ours"), ("stay-ours", "to-theirs")):
-        shutil.copytree(f"{folder}/{source}/checkpoint-20", f"{folder}/{target}/checkpoint-20")
-    (taken,) = gradus([at("to-ours", resume=f"{folder}/to-ours/checkpoint-20")], folder)
-    given = train(at("to-theirs", resume=f"{folder}/to-theirs/checkpoint-20"))
+        shutil.copytree(f"{folder}/{strategy}/{source}/checkpoint-20", f"{folder}/{strategy}/{target}/checkpoint-20")
+        if strategy == "batch_rebalance":
+            to_torch_shards(pathlib.Path(folder, strategy, target, "checkpoint-20"))
+    (taken,) = gradus([at("to-ours", resume=f"{folder}/{strategy}/to-ours/checkpoint-20")], folder)
+    given = train(at("to-theirs", resume=f"{folder}/{strategy}/to-theirs/checkpoint-20"))
     wrong = 0
     for what, moved, stayed in (("gradus goes on with Python's", taken, theirs), ("Python goes on with gradus'", given, ours)):
         entries = [[entry for entry in each["log_history"] if "loss" in entry and entry["step"] > 20] for each in (moved, stayed)]
@@ -262,7 +288,7 @@ def moves(rng, folder, train):
         if len(entries[0]) != 20:
             problems.append(f"{len(entries[0])} losses after the move, expected 20")
         worst = max(abs(a["loss"] - b["loss"]) / abs(b["loss"]) for a, b in zip(*entries))
-        print(f"{what}: worst relative difference of the next 20 losses {worst:.3g}")
+        print(f"{strategy}: {what}: worst relative difference of the next 20 losses {worst:.3g}")
         if problems:
             wrong += 1
             print("  " + "\n  ".join(problems[:8]))
@@ -282,7 +308,7 @@ def main():
     print("seed", seed)
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
-        wrong = option_sets(rng, folder, train) + moves(rng, folder, train)
+        wrong = option_sets(rng, folder, train) + moves(rng, folder, train, "random") + moves(rng, folder, train, "batch_rebalance")
     return 1 if wrong else 0
 
 

@@ -1,41 +1,27 @@
-// trainer_tool RUNS.json RESULTS.json: trains every run of the first file and writes what happened. Answers trainer_test.py.
+// trainer_tool JOBS.json ANSWERS.json: trains every run of the first file and writes what happened. Answers trainer_test.py.
 //
-// A run is {"args", "model": "regression" | "classifier", "parameters", "dropout", "train": {"x", "labels"}, "eval",
+// A run is {"args", "model": "regression" | "classifier", "parameters", "dropout", "train": {"x", "labels", "lengths"}, "eval",
 // "accuracy", "early_stopping", "resume", "trains"}; a result {"log_history", "events", "train_loss", "global_step", "state", "parameters"}.
-#include <gradus/core/error.h>
-#include <gradus/core/json.h>
-#include <gradus/core/log.h>
 #include <gradus/data/dataset.h>
 #include <gradus/train/callbacks.h>
 #include <gradus/train/trainer.h>
-#include <ATen/Parallel.h>
 #include <torch/nn/modules/linear.h>
 
-#include <cmath>
-#include <fstream>
-#include <iostream>
+#include "../event_recorder.h"
+#include "../json_tensor.h"
+#include "answer_jobs.h"
 
+using gradus::testing::tensor_of;
 using nlohmann::json;
 
 namespace {
-
-torch::Tensor tensor_of(const json& value, torch::ScalarType dtype) {
-  std::vector<int64_t> sizes;
-  for (const json* level = &value; level->is_array(); level = &level->front()) sizes.push_back(int64_t(level->size()));
-  std::vector<double> flat;
-  const std::function<void(const json&)> collect = [&](const json& each) {
-    if (each.is_array()) for (const auto& child : each) collect(child);
-    else flat.push_back(each.get<double>());
-  };
-  collect(value);
-  return torch::tensor(flat, torch::kDouble).reshape(sizes).to(dtype);
-}
 
 // y = a x + b with mean squared error.
 class Regression : public gradus::Model {
  public:
   explicit Regression(const json& parameters)
       : a_(register_parameter("a", tensor_of(parameters.at("a"), torch::kFloat))), b_(register_parameter("b", tensor_of(parameters.at("b"), torch::kFloat))) {}
+  std::vector<std::string> input_names() const override { return {"x", "labels"}; }
   gradus::ModelOutput forward(const gradus::Batch& inputs, const gradus::ForwardOptions&) override {
     const auto y = inputs["x"] * a_ + b_;
     gradus::ModelOutput out;
@@ -52,6 +38,7 @@ class Regression : public gradus::Model {
 class Classifier : public gradus::Model {
  public:
   Classifier(const json& parameters, double dropout) : dropout_(dropout), l1_(layer("l1", parameters)), l2_(layer("l2", parameters)) {}
+  std::vector<std::string> input_names() const override { return {"x", "labels"}; }
   gradus::ModelOutput forward(const gradus::Batch& inputs, const gradus::ForwardOptions&) override {
     const auto y = l2_->forward(torch::dropout(torch::relu(l1_->forward(inputs["x"])), dropout_, is_training()));
     gradus::ModelOutput out;
@@ -74,41 +61,22 @@ class Classifier : public gradus::Model {
   torch::nn::Linear l1_, l2_;
 };
 
-class Recorder : public gradus::TrainerCallback {
- public:
-#define RECORD(event) \
-  void on_##event(const gradus::TrainingArguments&, gradus::TrainerState&, gradus::TrainerControl&, const gradus::CallbackContext&) override { events.push_back("on_" #event); }
-  RECORD(init_end)
-  RECORD(train_begin)
-  RECORD(train_end)
-  RECORD(epoch_begin)
-  RECORD(epoch_end)
-  RECORD(step_begin)
-  RECORD(pre_optimizer_step)
-  RECORD(optimizer_step)
-  RECORD(substep_end)
-  RECORD(step_end)
-  RECORD(evaluate)
-  RECORD(predict)
-  RECORD(save)
-  RECORD(log)
-  RECORD(prediction_step)
-  RECORD(push_begin)
-#undef RECORD
-  std::vector<std::string> events;
-};
-
 gradus::Metrics almost_accuracy(const gradus::EvalPrediction& p) { return {{"accuracy", (p.predictions - p.label_ids).abs().le(0.25).to(torch::kDouble).mean().item<double>()}}; }
 
 json run_one(const json& run) {
   const bool classify = run.at("model") == "classifier";
-  const auto rows = [&](const json& data) {
-    return gradus::from_tensors({{"x", tensor_of(data.at("x"), torch::kFloat)}, {"labels", tensor_of(data.at("labels"), classify ? torch::kLong : torch::kFloat)}});
+  const auto rows = [&](const json& data) -> std::shared_ptr<gradus::Dataset> {
+    const auto x = tensor_of(data.at("x"), torch::kFloat), labels = tensor_of(data.at("labels"), classify ? torch::kLong : torch::kFloat);
+    if (!data.contains("lengths")) return gradus::from_tensors({{"x", x}, {"labels", labels}});
+    std::vector<gradus::Example> examples;  // input_ids have the wanted length and nothing else; the model does not take them
+    for (int64_t i = 0; i < x.size(0); ++i)
+      examples.push_back({{"x", x[i]}, {"labels", labels[i]}, {"input_ids", std::vector<int64_t>(data["lengths"][static_cast<size_t>(i)].get<size_t>(), 0)}});
+    return gradus::from_examples(std::move(examples));
   };
   std::shared_ptr<gradus::Model> model;
   if (classify) model = std::make_shared<Classifier>(run.at("parameters"), run.value("dropout", 0.0));
   else model = std::make_shared<Regression>(run.at("parameters"));
-  const auto recorder = std::make_shared<Recorder>();
+  const auto recorder = std::make_shared<gradus::testing::EventRecorder>();
   gradus::TrainerOptions options{.model = model, .args = gradus::TrainingArguments::from_json(run.at("args")), .train_dataset = rows(run.at("train"))};
   if (run.contains("eval")) options.eval_dataset = rows(run["eval"]);
   if (run.value("accuracy", false)) options.compute_metrics = almost_accuracy;
@@ -129,25 +97,6 @@ json run_one(const json& run) {
           {"global_step", result.global_step},          {"state", state},             {"parameters", parameters}};
 }
 
-class Silent : public gradus::LogSink {
-  void message(gradus::LogLevel, std::string_view) override {}
-  void print(std::string_view) override {}
-};
-
 }  // namespace
 
-int main(int argc, char** argv) try {
-  if (argc != 3) {
-    std::cerr << "usage: trainer_tool RUNS.json RESULTS.json\n";
-    return 2;
-  }
-  at::set_num_threads(1);
-  gradus::set_log_sink(std::make_shared<Silent>());
-  json results = json::array();
-  for (const auto& run : gradus::read_json(argv[1])) results.push_back(run_one(run));
-  std::ofstream(argv[2]) << gradus::dump_json(results, 1);
-  return 0;
-} catch (const std::exception& error) {
-  std::cerr << "trainer_tool: " << error.what() << '\n';
-  return 1;
-}
+int main(int argc, char** argv) { return gradus::testing::answer_jobs(argc, argv, "trainer_tool", run_one); }

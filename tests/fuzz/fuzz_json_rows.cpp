@@ -4,12 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-namespace {
+#include "../silent_log.h"
 
-struct Silent : gradus::LogSink {
-  void message(gradus::LogLevel, std::string_view) override {}
-  void print(std::string_view) override {}
-};
+namespace {
 
 /// The input as a file that lies in memory.
 struct MemoryFile {
@@ -31,7 +28,7 @@ void read_all(const std::string& path, const gradus::LoadOptions& options) try {
 
 /// Any bytes give rows or `gradus::Error`, as JSON lines, a JSON document, a field of one, and text.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const auto silence = gradus::set_log_sink(std::make_shared<Silent>());
+  static const auto silence = gradus::set_log_sink(std::make_shared<gradus::testing::SilentLog>());
   const MemoryFile file(data, size);
   read_all(file.path(), {.format = "jsonl", .skip_bad_rows = 3, .threads = 1});
   read_all(file.path(), {.format = "json", .threads = 1});

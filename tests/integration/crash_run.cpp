@@ -9,14 +9,10 @@
 
 #include <iostream>
 
+#include "../silent_log.h"
 #include "dropout_run.h"
 
 namespace {
-
-struct Silent : gradus::LogSink {
-  void message(gradus::LogLevel, std::string_view) override {}
-  void print(std::string_view) override {}
-};
 
 void break_disk(const std::string& how, const std::string& folder) {
   if (how == "fsize") {
@@ -35,7 +31,7 @@ int main(int argc, char** argv) try {
     std::cerr << "usage: crash_run OUTPUT_DIR SAVE_STEPS [plain|fsize|readonly]\n";
     return 2;
   }
-  gradus::set_log_sink(std::make_shared<Silent>());
+  gradus::set_log_sink(std::make_shared<gradus::testing::SilentLog>());
   const std::string folder = argv[1], how = argc > 3 ? argv[3] : "plain";
   auto args = gradus::testing::dropout_arguments(folder, std::stoll(argv[2]));
   if (how == "plain") args.save_total_limit = 3;

@@ -17,6 +17,7 @@
 #include <set>
 #include <thread>
 
+#include "../silent_log.h"
 #include "dropout_run.h"
 
 extern char** environ;
@@ -27,15 +28,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-struct Silent : LogSink {
-  void message(LogLevel, std::string_view) override {}
-  void print(std::string_view) override {}
-};
-
 class ResumeRuns : public ::testing::Test {
  protected:
   ResumeRuns() : folder_(fs::temp_directory_path() / fmt::format("gradus-resume-{}", ::getpid())) {
-    set_log_sink(std::make_shared<Silent>());
+    set_log_sink(std::make_shared<SilentLog>());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
     fs::permissions(folder_, fs::perms::all);
@@ -148,16 +144,18 @@ TEST_F(ResumeRuns, SurviveAKillAtAnyMoment) {
   const auto whole = folder_ / "whole";
   ASSERT_EQ(train(whole, 1000, 100, Resume::none()), 60);
   std::mt19937 random(std::random_device{}());
+  const int kills_wanted = on_gpu() ? 12 : 50;       // a start takes seconds there
+  const int latest = on_gpu() ? 8000 : 1500, earliest = on_gpu() ? 2000 : 150;  // milliseconds
   const auto errors = folder_ / "errors.txt";
   int kills = 0, finished = 0, round = 0;
   std::set<int64_t> newest_at_kill;
-  while (kills < 50 || finished < round) {
+  while (kills < kills_wanted || finished < round) {
     const auto run = folder_ / fmt::format("killed-{}", ++round);
     const int64_t save_steps = 1 + round % 3;
     int64_t newest_before = 0;
     for (bool running = true; running && !HasFailure();) {
       Child child(run, save_steps, "plain", errors);
-      const auto limit = kills < 50 ? std::chrono::milliseconds(std::uniform_int_distribution<int>(150, 1500)(random)) : std::chrono::milliseconds(60000);
+      const auto limit = kills < kills_wanted ? std::chrono::milliseconds(std::uniform_int_distribution<int>(earliest, latest)(random)) : std::chrono::milliseconds(60000);
       if (const auto code = child.wait_for(limit)) {
         ASSERT_EQ(*code, 0) << read_file(errors);
         running = false;
@@ -182,7 +180,7 @@ TEST_F(ResumeRuns, SurviveAKillAtAnyMoment) {
     for (const auto& entry : fs::directory_iterator(run)) EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << entry.path();
     fs::remove_all(run);
   }
-  EXPECT_GT(newest_at_kill.size(), 5U) << "the kills came too early or too late to try anything";
+  EXPECT_GT(newest_at_kill.size(), on_gpu() ? 2U : 5U) << "the kills came too early or too late to try anything";
 }
 
 TEST_F(ResumeRuns, KeepTheirCheckpointsWhenAFileMayNotGrow) {

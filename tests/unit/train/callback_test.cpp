@@ -3,42 +3,11 @@
 #include <gradus/train/plan.h>
 #include <signal.h>
 
+#include "../../event_recorder.h"
 #include "regression.h"
 
 namespace gradus::testing {
 namespace {
-
-/// Writes down every event and what was asked for when it came.
-class Recorder : public TrainerCallback {
- public:
-#define RECORD(event) \
-  void on_##event(const TrainingArguments&, TrainerState&, TrainerControl& control, const CallbackContext&) override { note("on_" #event, control); }
-  RECORD(init_end)
-  RECORD(train_begin)
-  RECORD(train_end)
-  RECORD(epoch_begin)
-  RECORD(epoch_end)
-  RECORD(step_begin)
-  RECORD(pre_optimizer_step)
-  RECORD(optimizer_step)
-  RECORD(substep_end)
-  RECORD(step_end)
-  RECORD(evaluate)
-  RECORD(predict)
-  RECORD(save)
-  RECORD(log)
-  RECORD(prediction_step)
-  RECORD(push_begin)
-#undef RECORD
-  Names events;
-  std::vector<TrainerControl> controls;
-
- private:
-  void note(const char* event, const TrainerControl& control) {
-    events.emplace_back(event);
-    controls.push_back(control);
-  }
-};
 
 Names names_of(const Trainer& trainer) {
   Names names;
@@ -77,18 +46,18 @@ TEST(Callbacks, TestInitCallback) {
   EXPECT_EQ(names_of(Trainer(std::move(options))), (Names{"DefaultFlowCallback", "PrinterCallback"}));
   options = regression(box);
   options.args.disable_tqdm = false;
-  options.callbacks = {std::make_shared<Recorder>()};
-  EXPECT_EQ(names_of(Trainer(std::move(options))), (Names{"DefaultFlowCallback", "Recorder", "ProgressCallback"})) << "the user's before the progress bar";
+  options.callbacks = {std::make_shared<EventRecorder>()};
+  EXPECT_EQ(names_of(Trainer(std::move(options))), (Names{"DefaultFlowCallback", "EventRecorder", "ProgressCallback"})) << "the user's before the progress bar";
 }
 
 TEST(Callbacks, TestAddRemoveCallback) {
   Box box;
   Trainer trainer(regression(box));
-  const auto mine = std::make_shared<Recorder>();
+  const auto mine = std::make_shared<EventRecorder>();
   trainer.add_callback(mine);
-  EXPECT_EQ(names_of(trainer), (Names{"DefaultFlowCallback", "PrinterCallback", "Recorder"}));
-  EXPECT_EQ(trainer.pop_callback("Recorder"), mine);
-  EXPECT_EQ(trainer.pop_callback("Recorder"), nullptr);
+  EXPECT_EQ(names_of(trainer), (Names{"DefaultFlowCallback", "PrinterCallback", "EventRecorder"}));
+  EXPECT_EQ(trainer.pop_callback("EventRecorder"), mine);
+  EXPECT_EQ(trainer.pop_callback("EventRecorder"), nullptr);
   EXPECT_EQ(trainer.pop_callback<EarlyStoppingCallback>(), nullptr);
   EXPECT_FALSE(trainer.remove_callback(mine));
   EXPECT_NE(trainer.pop_callback<DefaultFlowCallback>(), nullptr);
@@ -101,10 +70,10 @@ TEST(Callbacks, TestAddRemoveCallback) {
 TEST(Callbacks, TestAddCallbackTwiceWarns) {
   Box box;
   Trainer trainer(regression(box));
-  trainer.add_callback(std::make_shared<Recorder>());
-  EXPECT_EQ(box->heard("A callback of type Recorder is there already"), 0);
-  trainer.add_callback(std::make_shared<Recorder>());
-  EXPECT_EQ(box->heard("A callback of type Recorder is there already"), 1);
+  trainer.add_callback(std::make_shared<EventRecorder>());
+  EXPECT_EQ(box->heard("A callback of type EventRecorder is there already"), 0);
+  trainer.add_callback(std::make_shared<EventRecorder>());
+  EXPECT_EQ(box->heard("A callback of type EventRecorder is there already"), 1);
 }
 
 TEST(Callbacks, TestEventFlow) {
@@ -119,7 +88,7 @@ TEST(Callbacks, TestEventFlow) {
   for (size_t i = 0; i < configurations.size(); ++i) {
     Box box;
     auto options = regression(box, configurations[i]);
-    const auto recorder = std::make_shared<Recorder>();
+    const auto recorder = std::make_shared<EventRecorder>();
     options.callbacks = {recorder};
     Trainer(std::move(options)).train();
     EXPECT_EQ(recorder->events, expected_events(configurations[i], 8, 8)) << "configuration " << i;
@@ -129,7 +98,7 @@ TEST(Callbacks, TestEventFlow) {
 TEST(Callbacks, TestEventFlowWithAccumulation) {
   Box box;
   auto options = regression(box, {.max_steps = 1, .gradient_accumulation_steps = 3, .save_strategy = "no"});
-  const auto recorder = std::make_shared<Recorder>();
+  const auto recorder = std::make_shared<EventRecorder>();
   options.callbacks = {recorder};
   Trainer trainer(std::move(options));
   trainer.train();
@@ -143,7 +112,7 @@ TEST(Callbacks, TestEventFlowWithAccumulation) {
 TEST(Callbacks, TestNoDuplicateSaveOnEpochStrategy) {
   Box box;
   auto options = regression(box, {.max_steps = 2, .save_strategy = "epoch"});
-  const auto recorder = std::make_shared<Recorder>();
+  const auto recorder = std::make_shared<EventRecorder>();
   options.callbacks = {recorder};
   Trainer(std::move(options)).train();
   EXPECT_EQ(std::count(recorder->events.begin(), recorder->events.end(), "on_save"), 1);
@@ -168,7 +137,7 @@ TEST(Callbacks, TestShouldEpochStopGoesOnWithTheNextPass) {
 TEST(Callbacks, TestControlFlagsPerStep) {
   Box box;
   auto options = regression(box, {.max_steps = 4, .logging_steps = 2, .eval_strategy = "steps", .eval_steps = 3, .save_steps = 4});
-  const auto recorder = std::make_shared<Recorder>();
+  const auto recorder = std::make_shared<EventRecorder>();
   options.callbacks = {recorder};
   Trainer(std::move(options)).train();
   std::vector<std::array<bool, 4>> at_step_end;
@@ -438,6 +407,25 @@ TEST(Callbacks, EmaIsUsedForEvaluationOnly) {
   EXPECT_NEAR(weights(trainer).first, average, 1e-6);
   EXPECT_NEAR(trainer.evaluate().at("eval_loss"), with_average, 1e-6);
   EXPECT_EQ(error_of([] { EmaCallback bad(1.0); }).id(), "G-TRAIN-3");
+}
+
+TEST(Callbacks, OnlyWhatLooksAtTheGradientsKeepsTheOptimizersStepApart) {
+  Box box;
+  auto options = regression(box, {.max_steps = 1, .save_strategy = "no"});
+  const auto watching = std::make_shared<EventRecorder>();
+  options.callbacks = {watching};
+  Trainer trainer(std::move(options));
+  trainer.on(Event::step_end, [](const CallbackContext&, TrainerControl&) {});
+  trainer.on(Event::pre_optimizer_step, [](const CallbackContext&, TrainerControl&) {});
+  const auto pass = [&] {
+    std::vector<bool> passes;
+    for (const auto& callback : trainer.callbacks()) passes.push_back(callback->passes_pre_optimizer_step());
+    return passes;
+  };
+  ASSERT_EQ(names_of(trainer), (Names{"DefaultFlowCallback", "EventRecorder", "PrinterCallback", "FunctionCallback", "FunctionCallback"}));
+  EXPECT_EQ(pass(), (std::vector<bool>{false, false, false, false, false})) << "nobody was asked yet";
+  trainer.train();
+  EXPECT_EQ(pass(), (std::vector<bool>{true, false, true, true, false}));
 }
 
 TEST(Callbacks, ThroughputIsLogged) {
