@@ -38,15 +38,12 @@ int64_t pick_block_size(std::optional<int64_t> wanted, const Tokenizer* tokenize
   return longest ? std::min(*wanted, *longest) : *wanted;
 }
 
-class CausalLanguageModeling : public Task {
+class CausalLanguageModeling : public LanguageModeling {
  public:
   std::string name() const override { return "causal-lm"; }
 
   void add_options(OptionSet& options) override {
-    tasks::add_options(options, model_);
-    tasks::add_options(options, fresh_);
-    tasks::add_options(options, data_);
-    tasks::add_options(options, language_);
+    LanguageModeling::add_options(options);
     options.add(causal_, std::span<const OptionRow<CausalFlags>>(kCausalRows));
   }
 
@@ -82,15 +79,7 @@ class CausalLanguageModeling : public Task {
                              {.task = name(), .settings = fmt::format("{} {} {}", text_column_of(*split), block_size, causal_.keep_linebreaks), .wanted = fmt::format("at least one block of {} tokens", block_size)},
                              model_, data_, !args.disable_tqdm.value_or(false));
     }
-    trainer.model = model;
-    trainer.processing_class = tokenizer;
-    trainer.train_dataset = first_rows(splits.train, data_.max_train_samples).reference();
-    trainer.eval_dataset = first_rows(splits.validation, data_.max_eval_samples).reference();
-    if (args.do_eval) {
-      trainer.preprocess_logits_for_metrics = argmax_logits;
-      trainer.compute_metrics = [](const EvalPrediction& prediction) { return token_accuracy(prediction, /*shifted=*/true); };
-    }
-    prepared.finish_eval_metrics = add_perplexity;
+    hand_over(prepared, model, tokenizer, splits, LabelOf::next_position);
     return prepared;
   }
 
@@ -115,10 +104,6 @@ class CausalLanguageModeling : public Task {
     return splits;
   }
 
-  ModelFlags model_;
-  FreshModelFlags fresh_;
-  DataFlags data_;
-  LanguageFlags language_;
   CausalFlags causal_;
 };
 

@@ -22,6 +22,26 @@ int64_t percent_of(int64_t rows, int64_t percentage) {
   return whole + (rest > 50 || (rest == 50 && whole % 2 == 1) ? 1 : 0);
 }
 
+// The prediction of each position, in place of its logits.
+TensorList argmax_logits(const TensorList& logits, const TensorList&) { return {logits.front().argmax(-1)}; }
+
+// The share of right predictions where there is a label.
+Metrics token_accuracy(const EvalPrediction& prediction, LabelOf label) {
+  auto predictions = prediction.prediction_parts.front(), labels = prediction.label_parts.front();
+  if (label == LabelOf::next_position) {
+    predictions = predictions.narrow(1, 0, predictions.size(1) - 1);
+    labels = labels.narrow(1, 1, labels.size(1) - 1);
+  }
+  const auto counted = labels.ne(-100);
+  const auto right = predictions.eq(labels).logical_and(counted).sum().item<int64_t>(), all = counted.sum().item<int64_t>();
+  return {{"accuracy", double(right) / double(all)}};
+}
+
+// `perplexity` = exp(eval_loss).
+void add_perplexity(Metrics& metrics) {
+  if (const auto loss = metrics.find("eval_loss"); loss != metrics.end()) metrics["perplexity"] = metrics::perplexity(loss->second);
+}
+
 }  // namespace
 
 void add_options(OptionSet& options, LanguageFlags& flags) { options.add(flags, std::span<const OptionRow<LanguageFlags>>(kLanguageRows)); }
@@ -91,23 +111,6 @@ MapFunction tokenize_and_group(std::shared_ptr<const Tokenizer> tokenizer, std::
   };
 }
 
-TensorList argmax_logits(const TensorList& logits, const TensorList&) { return {logits.front().argmax(-1)}; }
-
-Metrics token_accuracy(const EvalPrediction& prediction, bool shifted) {
-  auto predictions = prediction.prediction_parts.front(), labels = prediction.label_parts.front();
-  if (shifted) {
-    predictions = predictions.narrow(1, 0, predictions.size(1) - 1);
-    labels = labels.narrow(1, 1, labels.size(1) - 1);
-  }
-  const auto counted = labels.ne(-100);
-  const auto right = predictions.eq(labels).logical_and(counted).sum().item<int64_t>(), all = counted.sum().item<int64_t>();
-  return {{"accuracy", double(right) / double(all)}};
-}
-
-void add_perplexity(Metrics& metrics) {
-  if (const auto loss = metrics.find("eval_loss"); loss != metrics.end()) metrics["perplexity"] = metrics::perplexity(loss->second);
-}
-
 Split tokenized_rows(Split split, int64_t embedding_rows, bool copy_labels) {
   const ColumnNeed needs[] = {{.name = "input_ids", .kinds = {ColumnKind::integers}}};
   require_columns(*split.rows, needs, split.where);
@@ -118,6 +121,26 @@ Split tokenized_rows(Split split, int64_t embedding_rows, bool copy_labels) {
     return copy;
   });
   return split;
+}
+
+void LanguageModeling::add_options(OptionSet& options) {
+  tasks::add_options(options, model_);
+  tasks::add_options(options, fresh_);
+  tasks::add_options(options, data_);
+  tasks::add_options(options, language_);
+}
+
+void LanguageModeling::hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model, std::shared_ptr<Tokenizer> tokenizer, const LanguageSplits& splits, LabelOf label) const {
+  auto& trainer = prepared.trainer;
+  trainer.model = std::move(model);
+  trainer.processing_class = std::move(tokenizer);
+  trainer.train_dataset = first_rows(splits.train, data_.max_train_samples).reference();
+  trainer.eval_dataset = first_rows(splits.validation, data_.max_eval_samples).reference();
+  if (splits.validation) {
+    trainer.preprocess_logits_for_metrics = argmax_logits;
+    trainer.compute_metrics = [label](const EvalPrediction& prediction) { return token_accuracy(prediction, label); };
+  }
+  prepared.finish_eval_metrics = add_perplexity;
 }
 
 }  // namespace gradus::tasks

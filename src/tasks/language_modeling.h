@@ -31,14 +31,26 @@ std::vector<Example> group_texts(const std::vector<Example>& rows, int64_t block
 /// Tokenises (with `encode`) and groups, as the scripts' two maps do.
 MapFunction tokenize_and_group(std::shared_ptr<const Tokenizer> tokenizer, std::string column, std::string where, int64_t block_size, EncodeOptions encode, bool with_labels);
 
-/// The prediction of each position, in place of its logits.
-TensorList argmax_logits(const TensorList& logits, const TensorList& labels);
-/// The share of right predictions where there is a label; `shifted`: position t predicts label t + 1.
-Metrics token_accuracy(const EvalPrediction& prediction, bool shifted);
-/// `perplexity` = exp(eval_loss).
-void add_perplexity(Metrics& metrics);
-
 /// Rows with ids of their own, checked when they are read; `labels` become a copy of the ids where `copy_labels`.
 Split tokenized_rows(Split split, int64_t embedding_rows, bool copy_labels);
+
+/// Which label the prediction of a position is compared with: its own (masked), or that of the next position (causal).
+enum class LabelOf { this_position, next_position };
+
+/// What both tasks do alike around their own preparation: the flags of model and data, and what the trainer is given.
+class LanguageModeling : public Task {
+ public:
+  void add_options(OptionSet& options) override;
+
+ protected:
+  /// Gives the trainer the model, the prepared rows (at most --max_train_samples and --max_eval_samples of them), the token accuracy
+  /// and the perplexity; the collator stays as it is.
+  void hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model, std::shared_ptr<Tokenizer> tokenizer, const LanguageSplits& splits, LabelOf label) const;
+
+  ModelFlags model_;
+  FreshModelFlags fresh_;
+  DataFlags data_;
+  LanguageFlags language_;
+};
 
 }  // namespace gradus::tasks

@@ -65,15 +65,12 @@ MapFunction tokenize_lines(std::shared_ptr<const Tokenizer> tokenizer, std::stri
   };
 }
 
-class MaskedLanguageModeling : public Task {
+class MaskedLanguageModeling : public LanguageModeling {
  public:
   std::string name() const override { return "masked-lm"; }
 
   void add_options(OptionSet& options) override {
-    tasks::add_options(options, model_);
-    tasks::add_options(options, fresh_);
-    tasks::add_options(options, data_);
-    tasks::add_options(options, language_);
+    LanguageModeling::add_options(options);
     options.add(masked_, std::span<const OptionRow<MaskedFlags>>(kMaskedRows));
   }
 
@@ -104,15 +101,7 @@ class MaskedLanguageModeling : public Task {
     }
     if (masked_already) trainer.data_collator = DataCollatorForTokenClassification({.tokenizer = tokenizer});
     else trainer.data_collator = DataCollatorForLanguageModeling({.tokenizer = tokenizer, .mlm_probability = masked_.mlm_probability, .pad_to_multiple_of = multiple_of(args)});
-    trainer.model = model;
-    trainer.processing_class = tokenizer;
-    trainer.train_dataset = first_rows(splits.train, data_.max_train_samples).reference();
-    trainer.eval_dataset = first_rows(splits.validation, data_.max_eval_samples).reference();
-    if (args.do_eval) {
-      trainer.preprocess_logits_for_metrics = argmax_logits;
-      trainer.compute_metrics = [](const EvalPrediction& prediction) { return token_accuracy(prediction, /*shifted=*/false); };
-    }
-    prepared.finish_eval_metrics = add_perplexity;
+    hand_over(prepared, model, tokenizer, splits, LabelOf::this_position);
     return prepared;
   }
 
@@ -136,10 +125,6 @@ class MaskedLanguageModeling : public Task {
                          model_, data_, !args.disable_tqdm.value_or(false));
   }
 
-  ModelFlags model_;
-  FreshModelFlags fresh_;
-  DataFlags data_;
-  LanguageFlags language_;
   MaskedFlags masked_;
 };
 

@@ -10,6 +10,7 @@
 #include "tasks/class_labels.h"
 #include "tasks/classification_scores.h"
 #include "tasks/default_config.h"
+#include "tasks/labeling_task.h"
 #include "tasks/registry.h"
 #include "tasks/text_columns.h"
 
@@ -83,20 +84,13 @@ PredictionWriter writer_of(const ClassLabels& labels, const std::string& file) {
   };
 }
 
-class TextClassification : public Task {
+class TextClassification : public LabelingTask {
  public:
   std::string name() const override { return "text-classification"; }
 
   void add_options(OptionSet& options) override {
-    tasks::add_options(options, model_);
-    tasks::add_options(options, data_);
-    tasks::add_options(options, predict_);
+    LabelingTask::add_options(options);
     options.add(flags_, std::span<const OptionRow<ClassificationFlags>>(classification_rows()));
-  }
-
-  void check(const TrainingArguments& args) const override {
-    check_data_flags(args, data_, &predict_, /*splits_train=*/false);
-    check_model_flags(model_, {.do_train = args.do_train});
   }
 
   PreparedTask prepare(const TrainingArguments& args) override {
@@ -120,14 +114,10 @@ class TextClassification : public Task {
 
     PreparedTask prepared;
     auto& trainer = prepared.trainer;
-    trainer.model = model;
-    trainer.processing_class = tokenizer;
-    trainer.train_dataset = splits.train.reference();
-    trainer.eval_dataset = splits.validation.reference();
+    hand_over(prepared, model, tokenizer, splits);
     if (flags_.pad_to_max_length) trainer.data_collator = default_data_collator;
     else trainer.data_collator = DataCollatorWithPadding({.tokenizer = tokenizer, .pad_to_multiple_of = args.fp16 ? std::optional<int64_t>(8) : std::nullopt});
     trainer.compute_metrics = [problem = labels.problem, names = metrics_for(labels)](const EvalPrediction& prediction) { return classification_scores(prediction, problem, names); };
-    prepared.predict_dataset = splits.test.reference();
     prepared.report_predict_metrics = false;
     prepared.write_predictions = writer_of(labels, glue_ != nullptr ? fmt::format("predict_results_{}.txt", glue_->name) : "predict_results.txt");
     if (mismatched.validation || mismatched.test)
@@ -136,10 +126,6 @@ class TextClassification : public Task {
   }
 
  private:
-  struct Splits {
-    Split train, validation, test;
-  };
-
   Split open_one(const std::optional<std::string>& file, const std::string& name) const {
     const auto removed = comma_list(flags_.remove_splits);
     if (std::find(removed.begin(), removed.end(), name) != removed.end()) return {};
@@ -174,17 +160,10 @@ class TextClassification : public Task {
       log_warning("Validation dataset not found. Falling back to test dataset for validation.");
       splits.validation = splits.test;
     }
-    const auto need = [&](bool wanted, const Split& split, const char* what) {
-      if (wanted && !split) throw Error("G-TASK-9", ErrorKind::data, fmt::format("--{} requires data that {} does not hold", what, *data_.dataset_name), "Name the split with --train_split_name, --validation_split_name or --test_split_name.");
-    };
-    need(args.do_train, splits.train, "do_train");
-    need(args.do_eval, splits.validation, "do_eval");
-    need(args.do_predict, splits.test, "do_predict");
+    require_splits(args, splits, "Name the split with --train_split_name, --validation_split_name or --test_split_name.");
     if (!args.do_predict) splits.test = {};
     if (splits.train && flags_.shuffle_train_dataset) splits.train = shuffled(std::move(splits.train), flags_.shuffle_seed);
-    splits.train = first_rows(std::move(splits.train), data_.max_train_samples);
-    splits.validation = first_rows(std::move(splits.validation), data_.max_eval_samples);
-    splits.test = first_rows(std::move(splits.test), predict_.max_predict_samples);
+    splits = limited(std::move(splits));
     const ColumnNeed label[] = {{.name = label_column_}};
     for (const auto* split : {&splits.train, &splits.validation})
       if (*split) require_columns(*split->rows, label, split->where);
@@ -284,9 +263,6 @@ class TextClassification : public Task {
     return prepare_split(split, function, {.task = name(), .settings = settings, .wanted = "at least one row"}, model_, data_, progress);
   }
 
-  ModelFlags model_;
-  DataFlags data_;
-  PredictFlags predict_;
   ClassificationFlags flags_;
   const GlueTask* glue_ = nullptr;
   std::string label_column_ = "label";

@@ -8,6 +8,7 @@
 #include <gradus/tasks/metrics.h>
 
 #include "tasks/class_labels.h"
+#include "tasks/labeling_task.h"
 #include "tasks/registry.h"
 
 namespace gradus {
@@ -90,20 +91,13 @@ Metrics entity_metrics(const metrics::EntityScores& scores, bool by_type) {
   return all;
 }
 
-class TokenClassification : public Task {
+class TokenClassification : public LabelingTask {
  public:
   std::string name() const override { return "token-classification"; }
 
   void add_options(OptionSet& options) override {
-    tasks::add_options(options, model_);
-    tasks::add_options(options, data_);
-    tasks::add_options(options, predict_);
+    LabelingTask::add_options(options);
     options.add(flags_, std::span<const OptionRow<TokenFlags>>(kTokenRows));
-  }
-
-  void check(const TrainingArguments& args) const override {
-    check_data_flags(args, data_, &predict_, /*splits_train=*/false);
-    check_model_flags(model_, {.do_train = args.do_train});
   }
 
   PreparedTask prepare(const TrainingArguments& args) override {
@@ -120,16 +114,12 @@ class TokenClassification : public Task {
 
     PreparedTask prepared;
     auto& trainer = prepared.trainer;
-    trainer.model = model;
-    trainer.processing_class = tokenizer;
-    trainer.train_dataset = splits.train.reference();
-    trainer.eval_dataset = splits.validation.reference();
+    hand_over(prepared, model, tokenizer, splits);
     trainer.data_collator = DataCollatorForTokenClassification({.tokenizer = tokenizer, .pad_to_multiple_of = args.fp16 ? std::optional<int64_t>(8) : std::nullopt});
     trainer.compute_metrics = [names, by_type = flags_.return_entity_level_metrics](const EvalPrediction& prediction) {
       const auto [references, predictions] = named_rows(prediction.label_parts.front(), prediction.prediction_parts.front(), names);
       return entity_metrics(metrics::entity_scores(references, predictions), by_type);
     };
-    prepared.predict_dataset = splits.test.reference();
     prepared.write_predictions = [names](const PredictionOutput& output, const std::filesystem::path& folder) {
       const auto [references, predictions] = named_rows(output.label_parts.front(), output.prediction_parts.front(), names);
       std::string text;
@@ -140,10 +130,6 @@ class TokenClassification : public Task {
   }
 
  private:
-  struct Splits {
-    Split train, validation, test;
-  };
-
   // Byte-level tokenizers join words to text only with a space before each.
   static bool needs_prefix_space(const nlohmann::json& config) {
     const auto type = config.value("model_type", "");
@@ -155,20 +141,12 @@ class TokenClassification : public Task {
     if (args.do_train) splits.train = open_split(data_, data_.train_file, "train");
     if (args.do_eval) splits.validation = open_split(data_, data_.validation_file, "validation");
     if (args.do_predict) splits.test = open_split(data_, predict_.test_file, "test");
-    const auto need = [&](bool wanted, const Split& split, const char* what) {
-      if (wanted && !split) throw Error("G-TASK-9", ErrorKind::data, fmt::format("--{} requires data that {} does not hold", what, data_.dataset_name.value_or("the data set")), "The splits are called train, validation and test.");
-    };
-    need(args.do_train, splits.train, "do_train");
-    need(args.do_eval, splits.validation, "do_eval");
-    need(args.do_predict, splits.test, "do_predict");
+    require_splits(args, splits, "The splits are called train, validation and test.");
     find_columns(splits.train ? splits.train : splits.validation ? splits.validation : splits.test);
     const ColumnNeed needs[] = {{.name = text_column_, .kinds = {ColumnKind::texts}}, {.name = label_column_, .kinds = {ColumnKind::texts, ColumnKind::integers}}};
     for (const auto* split : {&splits.train, &splits.validation, &splits.test})
       if (*split) require_columns(*split->rows, needs, split->where);
-    splits.train = first_rows(std::move(splits.train), data_.max_train_samples);
-    splits.validation = first_rows(std::move(splits.validation), data_.max_eval_samples);
-    splits.test = first_rows(std::move(splits.test), predict_.max_predict_samples);
-    return splits;
+    return limited(std::move(splits));
   }
 
   void find_columns(const Split& split) {
@@ -242,9 +220,6 @@ class TokenClassification : public Task {
     return prepare_split(split, function, {.task = name(), .settings = settings, .wanted = "at least one row"}, model_, data_, progress);
   }
 
-  ModelFlags model_;
-  DataFlags data_;
-  PredictFlags predict_;
   TokenFlags flags_;
   std::string text_column_, label_column_;
   std::vector<std::string> stored_names_;  // of a ClassLabel column: what its numbers mean
