@@ -68,7 +68,6 @@ class ArrowTable : public TableDataset {
 
 std::shared_ptr<ArrowTable> load_arrow(const std::vector<SourceFile>& files, const LoadOptions& options);
 std::shared_ptr<ArrowTable> load_parquet(const std::vector<SourceFile>& files, const LoadOptions& options);
-std::shared_ptr<ArrowTable> load_csv(const std::vector<SourceFile>& files, const LoadOptions& options);
 
 /// An IPC file or stream that is mapped, as a table of its own.
 std::shared_ptr<ArrowTable> map_arrow_file(std::shared_ptr<const MappedFile> mapping, const std::vector<std::string>& columns);

@@ -108,6 +108,13 @@ class SharedStream : public ByteStream {
   int64_t at_ = 0;
 };
 
+// One past the last line break of `bytes` after `checked`, 0 when there is none. A "\r" at the very end may be half of "\r\n".
+size_t last_break(const std::string& bytes, size_t checked) {
+  for (size_t i = bytes.size(); i > checked; --i)
+    if (bytes[i - 1] == '\n' || (bytes[i - 1] == '\r' && i < bytes.size())) return i;
+  return 0;
+}
+
 }  // namespace
 
 std::unique_ptr<ByteStream> open_stream(const SourceFile& file) {
@@ -119,31 +126,14 @@ std::unique_ptr<ByteStream> open_stream(const SourceFile& file) {
   return std::make_unique<PlainStream>(file.path);
 }
 
-BlockReader::BlockReader(std::unique_ptr<ByteStream> stream, size_t block_size, bool quoted)
-    : stream_(std::move(stream)), block_size_(block_size), quoted_(quoted) {}
+BlockReader::BlockReader(std::unique_ptr<ByteStream> stream, size_t block_size) : stream_(std::move(stream)), block_size_(block_size) {}
 
 void BlockReader::seek(int64_t offset, int64_t line) {
   stream_->seek(offset);
   rest_.clear();
-  in_quotes_ = false;
-  quote_break_ = 0;
   offset_ = offset;
   line_ = line;
   end_ = false;
-}
-
-// One past the last line break of `bytes`, 0 when there is none. A "\r" at the very end may be half of "\r\n".
-size_t BlockReader::last_break(const std::string& bytes, size_t checked) {
-  if (!quoted_) {
-    for (size_t i = bytes.size(); i > checked; --i)
-      if (bytes[i - 1] == '\n' || (bytes[i - 1] == '\r' && i < bytes.size())) return i;
-    return 0;
-  }
-  for (size_t i = checked; i < bytes.size(); ++i) {
-    if (bytes[i] == '"') in_quotes_ = !in_quotes_;
-    if (!in_quotes_ && bytes[i] == '\n') quote_break_ = i + 1;
-  }
-  return quote_break_;
 }
 
 std::optional<BlockReader::Block> BlockReader::next() {
@@ -151,8 +141,6 @@ std::optional<BlockReader::Block> BlockReader::next() {
   rest_.clear();
   size_t checked = 0;
   size_t cut = 0;
-  in_quotes_ = false;
-  quote_break_ = 0;
   while (!end_ && cut == 0) {
     const auto before = block.bytes.size();
     block.bytes.resize(before + block_size_);
@@ -164,7 +152,7 @@ std::optional<BlockReader::Block> BlockReader::next() {
       block.offset = offset_ = 3;
     }
     if (end_) break;
-    cut = last_break(block.bytes, quoted_ ? checked : checked > 0 ? checked - 1 : 0);
+    cut = last_break(block.bytes, checked > 0 ? checked - 1 : 0);
     checked = block.bytes.size();
   }
   if (cut > 0) {

@@ -33,8 +33,7 @@ class BlockReader {
     std::string bytes = {};  ///< ends after a line break, or at the end of the file
   };
 
-  /// `quoted`: a line break between double quotes does not end a line (CSV).
-  BlockReader(std::unique_ptr<ByteStream> stream, size_t block_size, bool quoted = false);
+  BlockReader(std::unique_ptr<ByteStream> stream, size_t block_size);
   /// Nothing at the end. A leading UTF-8 byte-order mark is skipped when `skip_mark` is set.
   std::optional<Block> next();
   /// Go on at the line that begins at `offset` and has this number.
@@ -42,13 +41,8 @@ class BlockReader {
   bool skip_mark = false;
 
  private:
-  size_t last_break(const std::string& bytes, size_t checked);
-
   std::unique_ptr<ByteStream> stream_;
   size_t block_size_;
-  bool quoted_;
-  bool in_quotes_ = false;
-  size_t quote_break_ = 0;
   std::string rest_;
   int64_t offset_ = 0;
   int64_t line_ = 1;

@@ -34,8 +34,7 @@ struct BadRows {
   void skip(const Error& error);
 };
 
-/// Throw G-SRC-9 without Arrow.
+/// Throws G-SRC-9 without Arrow.
 std::unique_ptr<FileRows> open_parquet_rows(const SourceFile& file, const LoadOptions& options);
-std::unique_ptr<FileRows> open_csv_rows(const SourceFile& file, const LoadOptions& options, std::shared_ptr<BadRows> bad_rows);
 
 }  // namespace gradus::sources

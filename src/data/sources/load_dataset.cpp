@@ -4,6 +4,7 @@
 #include <gradus/data/token_file.h>
 
 #include "data/sources/arrow_table.h"
+#include "data/sources/csv_source.h"
 #include "data/sources/source_errors.h"
 #include "data/sources/text_rows.h"
 
@@ -22,10 +23,10 @@ std::shared_ptr<TableDataset> load_files(const std::vector<SourceFile>& files, c
     case Format::text: return load_text(files, options);
     case Format::json: case Format::json_lines: return load_json(files, options);
     case Format::tokens: return load_tokens(files, options);
+    case Format::csv: return load_csv(files, options);
 #ifdef GRADUS_WITH_ARROW
     case Format::arrow: return load_arrow(files, options);
     case Format::parquet: return load_parquet(files, options);
-    case Format::csv: return load_csv(files, options);
 #else
     default: break;
 #endif

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/sources/arrow_table.h"
+#include "data/sources/csv_source.h"
 #include "data/sources/file_rows.h"
 #include "data/sources/json_row.h"
 #include "data/sources/row_schema.h"
@@ -23,9 +24,6 @@ void BadRows::skip(const Error& error) {
 
 #ifndef GRADUS_WITH_ARROW
 std::unique_ptr<FileRows> open_parquet_rows(const SourceFile& file, const LoadOptions&) { throw needs_arrow("reading " + file.path.string()); }
-std::unique_ptr<FileRows> open_csv_rows(const SourceFile& file, const LoadOptions&, std::shared_ptr<BadRows>) {
-  throw needs_arrow("reading " + file.path.string());
-}
 #endif
 
 namespace {
