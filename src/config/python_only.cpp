@@ -59,7 +59,6 @@ void warn_about_what_does_nothing(const TrainingArguments& args) {
   warn(args.eval_use_gather_object, "eval_use_gather_object has no effect: outputs are tensors here, not Python objects.");
   warn(args.dataloader_multiprocessing_context.has_value(), "dataloader_multiprocessing_context has no effect: workers of the data loader are threads.");
   warn(args.debug.contains("tpu_metrics_debug"), "debug: tpu_metrics_debug has no effect: gradus does not run on TPUs.");
-  warn(args.debug.contains("underflow_overflow"), "debug: underflow_overflow has no effect: gradus does not watch the outputs of single modules yet.");
   const bool kubeflow = std::getenv("KUBEFLOW_TRAINER_SERVER_URL") != nullptr && !environment_says("DISABLE_KUBEFLOW_INTEGRATION");
   warn(kubeflow, "KUBEFLOW_TRAINER_SERVER_URL is set, but gradus does not report to Kubeflow yet.");
 }

@@ -86,6 +86,10 @@ Trainer::Trainer(TrainerOptions options) {
   p.train_batch_size = p.args.train_batch_size();
   const auto precision = p.args.mixed_precision();
   p.autocast_dtype = precision == "fp16" ? torch::kHalf : precision == "bf16" ? torch::kBFloat16 : torch::kFloat;
+  if (p.args.debug.contains("underflow_overflow")) {
+    p.debug = std::make_unique<DebugUnderflowOverflow>();
+    p.args.cuda_graphs = "off";  // a replay runs nothing that could be watched
+  }
   if (p.args.label_smoothing_factor != 0) {
     const auto config = p.model->config();
     if (config.is_object() && config.value("problem_type", nlohmann::json()) == "multi_label_classification")

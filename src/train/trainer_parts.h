@@ -10,6 +10,7 @@
 #include <gradus/train/plan.h>
 #include <gradus/train/trainer.h>
 
+#include "train/debug_underflow_overflow.h"
 #include "train/device_schedule.h"
 #include "train/eval_graphs.h"
 #include "train/label_smoother.h"
@@ -49,6 +50,7 @@ struct Trainer::Parts {
 
   // What a run on a GPU adds; all of it lives from begin_run to the end of train().
   std::unique_ptr<device::Scope> stream;            ///< work can be recorded only on a stream of its own
+  std::unique_ptr<DebugUnderflowOverflow> debug;    ///< --debug underflow_overflow
   std::unique_ptr<MasterWeights> masters;           ///< bf16_mode=master: the model is bfloat16 meanwhile
   std::unique_ptr<StepGraphs> graphs;
   std::unique_ptr<EvalGraphs> eval_graphs;

@@ -19,6 +19,12 @@ void to_float(ModelOutput& outputs) {
     if (value.defined() && (value.scalar_type() == torch::kHalf || value.scalar_type() == torch::kBFloat16)) outputs.set(name, value.to(torch::kFloat));
 }
 
+// All that compute_loss gives, under names.
+ModelOutput with_loss(Loss result) {
+  result.outputs.set("loss", result.loss);
+  return std::move(result.outputs);
+}
+
 }  // namespace
 
 torch::Tensor Trainer::training_step(Model& model, Batch inputs, std::optional<torch::Tensor> num_items_in_batch) {
@@ -30,7 +36,8 @@ torch::Tensor Trainer::training_step(Model& model, Batch inputs, std::optional<t
   {
     const device::AutocastGuard autocast(p.device.type(), p.cast_to());
     p.forward.need_logits = typeid(*this) != typeid(Trainer);  // a subclass may look at the outputs
-    loss = compute_loss(model, std::move(inputs), num_items_in_batch).loss;
+    if (p.debug) loss = p.debug->watch(model, inputs, [&] { return with_loss(compute_loss(model, inputs, num_items_in_batch)); })["loss"];
+    else loss = compute_loss(model, std::move(inputs), num_items_in_batch).loss;
   }
   if (!loss.defined() || loss.numel() != 1)
     throw Error("G-TRAIN-7", ErrorKind::training, fmt::format("compute_loss gave {}: expected a scalar", loss.defined() ? "a tensor of shape " + fmt::format("[{}]", fmt::join(loss.sizes(), ", ")) : "no loss"),
@@ -67,7 +74,8 @@ Loss Trainer::compute_loss(Model& model, Batch inputs, std::optional<torch::Tens
 }
 
 ModelOutput Trainer::run_model(Model& model, const Batch& inputs, bool /*training*/) {
-  auto outputs = model.forward(inputs, parts_->forward);
+  const auto forward = [&] { return model.forward(inputs, parts_->forward); };
+  auto outputs = parts_->debug ? parts_->debug->watch(model, inputs, forward) : forward();
   if (parts_->autocast_dtype != torch::kFloat) to_float(outputs);
   return outputs;
 }
