@@ -100,6 +100,7 @@ def option_set(rng, index):
     if rng.random() < 0.3:
         args["train_sampling_strategy"] = "batch_rebalance"
         run["train"]["lengths"] = lengths(rng, rows)
+        args["dataloader_drop_last"] &= args["per_device_train_batch_size"] * args["gradient_accumulation_steps"] <= rows  # it drops whole steps
     if rng.random() < 0.25:
         run["trains"] = 2
     if args["eval_strategy"] != "no":
