@@ -163,6 +163,7 @@ bool Optimizer::collect_grads() {
 
 void Optimizer::rebuild_buckets() {
   store_bucket_steps();
+  ++arrangement_;
   buckets_.clear();
   inactive_.clear();
   const size_t slot_count = slot_names().size();

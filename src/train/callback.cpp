@@ -31,7 +31,6 @@ class FunctionCallback : public TrainerCallback {
   GRADUS_EVENT(epoch_begin)
   GRADUS_EVENT(epoch_end)
   GRADUS_EVENT(step_begin)
-  GRADUS_EVENT(pre_optimizer_step)
   GRADUS_EVENT(optimizer_step)
   GRADUS_EVENT(substep_end)
   GRADUS_EVENT(step_end)
@@ -42,6 +41,10 @@ class FunctionCallback : public TrainerCallback {
   GRADUS_EVENT(prediction_step)
   GRADUS_EVENT(push_begin)
 #undef GRADUS_EVENT
+  void on_pre_optimizer_step(const TrainingArguments& args, TrainerState& state, TrainerControl& control, const CallbackContext& at) override {
+    if (event_ != Event::pre_optimizer_step) return TrainerCallback::on_pre_optimizer_step(args, state, control, at);
+    fire(event_, state, control, at);
+  }
 
  private:
   void fire(Event event, const TrainerState& state, TrainerControl& control, const CallbackContext& at) {

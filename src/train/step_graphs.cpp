@@ -41,16 +41,16 @@ void StepGraphs::give_up(const std::string& why) {
   log_warning("CUDA graphs are not used in this run: " + reason_);
 }
 
-StepGraphs::Key StepGraphs::key_of(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window) const {
+StepGraphs::Key StepGraphs::key_of(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window, const std::optional<Update>& update) const {
   Key key{{}, has_gradients()};
-  key.text = fmt::format("{}{}{}", window, key.adds ? "+" : "", num_items ? "n" : "");
+  key.text = fmt::format("{}{}{}{}", window, key.adds ? "+" : "", num_items ? "n" : "", update ? update->kind : "");
   key.text += shape_text(inputs);
   return key;
 }
 
-torch::Tensor StepGraphs::run(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window, const Work& work) {
-  if (!reason_.empty()) return work(inputs, num_items);
-  const auto key = key_of(inputs, num_items, window);
+StepGraphs::Result StepGraphs::run(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window, const Work& work, const std::optional<Update>& update) {
+  if (!reason_.empty()) return {work(inputs, num_items)};
+  const auto key = key_of(inputs, num_items, window, update);
   if (last_ >= entries_.size() || entries_[last_].first != key.text) {
     last_ = 0;
     while (last_ < entries_.size() && entries_[last_].first != key.text) ++last_;
@@ -62,13 +62,13 @@ torch::Tensor StepGraphs::run(const Batch& inputs, const std::optional<torch::Te
   // The first graph decides where gradients lie; micro-batches that add to them come after it.
   const int64_t plain = grads_.empty() ? 2 : 1;  // libraries set themselves up in the very first
   const bool too_early = entry.seen <= plain || (key.adds && grads_.empty());
-  if (too_early || recorded() >= kMostGraphs) return entry.seen == plain && !key.adds ? run_watched(inputs, num_items, work) : work(inputs, num_items);
+  if (too_early || recorded() >= kMostGraphs) return {entry.seen == plain && !key.adds ? run_watched(inputs, num_items, work) : work(inputs, num_items)};
   try {
-    record(entry, inputs, num_items, key.adds, work);
+    record(entry, inputs, num_items, key.adds, work, update);
   } catch (const std::exception& error) {
     if (!key.adds) drop_gradients();
     give_up(error.what());
-    return work(inputs, num_items);
+    return {work(inputs, num_items)};
   }
   return replay(entry, inputs, num_items, key.adds);
 }
@@ -89,7 +89,24 @@ torch::Tensor StepGraphs::run_watched(const Batch& inputs, const std::optional<t
   return work(inputs, num_items);
 }
 
-void StepGraphs::record(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items, bool adds, const Work& work) {
+// Of work that did not start with the gradients in their places: brings them there.
+void StepGraphs::move_gradients() {
+  std::vector<torch::Tensor> from, to;
+  for (size_t i = 0; i < holders_.size(); ++i) {
+    auto& grad = holders_[i].mutable_grad();
+    if (grad.defined() && !grads_[i].defined()) throw std::runtime_error("a parameter has a gradient for some shapes of batches only");
+    if (grad.defined()) {
+      from.push_back(grad);
+      to.push_back(grads_[i]);
+    } else if (grads_[i].defined()) {
+      grads_[i].zero_();
+    }
+    grad = grads_[i];
+  }
+  at::_foreach_copy_(to, from);
+}
+
+void StepGraphs::record(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items, bool adds, const Work& work, const std::optional<Update>& update) {
   const bool is_first = grads_.empty();
   if (is_first) device::empty_cache(device_);  // what plain steps cached is of no use to the graphs' pool
   entry.inputs = Batch();
@@ -99,29 +116,17 @@ void StepGraphs::record(Entry& entry, const Batch& inputs, const std::optional<t
   if (adds)
     for (size_t i = 0; i < holders_.size(); ++i) holders_[i].mutable_grad() = grads_[i];
   entry.graph = device::capture([&] {
-    entry.loss = work(entry.inputs, entry.num_items);
-    if (is_first || adds) return;
+    entry.result.loss = work(entry.inputs, entry.num_items);
     const torch::NoGradGuard no_grad;
-    std::vector<torch::Tensor> from, to;
-    for (size_t i = 0; i < holders_.size(); ++i) {
-      const auto& grad = holders_[i].grad();
-      if (!grad.defined() && !grads_[i].defined()) continue;
-      if (grad.defined() && !grads_[i].defined()) throw std::runtime_error("a parameter has a gradient for some shapes of batches only");
-      if (!grad.defined()) {
-        grads_[i].zero_();
-        continue;
-      }
-      from.push_back(grad);
-      to.push_back(grads_[i]);
-    }
-    at::_foreach_copy_(to, from);
+    if (!is_first && !adds) move_gradients();
+    if (update) entry.result.norm = update->run();
   });
   if (is_first)
     for (const auto& holder : holders_) grads_.push_back(holder.grad());
-  log_info(fmt::format("Recorded a CUDA graph for a micro-batch of {} rows ({} in all).", inputs.rows(), recorded()));
+  log_info(fmt::format("Recorded a CUDA graph for a micro-batch of {} rows{} ({} in all).", inputs.rows(), update ? ", clipping and the optimizer's step" : "", recorded()));
 }
 
-torch::Tensor StepGraphs::replay(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items, bool adds) {
+StepGraphs::Result StepGraphs::replay(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items, bool adds) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> from, to;
   for (const auto& [name, value] : inputs) {
@@ -144,7 +149,7 @@ torch::Tensor StepGraphs::replay(Entry& entry, const Batch& inputs, const std::o
   entry.graph->replay();
   if (!adds)
     for (size_t i = 0; i < holders_.size(); ++i) holders_[i].mutable_grad() = grads_[i];
-  return entry.loss;
+  return entry.result;
 }
 
 }  // namespace gradus

@@ -70,7 +70,7 @@ void Trainer::begin_device_run(Run& run) {
   if (!p.device.is_cuda()) return;
 
   p.stream = device::own_stream(p.device);
-  if (p.scaler && p.optimizer->takes_device_lr() && p.optimizer->skips_on_device()) p.device_schedule = DeviceSchedule::make(*p.lr_scheduler, run.plan.max_steps, p.device);
+  if (p.scaler && p.optimizer->takes_device_lr() && p.optimizer->skips_on_device()) p.device_schedule = DeviceSchedule::leading(*p.lr_scheduler, run.plan.max_steps, p.device);
 
   if (a.cuda_graphs == "off") return;
   std::string reason;
@@ -81,6 +81,7 @@ void Trainer::begin_device_run(Run& run) {
   if (reason.empty()) {
     p.graphs = std::make_unique<StepGraphs>(all_parameters(*p.optimizer), p.device);
     p.eval_graphs = std::make_unique<EvalGraphs>();
+    if (!p.scaler && p.optimizer->takes_device_lr()) p.device_schedule = DeviceSchedule::following(*p.lr_scheduler, p.optimizer->param_groups(), run.plan.max_steps, p.device);
   } else {
     log_info("CUDA graphs are not used: " + reason);
   }
@@ -92,6 +93,7 @@ void Trainer::end_device_run() {
   p.eval_graphs.reset();
   p.device_schedule.reset();
   p.clip_coef.reset();
+  p.replayed_norm.reset();
   p.masters.reset();
   p.stream.reset();
   p.attention_is_chosen = false;
@@ -109,12 +111,34 @@ Batch Trainer::upload(Batch inputs) const {
   return inputs;
 }
 
-torch::Tensor Trainer::run_training_step(const Batch& batch, const std::optional<torch::Tensor>& num_items_in_batch) {
+// One micro-batch. A whole step may come of it: the last of a window replays clipping and the optimizer along with its own work.
+torch::Tensor Trainer::run_training_step(const Batch& batch, const std::optional<torch::Tensor>& num_items_in_batch, bool ends_window) {
   auto& p = *parts_;
   if (p.device.is_cuda() && !std::exchange(p.attention_is_chosen, true)) choose_attention(batch);
+  if (ends_window && p.device_schedule) p.device_schedule->follow(p.optimizer->param_groups());
   if (!p.graphs || batch.empty()) return training_step(*p.model, batch, num_items_in_batch);
-  return p.graphs->run(upload(batch), num_items_in_batch, p.current_window,
-                       [this, &p](const Batch& inputs, const std::optional<torch::Tensor>& items) { return training_step(*p.model, inputs, items); });
+  std::optional<StepGraphs::Update> update;
+  if (ends_window && update_is_recordable()) {
+    update.emplace();
+    update->kind = fmt::format("u{}", p.optimizer->arrangement());
+    for (const auto& group : p.optimizer->param_groups()) update->kind += fmt::format(",{}", group.weight_decay);
+    update->run = [this] {
+      const auto norm = clip_gradients();
+      step_optimizer();
+      return norm;
+    };
+  }
+  auto result = p.graphs->run(upload(batch), num_items_in_batch, p.current_window,
+                              [this, &p](const Batch& inputs, const std::optional<torch::Tensor>& items) { return training_step(*p.model, inputs, items); }, update);
+  p.replayed_norm = std::move(result.norm);
+  return result.loss;
+}
+
+// Whether clipping and the optimizer's step may be part of a recorded step: nothing of theirs is decided on the host, and no callback comes between them.
+bool Trainer::update_is_recordable() const {
+  const auto& p = *parts_;
+  if (!p.device_schedule || !p.optimizer->is_recordable()) return false;
+  return std::all_of(p.callbacks.begin(), p.callbacks.end(), [](const auto& callback) { return callback->passes_pre_optimizer_step(); });
 }
 
 void Trainer::choose_attention(const Batch& inputs) {
@@ -137,7 +161,7 @@ void Trainer::choose_attention(const Batch& inputs) {
 
 void Trainer::settle_schedule(Run& run) {
   auto& p = *parts_;
-  if (p.device_schedule) run.learning_rate = p.device_schedule->settle();
+  if (p.device_schedule && p.device_schedule->leads()) run.learning_rate = p.device_schedule->settle();
 }
 
 }  // namespace gradus

@@ -115,7 +115,7 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
       const auto num_items_in_batch = get_num_items_in_batch(window);
       for (const auto& batch : window) {
         if (run->batches_done % p.args.gradient_accumulation_steps == 0) call(Event::step_begin);
-        const auto loss = run_training_step(batch, num_items_in_batch);
+        const auto loss = run_training_step(batch, num_items_in_batch, run->window_will_be_complete(p.args.gradient_accumulation_steps));
         ++run->batches_done;
         count_step(*run, batch, loss);
         if (run->window_is_complete(p.args.gradient_accumulation_steps)) break;
@@ -220,6 +220,7 @@ void Trainer::count_step(Run& run, const Batch& batch, const torch::Tensor& loss
 
 torch::Tensor Trainer::clip_gradients() {
   auto& p = *parts_;
+  if (p.replayed_norm) return *p.replayed_norm;
   if (p.scaler) p.scaler->unscale_(*p.optimizer);
   if (p.device.is_cuda() && kernels::have_cuda_kernels()) {
     std::vector<torch::Tensor> grads;
@@ -234,17 +235,22 @@ torch::Tensor Trainer::clip_gradients() {
 
 void Trainer::step_optimizer() {
   auto& p = *parts_;
+  if (std::exchange(p.replayed_norm, std::nullopt)) return;
   StepContext context;
   context.clip_coef = std::exchange(p.clip_coef, std::nullopt);
   if (p.device_schedule) context.lr = p.device_schedule->rates();
-  if (!p.scaler) return p.optimizer->step(context);
-  p.scaler->step(*p.optimizer, context);
-  p.scaler->update();
+  if (p.scaler) {
+    p.scaler->step(*p.optimizer, context);
+    p.scaler->update();
+  } else {
+    p.optimizer->step(context);
+  }
+  if (p.device_schedule) p.device_schedule->step(p.scaler ? std::optional(p.scaler->found_inf()) : std::nullopt);
 }
 
 void Trainer::step_scheduler(Run& run) {
   auto& p = *parts_;
-  if (p.device_schedule) return p.device_schedule->step(p.scaler->found_inf());
+  if (p.device_schedule && p.device_schedule->leads()) return;
   run.learning_rate = p.optimizer->param_groups().front().lr;
   const bool skipped = p.scaler && p.scaler->step_was_skipped();
   if (!skipped && !p.lr_scheduler->is_metric_driven()) p.lr_scheduler->step();

@@ -54,7 +54,8 @@ struct Trainer::Parts {
   std::unique_ptr<MasterWeights> masters;           ///< bf16_mode=master: the model is bfloat16 meanwhile
   std::unique_ptr<StepGraphs> graphs;
   std::unique_ptr<EvalGraphs> eval_graphs;
-  std::unique_ptr<DeviceSchedule> device_schedule;  ///< fp16: the schedule waits for skipped steps without the host
+  std::unique_ptr<DeviceSchedule> device_schedule;  ///< where a step may be skipped or replayed without the host
+  std::optional<torch::Tensor> replayed_norm;       ///< set from the replay of a whole step to its end: clipping and the optimizer are done
   std::optional<torch::Tensor> clip_coef;           ///< clipping left to the optimizer's kernel
   std::string attention_backend;                    ///< chosen by measurement, or the checkpoint's; empty: torch's own choice
   bool attention_is_chosen = false;
@@ -118,7 +119,12 @@ struct Trainer::Run {
   std::optional<double> learning_rate;
 
   /// Whether the micro-batches so far end with a full window, or the pass with a short one.
-  bool window_is_complete(int64_t window) const { return batches_done % window == 0 || batches_done == plan.steps_in_epoch; }
+  bool window_is_complete(int64_t window) const { return is_window_end(batches_done, window); }
+  /// Whether they will with the one under way.
+  bool window_will_be_complete(int64_t window) const { return is_window_end(batches_done + 1, window); }
+
+ private:
+  bool is_window_end(int64_t batches, int64_t window) const { return batches % window == 0 || batches == plan.steps_in_epoch; }
 };
 
 /// "eval_" + metric_for_best_model.

@@ -90,6 +90,7 @@ class Gpu : public ::testing::Test {
     Trainer trainer({.model = gpt2(dropout), .args = args, .train_dataset = tokens(64)});
     trainer.train();
     EXPECT_EQ(log_->has("Recorded a CUDA graph"), args.cuda_graphs == "on");
+    EXPECT_EQ(log_->has("rows, clipping and the optimizer's step"), args.cuda_graphs == "on") << "the whole step is one graph";
     EXPECT_FALSE(log_->has("CUDA graphs are not used in this run"));
     return losses(trainer);
   }
@@ -121,6 +122,48 @@ TEST_F(Gpu, RecordedStepsWithWindowsHaveTheBitsOfPlainOnes) {
   const auto plain = train(args);
   args.cuda_graphs = "on";
   EXPECT_EQ(plain, train(args));
+}
+
+TEST_F(Gpu, ACallbackBeforeTheOptimizersStepMayChangeGradients) {
+  std::map<std::string, std::vector<double>> values;
+  for (const std::string mode : {"off", "on"}) {
+    auto args = arguments(out("a"));
+    args.max_steps = 30;
+    args.bf16 = true;
+    args.cuda_graphs = mode;
+    log_->clear();
+    Trainer trainer({.model = gpt2(0.1), .args = args, .train_dataset = tokens(64)});
+    trainer.on(Event::pre_optimizer_step, [](const CallbackContext& at, TrainerControl&) {
+      const torch::NoGradGuard no_grad;
+      for (const auto& parameter : at.model->named_module().parameters()) parameter.grad().mul_(at.state.global_step < 20 ? 1 : 0);
+    });
+    trainer.train();
+    values[mode] = losses(trainer);
+    EXPECT_EQ(log_->has("Recorded a CUDA graph"), mode == "on");
+    EXPECT_FALSE(log_->has("the optimizer's step"));
+  }
+  EXPECT_EQ(values["off"], values["on"]);
+}
+
+TEST_F(Gpu, RatesAndDecayThatACallbackSetsCountInRecordedSteps) {
+  std::map<std::string, std::vector<double>> values;
+  for (const std::string mode : {"off", "on", "untouched"}) {
+    auto args = arguments(out("a"));
+    args.max_steps = 40;
+    args.bf16 = true;
+    args.weight_decay = 0.01;
+    args.cuda_graphs = mode == "off" ? "off" : "on";
+    Trainer trainer({.model = gpt2(0.1), .args = args, .train_dataset = tokens(64)});
+    trainer.on(Event::step_begin, [&](const CallbackContext& at, TrainerControl&) {
+      if (mode == "untouched") return;
+      if (at.state.global_step >= 20) at.optimizer->param_groups()[0].lr = 2e-3;
+      if (at.state.global_step == 30) at.optimizer->param_groups()[0].weight_decay = 0.5;
+    });
+    trainer.train();
+    values[mode] = losses(trainer);
+  }
+  EXPECT_EQ(values["off"], values["on"]);
+  EXPECT_NE(values["on"], values["untouched"]);
 }
 
 TEST_F(Gpu, RecordedEvaluationHasTheBitsOfAPlainOne) {

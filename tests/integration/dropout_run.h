@@ -6,6 +6,8 @@
 #include <gradus/train/trainer.h>
 #include <torch/nn/modules/linear.h>
 
+#include "../test_device.h"
+
 /// A small run with everything that a resume must bring back: dropout, windows of 3 (the last of a pass is short), the fp16
 /// scaler, an average of the weights, early stopping, evaluations and a warm-up.
 namespace gradus::testing {
@@ -30,22 +32,25 @@ inline std::shared_ptr<Dataset> class_rows(int64_t count, uint64_t seed) {
 }
 
 inline TrainingArguments dropout_arguments(const std::string& output_dir, int64_t save_steps) {
-  return {.output_dir = output_dir,
-          .per_device_train_batch_size = 5,
-          .max_steps = 60,
-          .learning_rate = 0.02,
-          .lr_scheduler_type = "cosine",
-          .warmup_steps = 10,
-          .gradient_accumulation_steps = 3,
-          .fp16 = true,
-          .logging_steps = 4,
-          .disable_tqdm = true,
-          .eval_strategy = "steps",
-          .eval_steps = 7,
-          .save_steps = save_steps,
-          .metric_for_best_model = "loss",
-          .greater_is_better = false,
-          .use_cpu = true};
+  TrainingArguments args{.output_dir = output_dir,
+                         .per_device_train_batch_size = 5,
+                         .max_steps = 60,
+                         .learning_rate = 0.02,
+                         .lr_scheduler_type = "cosine",
+                         .warmup_steps = 10,
+                         .gradient_accumulation_steps = 3,
+                         .fp16 = true,
+                         .logging_steps = 4,
+                         .disable_tqdm = true,
+                         .eval_strategy = "steps",
+                         .eval_steps = 7,
+                         .save_steps = save_steps,
+                         .metric_for_best_model = "loss",
+                         .greater_is_better = false,
+                         .use_cpu = !on_gpu()};
+  args.full_determinism = on_gpu();  // there the order of sums is not fixed otherwise
+  if (on_gpu()) args.cuda_graphs = "on";
+  return args;
 }
 
 inline TrainerOptions dropout_run(TrainingArguments args, int64_t patience = 100) {

@@ -56,8 +56,9 @@ json comparable_state(const fs::path& checkpoint) {
 
 // Weights, moments and averages (optimizer.pt), schedule, scaler, generators, position: equal byte for byte.
 void expect_same_checkpoint(const fs::path& got, const fs::path& expected, const std::string& what) {
-  for (const char* name : {"model.safetensors", "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth", "gradus_state.json"})
+  for (const char* name : {"model.safetensors", "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth"})
     EXPECT_EQ(read_file(got / name) == read_file(expected / name), true) << name << " differs " << what;
+  EXPECT_EQ(read_file(got / "gradus_state.json"), read_file(expected / "gradus_state.json")) << what;
   EXPECT_EQ(comparable_state(got), comparable_state(expected)) << what;
 }
 
@@ -145,7 +146,7 @@ TEST_F(ResumeRuns, SurviveAKillAtAnyMoment) {
   ASSERT_EQ(train(whole, 1000, 100, Resume::none()), 60);
   std::mt19937 random(std::random_device{}());
   const int kills_wanted = on_gpu() ? 12 : 50;       // a start takes seconds there
-  const int latest = on_gpu() ? 8000 : 1500, earliest = on_gpu() ? 2000 : 150;  // milliseconds
+  const int latest = on_gpu() ? 3000 : 1500, earliest = on_gpu() ? 700 : 150;  // milliseconds
   const auto errors = folder_ / "errors.txt";
   int kills = 0, finished = 0, round = 0;
   std::set<int64_t> newest_at_kill;

@@ -14,8 +14,9 @@ import tempfile
 from pathlib import Path
 
 GRADUS, TINY_MODELS = (str(Path(word).resolve()) for word in sys.argv[1:3])
+ON_GPU = os.environ.get("GRADUS_TEST_DEVICE") == "gpu"
 failures = []
-SHORT = ["--max_steps", "6", "--per_device_train_batch_size", "4", "--learning_rate", "1e-3", "--disable_tqdm", "--use_cpu", "--report_to", "none", "--save_strategy", "no", "--logging_steps", "2"]
+SHORT = ["--max_steps", "6", "--per_device_train_batch_size", "4", "--learning_rate", "1e-3", "--disable_tqdm", *([] if ON_GPU else ["--use_cpu"]), "--report_to", "none", "--save_strategy", "no", "--logging_steps", "2"]
 TRAIN_KEYS = {"epoch", "total_flos", "train_loss", "train_runtime", "train_samples", "train_samples_per_second", "train_steps_per_second"}
 EVAL_KEYS = {"epoch", "eval_loss", "eval_runtime", "eval_samples", "eval_samples_per_second", "eval_steps_per_second"}
 

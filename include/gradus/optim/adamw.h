@@ -28,6 +28,7 @@ class AdamW : public Optimizer {
   bool takes_grad_scale() const override { return true; }
   bool skips_on_device() const override { return true; }
   bool takes_device_lr() const override { return true; }
+  bool is_recordable() const override { return updates_weights() && is_arranged(); }
 
   const AdamWOptions& options(size_t group) const { return options_.at(group); }
 

@@ -85,6 +85,11 @@ class Optimizer {
   virtual bool skips_on_device() const { return false; }
   /// Whether `StepContext::lr` is used.
   virtual bool takes_device_lr() const { return false; }
+  /// Whether a step recorded now as a CUDA graph may stand for later ones: all that changes from step to step is on the device. It holds as long as
+  /// `arrangement()` and the groups' weight decay stay as they are.
+  virtual bool is_recordable() const { return false; }
+  /// Changes whenever the lists that a step works on are made anew.
+  int64_t arrangement() const { return arrangement_; }
 
   /// Master weights: from now on `masters[i]` (float32) is trained in place of the parameter `weights[i]` (bfloat16), which keeps
   /// the gradients and receives the new values after every step. The groups hold the masters; state is made and saved for them.
@@ -138,6 +143,8 @@ class Optimizer {
   virtual StepForm step_form() const { return StepForm::tensor; }
   /// Makes the slots of a parameter at its first gradient.
   virtual std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const = 0;
+  /// Whether there are lists for the next step that it will not have to make anew as long as the same parameters get gradients.
+  bool is_arranged() const { return !stale_ && !buckets_.empty(); }
   /// The step count of a bucket; reads the device where the truth is there.
   virtual int64_t bucket_step(const Bucket& bucket) const { return bucket.step; }
   /// Brings `bucket.step_tensor` to `bucket.step`: a plain store on the CPU, a counter of its own on a GPU, where a
@@ -176,6 +183,7 @@ class Optimizer {
   std::vector<Bucket> buckets_;
   std::vector<std::pair<size_t, size_t>> inactive_;  // parameters without gradient at the last step
   bool stale_ = true;
+  int64_t arrangement_ = 0;
 };
 
 }  // namespace gradus

@@ -69,7 +69,6 @@ class TrainerCallback {
   GRADUS_EVENT(epoch_begin)
   GRADUS_EVENT(epoch_end)
   GRADUS_EVENT(step_begin)
-  GRADUS_EVENT(pre_optimizer_step)
   GRADUS_EVENT(optimizer_step)
   GRADUS_EVENT(substep_end)
   GRADUS_EVENT(step_end)
@@ -80,6 +79,13 @@ class TrainerCallback {
   GRADUS_EVENT(prediction_step)
   GRADUS_EVENT(push_begin)
 #undef GRADUS_EVENT
+
+  /// After clipping, before the optimizer's step. On a GPU, a callback that overrides it keeps that step out of the recorded one.
+  virtual void on_pre_optimizer_step(const TrainingArguments& /*args*/, TrainerState& /*state*/, TrainerControl& /*control*/, const CallbackContext& /*at*/) {
+    passes_pre_optimizer_step_ = true;
+  }
+  /// Whether the event came and nothing was done: the class does not override it.
+  bool passes_pre_optimizer_step() const { return passes_pre_optimizer_step_; }
 
   /// Key in files and messages; default: the unqualified type name.
   virtual std::string name() const;
@@ -92,6 +98,9 @@ class TrainerCallback {
   virtual void load_tensor_state(const StateTree&) {}
   /// Whether `state_dict` has HF's exported form {"args", "attributes"} and also goes to trainer_state.json.
   virtual bool is_exportable() const { return false; }
+
+ private:
+  bool passes_pre_optimizer_step_ = false;
 };
 
 /// A cadence for `Trainer::on`: every `n`-th occurrence of a global step (for step events) or of the event itself.

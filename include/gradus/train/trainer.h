@@ -167,7 +167,8 @@ class Trainer {
   void begin_device_run(Run& run);
   void end_device_run();
   Batch upload(Batch inputs) const;
-  torch::Tensor run_training_step(const Batch& batch, const std::optional<torch::Tensor>& num_items_in_batch);
+  torch::Tensor run_training_step(const Batch& batch, const std::optional<torch::Tensor>& num_items_in_batch, bool ends_window);
+  bool update_is_recordable() const;
   void choose_attention(const Batch& inputs);
   void settle_schedule(Run& run);
 

@@ -76,7 +76,7 @@ struct AdamWTable {
 };
 
 struct AdamWNumbers {
-  float beta1, beta2, eps, lr_decay, step_size, correction2, clip, grad_scale;
+  float beta1, beta2, rest1, rest2, eps, lr_decay, step_size, correction2, clip, grad_scale;
   bool scaled, maximize, decays;
 };
 
@@ -85,6 +85,8 @@ __device__ __forceinline__ AdamWNumbers numbers_of(const AdamWStep& step) {
   const double lr = *step.lr, taken = *step.step;
   n.beta1 = float(step.beta1);
   n.beta2 = float(step.beta2);
+  n.rest1 = float(1.0 - step.beta1);  // 1 - float(0.999) would be off in its fifth digit
+  n.rest2 = float(1.0 - step.beta2);
   n.eps = step.eps;
   n.lr_decay = float(lr * double(step.weight_decay));
   n.step_size = float(lr / (1.0 - pow(step.beta1, taken)));
@@ -101,8 +103,8 @@ __device__ __forceinline__ void adamw_element(float& param, float& average, floa
   if (n.scaled) grad = grad / n.grad_scale;
   grad *= n.maximize ? -n.clip : n.clip;
   if (n.decays) param -= n.lr_decay * param;
-  average = fmaf(n.beta1, average, fmaf(-n.beta1, grad, grad));
-  square = fmaf(n.beta2, square, fmaf(-n.beta2, grad * grad, grad * grad));
+  average = fmaf(n.beta1, average, n.rest1 * grad);
+  square = fmaf(n.beta2, square, n.rest2 * (grad * grad));
   param -= n.step_size * average / (sqrtf(square) / n.correction2 + n.eps);
 }
 

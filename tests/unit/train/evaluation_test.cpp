@@ -191,7 +191,7 @@ TEST(Evaluation, TestDynamicShapes) {
     std::vector<Example> rows;
     for (const auto length : lengths)
       for (int i = 0; i < 4; ++i) rows.push_back({{"x", torch::full({length}, double(length))}, {"labels", torch::full({length}, double(i))}});
-    Trainer trainer({.model = std::make_shared<Copies>(), .args = {.output_dir = box.dir(), .disable_tqdm = true, .per_device_eval_batch_size = 4, .eval_accumulation_steps = accumulate, .use_cpu = true}});
+    Trainer trainer({.model = std::make_shared<Copies>(), .args = {.output_dir = box.dir(), .disable_tqdm = true, .per_device_eval_batch_size = 4, .eval_accumulation_steps = accumulate, .use_cpu = !on_gpu()}});
     const auto found = trainer.predict(from_examples(rows));
     ASSERT_EQ(found.prediction_parts.size(), 2U);
     for (const auto& part : {found.prediction_parts[0], found.prediction_parts[1], found.label_ids}) EXPECT_EQ(part.sizes(), (torch::IntArrayRef{16, 9}));
@@ -201,7 +201,7 @@ TEST(Evaluation, TestDynamicShapes) {
       EXPECT_TRUE(found.prediction_parts[0][i].slice(0, length).eq(-100).all().item<bool>());
       EXPECT_TRUE(found.label_ids[i].slice(0, length).eq(-100).all().item<bool>());
     }
-    auto apart = TrainerOptions{.model = std::make_shared<Copies>(), .args = {.output_dir = box.dir(), .disable_tqdm = true, .per_device_eval_batch_size = 4, .eval_do_concat_batches = false, .use_cpu = true}};
+    auto apart = TrainerOptions{.model = std::make_shared<Copies>(), .args = {.output_dir = box.dir(), .disable_tqdm = true, .per_device_eval_batch_size = 4, .eval_do_concat_batches = false, .use_cpu = !on_gpu()}};
     std::vector<int64_t> widths;
     apart.compute_metrics = [&](const EvalPrediction& p) -> Metrics {
       for (const auto& batch : p.prediction_batches) widths.push_back(batch.at(0).size(1));

@@ -14,6 +14,8 @@
 #include <mutex>
 #include <random>
 
+#include "../../test_device.h"
+
 /// The fixtures of the peer's own tests (peer-tests.md 9.0): y = a x + b on noisy data around y = 2 x + 3.
 namespace gradus::testing {
 
@@ -142,7 +144,7 @@ class Box {
 /// The options of the peer's `get_regression_trainer`; change what the test is about.
 inline TrainerOptions regression(const Box& box, TrainingArguments args = {}, double a = 0, double b = 0, int64_t train_len = 64, int64_t eval_len = 64) {
   if (!args.output_dir) args.output_dir = box.dir();
-  args.use_cpu = true;
+  args.use_cpu = !on_gpu();
   args.disable_tqdm = true;
   return {.model = std::make_shared<RegressionModel>(a, b), .args = std::move(args), .train_dataset = RegressionData(train_len).rows, .eval_dataset = RegressionData(eval_len).rows};
 }

@@ -128,7 +128,7 @@ TEST(Trainer, TestGradientCheckpointing) {
     std::shared_ptr<Model> model = AutoModelForCausalLM::from_config(config);
     std::map<std::string, torch::Tensor> before;
     for (const auto& item : model->state_dict()) before[item.key()] = item.value().clone();
-    Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .max_steps = 3, .learning_rate = 0.1, .gradient_checkpointing = recompute, .disable_tqdm = true, .save_strategy = "no", .use_cpu = true}, .train_dataset = token_rows(16)});
+    Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .max_steps = 3, .learning_rate = 0.1, .gradient_checkpointing = recompute, .disable_tqdm = true, .save_strategy = "no", .use_cpu = !on_gpu()}, .train_dataset = token_rows(16)});
     trainer.train();
     for (const auto& item : model->state_dict()) {
       ends[recompute][item.key()] = item.value().clone();
@@ -143,7 +143,7 @@ TEST(Trainer, TestNeftune) {
   auto config = tiny_gpt2();
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config[key] = 0.0;
   std::shared_ptr<Model> model = AutoModelForCausalLM::from_config(config);
-  Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .max_steps = 2, .neftune_noise_alpha = 5.0, .disable_tqdm = true, .save_strategy = "no", .use_cpu = true}, .train_dataset = token_rows(16)});
+  Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .max_steps = 2, .neftune_noise_alpha = 5.0, .disable_tqdm = true, .save_strategy = "no", .use_cpu = !on_gpu()}, .train_dataset = token_rows(16)});
   const Batch batch{{"input_ids", torch::tensor({{1, 2, 3}})}};
   bool differs_in_training = false;
   trainer.on(Event::step_end, [&](const CallbackContext& at, TrainerControl&) {
@@ -186,7 +186,7 @@ TEST(Trainer, TestLogLevel) {
 TEST(Trainer, TestFlosExtraction) {
   Box box;
   std::shared_ptr<Model> model = AutoModelForCausalLM::from_config(tiny_gpt2());
-  Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .max_steps = 2, .disable_tqdm = true, .save_strategy = "no", .use_cpu = true}, .train_dataset = token_rows(16)});
+  Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .max_steps = 2, .disable_tqdm = true, .save_strategy = "no", .use_cpu = !on_gpu()}, .train_dataset = token_rows(16)});
   const auto result = trainer.train();
   EXPECT_GT(trainer.state().total_flos, 0);
   EXPECT_EQ(result.metrics.at("total_flos"), trainer.state().total_flos);
@@ -223,7 +223,7 @@ TEST(Trainer, TestGetNumTrainableParameters) {
   };
   Box box;
   const auto model = std::make_shared<Two>();
-  Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .disable_tqdm = true, .use_cpu = true}});
+  Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .disable_tqdm = true, .use_cpu = !on_gpu()}});
   EXPECT_EQ(trainer.num_trainable_parameters(), 128 * 64 + 64 + 64 * 32 + 32);
   for (auto& parameter : model->last->parameters()) parameter.requires_grad_(false);
   EXPECT_EQ(trainer.num_trainable_parameters(), 128 * 64 + 64);
@@ -314,7 +314,7 @@ TEST(Trainer, TestTrainerWorksWithoutModelConfig) {
     torch::nn::Linear head = register_module("head", torch::nn::Linear(8, 32));
   };
   Box box;
-  Trainer trainer({.model = std::make_shared<Words>(), .args = {.output_dir = box.dir(), .max_steps = 5, .disable_tqdm = true, .use_cpu = true}, .train_dataset = token_rows(64)});
+  Trainer trainer({.model = std::make_shared<Words>(), .args = {.output_dir = box.dir(), .max_steps = 5, .disable_tqdm = true, .use_cpu = !on_gpu()}, .train_dataset = token_rows(64)});
   EXPECT_EQ(trainer.train().global_step, 5);
   EXPECT_FALSE(fs::exists(box.run() / "checkpoint-5/config.json"));
 }
@@ -334,7 +334,7 @@ TEST(Trainer, TestSpecialTokenAlignment) {
   config["eos_token_id"] = 7;
   config["bos_token_id"] = 8;
   const auto model = AutoModelForCausalLM::from_config(config);
-  Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .max_steps = 1, .disable_tqdm = true, .use_cpu = true}, .train_dataset = token_rows(8), .processing_class = std::make_shared<FewTokens>()});
+  Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .max_steps = 1, .disable_tqdm = true, .use_cpu = !on_gpu()}, .train_dataset = token_rows(8), .processing_class = std::make_shared<FewTokens>()});
   EXPECT_EQ(model->config().at("eos_token_id"), 7);
   trainer.train();
   const auto saved = read_json(box.run() / "checkpoint-1/config.json");
@@ -350,7 +350,7 @@ TEST(Trainer, KeepsACollatorOfOnesOwnBesideATokenizer) {
   Box box;
   int calls = 0;
   const auto collator = [&calls](std::vector<Example> rows) { return ++calls, default_data_collator(std::move(rows)); };
-  Trainer trainer({.model = AutoModelForCausalLM::from_config(tiny_gpt2()), .args = {.output_dir = box.dir(), .max_steps = 1, .disable_tqdm = true, .use_cpu = true}, .data_collator = collator, .train_dataset = token_rows(8), .processing_class = std::make_shared<FewTokens>()});
+  Trainer trainer({.model = AutoModelForCausalLM::from_config(tiny_gpt2()), .args = {.output_dir = box.dir(), .max_steps = 1, .disable_tqdm = true, .use_cpu = !on_gpu()}, .data_collator = collator, .train_dataset = token_rows(8), .processing_class = std::make_shared<FewTokens>()});
   trainer.train();
   EXPECT_EQ(calls, 1);
 }
