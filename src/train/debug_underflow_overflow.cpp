@@ -34,10 +34,19 @@ void collect_tensors(const c10::IValue& value, std::vector<torch::Tensor>& tenso
   }
 }
 
-template <class Values>
-std::vector<torch::Tensor> tensors_in(const Values& values) {
+// What the operation reads; not a tensor that is only the place for its result, which may hold anything.
+std::vector<torch::Tensor> tensors_read(const at::RecordFunction& function) {
   std::vector<torch::Tensor> tensors;
-  for (const auto& value : values) collect_tensors(value, tensors);
+  const auto schema = function.operator_schema();
+  const auto inputs = function.inputs();
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!schema || i >= schema->arguments().size() || !schema->arguments()[i].is_out()) collect_tensors(inputs[i], tensors);
+  return tensors;
+}
+
+std::vector<torch::Tensor> tensors_made(const at::RecordFunction& function) {
+  std::vector<torch::Tensor> tensors;
+  for (const auto& value : function.outputs()) collect_tensors(value, tensors);
   return tensors;
 }
 
@@ -76,7 +85,7 @@ class DebugUnderflowOverflow::Observer {
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     auto* self = current_;
     if (self == nullptr || self->inside_ || !self->debug_.findings_.empty()) return nullptr;
-    const auto tensors = tensors_in(function.inputs());
+    const auto tensors = tensors_read(function);
     const auto* owner = self->owner_of(tensors);
     if (owner == nullptr) return nullptr;
     self->inside_ = true;  // what it calls in turn is part of it
@@ -92,7 +101,7 @@ class DebugUnderflowOverflow::Observer {
     const at::DisableRecordFunctionGuard no_observer;
     const torch::NoGradGuard no_grad;
     current_->inside_ = false;
-    current_->take(static_cast<const Operation&>(*context), tensors_in(function.outputs()));
+    current_->take(static_cast<const Operation&>(*context), tensors_made(function));
   }
 
   // What the operation reads, before it may write to it. False when that is weights alone.

@@ -112,6 +112,7 @@ void StepGraphs::record(Entry& entry, const Batch& inputs, const std::optional<t
   entry.inputs = Batch();
   for (const auto& [name, value] : inputs) entry.inputs.set(name, value.defined() ? value.clone() : value);
   if (num_items) entry.num_items = num_items->clone();
+  if (!norm_.defined()) norm_ = torch::zeros({}, torch::dtype(torch::kFloat).device(device_));
   // Adding happens in place; all other work starts without gradients and leaves them in `grads_`.
   if (adds)
     for (size_t i = 0; i < holders_.size(); ++i) holders_[i].mutable_grad() = grads_[i];
@@ -119,7 +120,7 @@ void StepGraphs::record(Entry& entry, const Batch& inputs, const std::optional<t
     entry.result.loss = work(entry.inputs, entry.num_items);
     const torch::NoGradGuard no_grad;
     if (!is_first && !adds) move_gradients();
-    if (update) entry.result.norm = update->run();
+    if (update) entry.result.norm = norm_.copy_(update->run());
   });
   if (is_first)
     for (const auto& holder : holders_) grads_.push_back(holder.grad());

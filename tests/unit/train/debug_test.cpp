@@ -33,7 +33,7 @@ std::shared_ptr<Dataset> watched_rows() {
 }
 
 TrainingArguments watched_arguments(const Box& box, const char* debug) {
-  return {.output_dir = box.dir(), .max_steps = 6, .learning_rate = 5e-3, .logging_steps = 1, .disable_tqdm = true, .save_strategy = "no", .use_cpu = true, .debug = debug};
+  return {.output_dir = box.dir(), .max_steps = 6, .learning_rate = 5e-3, .logging_steps = 1, .disable_tqdm = true, .save_strategy = "no", .use_cpu = !on_gpu(), .debug = debug};
 }
 
 void fill(PreTrainedModel& model, const std::string& name, float value) {
@@ -57,6 +57,27 @@ TEST(DebugUnderflowOverflow, NamesTheLayerWithTheBadWeight) {
   const auto last = text.rfind("\n                  ");
   EXPECT_EQ(text.substr(last, text.find('\n', last + 1) - last), "\n                  transformer.h.1.mlp.c_fc Conv1D") << text;
   EXPECT_EQ(text.substr(text.find('\n', last + 1), 26), "\n     inf      inf weight\n") << text;
+}
+
+TEST(DebugUnderflowOverflow, APlaceForAResultMayHoldAnything) {
+  struct WritesInto : Model {
+    WritesInto() : weight(register_parameter("weight", torch::ones({1, 1}))) {}
+    ModelOutput forward(const Batch& inputs, const ForwardOptions&) override {
+      const auto x = inputs["input_x"].reshape({-1, 1});
+      auto place = torch::full({x.size(0), 1}, kInfinity, x.options());
+      {
+        const torch::NoGradGuard no_grad;
+        torch::mm_out(place, x, weight);
+      }
+      const auto y = torch::mm(x, weight) + 0 * place;
+      return {{"loss", torch::mse_loss(y.flatten(), inputs["labels"])}, {"logits", y}};
+    }
+    torch::Tensor weight;
+  };
+  Box box;
+  auto options = regression(box, watched_arguments(box, "underflow_overflow"));
+  options.model = std::make_shared<WritesInto>();
+  EXPECT_EQ(Trainer(std::move(options)).train().global_step, 6);
 }
 
 TEST(DebugUnderflowOverflow, KeepsTheLast21Frames) {

@@ -127,7 +127,7 @@ TEST(Trainer, TestGradientCheckpointing) {
     for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config[key] = 0.0;
     std::shared_ptr<Model> model = AutoModelForCausalLM::from_config(config);
     std::map<std::string, torch::Tensor> before;
-    for (const auto& item : model->state_dict()) before[item.key()] = item.value().clone();
+    for (const auto& item : model->state_dict()) before[item.key()] = item.value().to(test_device(), /*non_blocking=*/false, /*copy=*/true);
     Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .max_steps = 3, .learning_rate = 0.1, .gradient_checkpointing = recompute, .disable_tqdm = true, .save_strategy = "no", .use_cpu = !on_gpu()}, .train_dataset = token_rows(16)});
     trainer.train();
     for (const auto& item : model->state_dict()) {
@@ -144,7 +144,7 @@ TEST(Trainer, TestNeftune) {
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config[key] = 0.0;
   std::shared_ptr<Model> model = AutoModelForCausalLM::from_config(config);
   Trainer trainer({.model = model, .args = {.output_dir = box.dir(), .max_steps = 2, .neftune_noise_alpha = 5.0, .disable_tqdm = true, .save_strategy = "no", .use_cpu = !on_gpu()}, .train_dataset = token_rows(16)});
-  const Batch batch{{"input_ids", torch::tensor({{1, 2, 3}})}};
+  const Batch batch{{"input_ids", torch::tensor({{1, 2, 3}}).to(test_device())}};
   bool differs_in_training = false;
   trainer.on(Event::step_end, [&](const CallbackContext& at, TrainerControl&) {
     const torch::NoGradGuard no_grad;
