@@ -75,21 +75,22 @@ void CsvBlocks::seek(Place place) {
 std::optional<CsvBlocks::Block> CsvBlocks::next(BadRows& bad_rows) {
   for (size_t size = block_size_;; make_room(size)) {
     fill(size);
-    auto text = filled();
+    auto text = filled().substr(0, size);  // a long row may have left more than that
     if (text.empty()) return std::nullopt;
-    if (!at_end_ && text.back() == '\r') text.remove_suffix(1);  // it may be half of "\r\n"
+    const bool last = at_end_ && text.size() == filled().size();
+    if (!last && text.back() == '\r') text.remove_suffix(1);  // it may be half of "\r\n"
     BadRowsOfBlock bad(file_, text, place_.line, bad_rows);
     auto parsing = parsing_;
     parsing.invalid_row_handler = std::ref(bad);
     const auto rows = std::make_shared<arrow::csv::BlockParser>(arrow::default_memory_pool(), std::move(parsing), int32_t(names_.size()), place_.line,
                                                                 std::numeric_limits<int32_t>::max());
     uint32_t parsed = 0;
-    const auto status = at_end_ ? rows->ParseFinal(text, &parsed) : rows->Parse(text, &parsed);
+    const auto status = last ? rows->ParseFinal(text, &parsed) : rows->Parse(text, &parsed);
     for (const auto& error : bad.errors) bad_rows.skip(error);
     check_arrow(status, file_);
-    if (parsed == 0 && !at_end_) continue;  // not one whole row
+    if (parsed == 0 && !last) continue;  // not one whole row
     Block block{.begin = place_, .rows = rows};
-    drop(at_end_ ? text.size() : parsed);
+    drop(last ? text.size() : parsed);
     return block;
   }
 }

@@ -13,19 +13,16 @@
 #include <parquet/arrow/schema.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
-#include <parquet/metadata.h>
 #include <parquet/properties.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "data/sources/arrow_table.h"
 #include "data/sources/column_kind.h"
 #include "data/sources/file_rows.h"
-#include "data/sources/ordered_jobs.h"
 #include "data/sources/source_errors.h"
 
 namespace gradus::sources {
@@ -48,7 +45,6 @@ struct ParquetFile {
   std::shared_ptr<arrow::Schema> schema = {};
   std::vector<int> leaves = {};  // of the columns asked for
   int64_t unpacked_bytes = 0;
-  int64_t largest_group = 0;  // unpacked, in bytes
   int64_t rows = 0;
 };
 
@@ -63,8 +59,7 @@ std::vector<int> leaves_of(const parquet::arrow::SchemaManifest& manifest, const
   return leaves;
 }
 
-// Reads on the caller's thread alone: Arrow's pool does not know how many threads were asked for.
-std::unique_ptr<parquet::arrow::FileReader> make_reader(const fs::path& path, std::shared_ptr<parquet::FileMetaData> metadata) {
+ParquetFile open_parquet(const fs::path& path, const LoadOptions& options) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw unreadable(path, errno);
   struct stat info {};
@@ -73,69 +68,39 @@ std::unique_ptr<parquet::arrow::FileReader> make_reader(const fs::path& path, st
     ::close(descriptor);
     throw damaged(path, "the file is empty (0 bytes)");
   }
-  parquet::arrow::FileReaderBuilder builder;
-  check_arrow(builder.Open(take(arrow::io::ReadableFile::Open(descriptor), path), parquet::default_reader_properties(), std::move(metadata)), path);
-  auto properties = parquet::default_arrow_reader_properties();
-  properties.set_use_threads(false);
-  properties.set_batch_size(4096);
-  properties.set_pre_buffer(false);
-  builder.properties(properties);
-  return take(builder.Build(), path);
-}
-
-ParquetFile open_parquet(const fs::path& path, const LoadOptions& options) {
   return guarded(path, [&] {
     ParquetFile file{.path = path};
-    file.reader = make_reader(path, nullptr);
+    const auto input = take(arrow::io::ReadableFile::Open(descriptor), path);
+    parquet::arrow::FileReaderBuilder builder;
+    check_arrow(builder.Open(input), path);
+    auto properties = parquet::default_arrow_reader_properties();
+    properties.set_use_threads(false);  // Arrow's threads gain nothing here, and the thread sanitizer cannot follow them
+    properties.set_batch_size(4096);
+    properties.set_pre_buffer(false);
+    builder.properties(properties);
+    file.reader = take(builder.Build(), path);
     check_arrow(file.reader->GetSchema(&file.schema), path);
     choose_columns(file.schema->field_names(), options.columns, path.string());
     file.leaves = leaves_of(file.reader->manifest(), options.columns);
     const auto metadata = file.reader->parquet_reader()->metadata();
     file.rows = metadata->num_rows();
-    for (int group = 0; group < metadata->num_row_groups(); ++group) {
-      int64_t bytes = 0;
-      for (const int leaf : file.leaves) bytes += metadata->RowGroup(group)->ColumnChunk(leaf)->total_uncompressed_size();
-      file.unpacked_bytes += bytes;
-      file.largest_group = std::max(file.largest_group, bytes);
-    }
+    for (int group = 0; group < metadata->num_row_groups(); ++group)
+      for (const int leaf : file.leaves) file.unpacked_bytes += metadata->RowGroup(group)->ColumnChunk(leaf)->total_uncompressed_size();
     return file;
   });
 }
 
-using UseBatch = std::function<void(const std::shared_ptr<arrow::RecordBatch>&)>;
-
-void for_each_batch(parquet::arrow::FileReader& reader, const std::vector<int>& groups, const ParquetFile& file, const UseBatch& use) {
+void for_each_batch(ParquetFile& file, const std::function<void(const arrow::RecordBatch&)>& use) {
   guarded(file.path, [&] {
-    const auto batches = take(reader.GetRecordBatchReader(groups, file.leaves), file.path);
+    std::vector<int> groups(size_t(file.reader->num_row_groups()));
+    for (size_t i = 0; i < groups.size(); ++i) groups[i] = int(i);
+    const auto batches = take(file.reader->GetRecordBatchReader(groups, file.leaves), file.path);
     while (true) {
       std::shared_ptr<arrow::RecordBatch> batch;
       check_arrow(batches->ReadNext(&batch), file.path);
       if (batch == nullptr) return;
-      use(batch);
+      use(*batch);
     }
-  });
-}
-
-// All batches in order. Row groups are read by several threads as long as those that are under way fit into the memory allowed.
-void for_each_batch(ParquetFile& file, const LoadOptions& options, const UseBatch& use) {
-  std::vector<int> groups(size_t(file.reader->num_row_groups()));
-  std::iota(groups.begin(), groups.end(), 0);
-  const auto fit = options.in_memory_limit / (2 * std::max<int64_t>(file.largest_group, 1));
-  const auto threads = std::min({thread_count(options.threads), int64_t(groups.size()), fit});
-  if (threads <= 1) return for_each_batch(*file.reader, groups, file, use);
-  size_t next = 0;
-  run_in_order(threads, [&]() -> std::optional<OrderedJob> {
-    if (next == groups.size()) return std::nullopt;
-    const auto batches = std::make_shared<std::vector<std::shared_ptr<arrow::RecordBatch>>>();
-    const int group = groups[next++];
-    return OrderedJob{.work = [&file, group, batches] {
-                        const auto reader = guarded(file.path, [&] { return make_reader(file.path, file.reader->parquet_reader()->metadata()); });
-                        for_each_batch(*reader, {group}, file, [&](const auto& batch) { batches->push_back(batch); });
-                      },
-                      .finish = [&use, batches] {
-                        for (const auto& batch : *batches) use(batch);
-                        batches->clear();
-                      }};
   });
 }
 
@@ -145,9 +110,9 @@ std::shared_ptr<MappedFile> unpack_to_disk(ParquetFile& file, const LoadOptions&
   const int for_arrow = ::dup(descriptor);  // Arrow closes its own
   const auto output = take(arrow::io::FileOutputStream::Open(for_arrow), file.path);
   std::shared_ptr<arrow::ipc::RecordBatchWriter> writer;
-  for_each_batch(file, options, [&](const auto& batch) {
-    if (writer == nullptr) writer = take(arrow::ipc::MakeStreamWriter(output, batch->schema()), file.path);
-    check_arrow(writer->WriteRecordBatch(*batch), file.path);
+  for_each_batch(file, [&](const arrow::RecordBatch& batch) {
+    if (writer == nullptr) writer = take(arrow::ipc::MakeStreamWriter(output, batch.schema()), file.path);
+    check_arrow(writer->WriteRecordBatch(batch), file.path);
   });
   if (writer != nullptr) check_arrow(writer->Close(), file.path);
   check_arrow(output->Close(), file.path);
@@ -228,7 +193,7 @@ std::shared_ptr<ArrowTable> load_parquet(const std::vector<SourceFile>& files, c
       table->arrow_columns().merge(*file.schema, file.path);
     if (file.rows == 0) continue;
     if (file.unpacked_bytes <= options.in_memory_limit) {
-      for_each_batch(file, options, [&](const auto& batch) { table->append(*batch, file.path); });
+      for_each_batch(file, [&](const arrow::RecordBatch& batch) { table->append(batch, file.path); });
     } else {
       const auto mapping = unpack_to_disk(file, options);
       table->append_mapped(mapping);

@@ -61,6 +61,15 @@ TEST_F(CsvBlockBorders, TypesThatLaterBlocksChange) {
   for (const size_t size : {16, 30, 64, 200, 500}) EXPECT_EQ(loaded_rows(file, size), whole) << size;
 }
 
+// The same blocks must come again on the second reading, also after a header and rows that are longer than a block.
+TEST_F(CsvBlockBorders, TypesThatChangeAmongLongRows) {
+  const auto file = folder_.write("a.csv", "a," + std::string(100, 'b') + "\n,1\nTrue,2\n3," + std::string(150, '4') + "\n5,6\n7,8\n");
+  const auto whole = loaded_rows(file, kWhole);
+  ASSERT_EQ(whole.size(), 5u);
+  EXPECT_EQ(whole[1], R"(["True", 2.0])");
+  for (size_t size = 16; size < 400; size += 3) ASSERT_EQ(loaded_rows(file, size), whole) << size;
+}
+
 TEST_F(CsvBlockBorders, QuotedLineBreaksMarksAndEveryLineEnd) {
   const std::string text = "name,text,n\n\"a\",\"two\nlines, \"\"quoted\"\"\",1\n5\" disk,\"\n\n\",2\n\nshort\n\"crlf\r\nin it\",ä€,3\nlast,\"open end";
   std::string crlf, returns;
