@@ -137,6 +137,7 @@ TEST(DebugUnderflowOverflow, ChangesNothingInAHealthyRun) {
       Box box;
       auto args = watched_arguments(box, debug);
       args.bf16 = half;
+      args.full_determinism = on_gpu();
       Trainer trainer({.model = watched_gpt2(), .args = args, .train_dataset = watched_rows()});
       trainer.train();
       logs.push_back(timeless(trainer.state().log_history));
