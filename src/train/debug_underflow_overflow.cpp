@@ -39,7 +39,7 @@ std::vector<torch::Tensor> tensors_read(const at::RecordFunction& function) {
   std::vector<torch::Tensor> tensors;
   const auto schema = function.operator_schema();
   const auto inputs = function.inputs();
-  for (size_t i = 0; i < inputs.size(); ++i)
+  for (size_t i = std::string_view(function.name()) == "aten::copy_" ? 1 : 0; i < inputs.size(); ++i)
     if (!schema || i >= schema->arguments().size() || !schema->arguments()[i].is_out()) collect_tensors(inputs[i], tensors);
   return tensors;
 }

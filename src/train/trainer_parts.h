@@ -57,6 +57,8 @@ struct Trainer::Parts {
   std::unique_ptr<DeviceSchedule> device_schedule;  ///< where a step may be skipped or replayed without the host
   std::optional<torch::Tensor> replayed_norm;       ///< set from the replay of a whole step to its end: clipping and the optimizer are done
   std::optional<torch::Tensor> clip_coef;           ///< clipping left to the optimizer's kernel
+  std::vector<torch::Tensor> unclipped;             ///< gradients as they were while callbacks that may look at them have clipped copies; one per parameter
+  std::vector<std::shared_ptr<TrainerCallback>> asked;  ///< callbacks that on_pre_optimizer_step has come to
   std::string attention_backend;                    ///< chosen by measurement, or the checkpoint's; empty: torch's own choice
   bool attention_is_chosen = false;
 

@@ -129,14 +129,17 @@ TEST(Trainer, TestGradientCheckpointing) {
     std::map<std::string, torch::Tensor> before;
     for (const auto& item : model->state_dict()) before[item.key()] = item.value().to(test_device(), /*non_blocking=*/false, /*copy=*/true);
     TrainingArguments args{.output_dir = box.dir(), .max_steps = 3, .learning_rate = 0.1, .gradient_checkpointing = recompute, .disable_tqdm = true, .save_strategy = "no", .use_cpu = !on_gpu()};
-    args.full_determinism = on_gpu();  // the gradient of a key's bias is nothing but rounding
     Trainer({.model = model, .args = args, .train_dataset = token_rows(16)}).train();
     for (const auto& item : model->state_dict()) {
-      ends[recompute][item.key()] = item.value().clone();
+      ends[recompute][item.key()] = item.value().detach().clone();
       EXPECT_GT((item.value() - before[item.key()]).abs().max().item<double>(), 1e-4) << item.key();
     }
   }
-  for (const auto& [name, value] : ends[0]) EXPECT_TRUE(torch::allclose(value, ends[1].at(name), 1e-4, 1e-5)) << name;
+  for (const auto& [name, value] : ends[0]) {
+    auto other = ends[1].at(name);
+    if (on_gpu() && name.ends_with("c_attn.bias")) other.chunk(3)[1].copy_(value.chunk(3)[1]);  // a key's bias changes nothing: its gradient is rounding alone
+    EXPECT_TRUE(torch::allclose(value, other, 1e-4, 1e-5)) << name;
+  }
 }
 
 TEST(Trainer, TestNeftune) {
