@@ -145,36 +145,6 @@ TEST_F(Gpu, ACallbackBeforeTheOptimizersStepMayChangeGradients) {
   EXPECT_EQ(values["off"], values["on"]);
 }
 
-TEST_F(Gpu, ACallbackBeforeTheOptimizersStepSeesClippedGradients) {
-  for (const std::string kind : {"bf16", "float32", "fp16"}) {
-    std::map<bool, std::vector<double>> values;
-    for (const bool looks : {false, true}) {
-      auto args = arguments(out("a"));
-      args.max_steps = 12;
-      args.max_grad_norm = 0.125;
-      args.bf16 = kind == "bf16";
-      args.fp16 = kind == "fp16";
-      Trainer trainer({.model = gpt2(0), .args = args, .train_dataset = tokens(64)});
-      std::vector<double> norms;
-      if (looks)
-        trainer.on(Event::pre_optimizer_step, [&](const CallbackContext& at, TrainerControl&) {
-          double squares = 0;
-          for (const auto& parameter : at.model->named_module().parameters()) squares += parameter.grad().to(torch::kDouble).square().sum().item<double>();
-          norms.push_back(std::sqrt(squares));
-        });
-      trainer.train();
-      values[looks] = losses(trainer);
-      if (!looks) continue;
-      ASSERT_EQ(norms.size(), 12u);
-      int64_t clipped = 0;
-      for (const double norm : norms) clipped += std::abs(norm - 0.125) < 1e-3;  // a step that fp16 skips has no norm
-      EXPECT_GE(clipped, kind == "fp16" ? 8 : 12) << kind;
-    }
-    if (kind == "bf16") continue;  // there the copies that a callback sees are rounded
-    EXPECT_EQ(values[false], values[true]) << kind;
-  }
-}
-
 TEST_F(Gpu, RatesAndDecayThatACallbackSetsCountInRecordedSteps) {
   std::map<std::string, std::vector<double>> values;
   for (const std::string mode : {"off", "on", "untouched"}) {
