@@ -18,7 +18,7 @@ def flags_of(build):
     database = build / "compile_commands.json"
     if not database.exists():
         raise Skip(f"{database} is not there: make build")
-    command = next(entry["command"] for entry in json.loads(database.read_text()) if "/src/core/" in entry["file"])
+    command = next(entry["command"] for entry in json.loads(database.read_text()) if "/src/core/" in entry["file"] or "/gradus_core.dir/" in entry["file"])  # a unity build has files of its own
     words = shlex.split(command)
     while not words[0].endswith(("++", "++-12", "++-13", "++-14")):  # ccache, or the env in front of it
         words = words[1:]
