@@ -16,7 +16,10 @@ import sys
 import tempfile
 import time
 
+from on_gpu import on_gpu
+
 GRADUS = sys.argv[1]
+on_gpu(GRADUS)  # it is used where there is one; there must be one where that is asked for
 WORDS = ["<pad>", "</s>", "<unk>", "<user>", "<bot>", "<sys>"] + "the a cat dog sat ran on under mat tree and then it was red blue big small . ,".split()
 TEMPLATE = "{% for m in messages %}{% if m.role == 'system' %}<sys> {% elif m.role == 'user' %}<user> {% else %}<bot> {% endif %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}<bot>{% endif %}"
 

@@ -13,8 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from on_gpu import on_gpu
+
 GRADUS, TINY_MODELS = (str(Path(word).resolve()) for word in sys.argv[1:3])
-ON_GPU = os.environ.get("GRADUS_TEST_DEVICE") == "gpu"
+ON_GPU = on_gpu(GRADUS)
 failures = []
 SHORT = ["--max_steps", "6", "--per_device_train_batch_size", "4", "--learning_rate", "1e-3", "--disable_tqdm", *([] if ON_GPU else ["--use_cpu"]), "--report_to", "none", "--save_strategy", "no", "--logging_steps", "2"]
 TRAIN_KEYS = {"epoch", "total_flos", "train_loss", "train_runtime", "train_samples", "train_samples_per_second", "train_steps_per_second"}
