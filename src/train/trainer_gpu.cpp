@@ -4,7 +4,6 @@
 #include <gradus/device/attention_backend.h>
 #include <gradus/device/runtime.h>
 #include <gradus/models/pretrained_model.h>
-#include <gradus/kernels/optimizer_kernels.h>
 #include <gradus/optim/clip.h>
 
 #include "train/trainer_parts.h"
@@ -93,8 +92,7 @@ void Trainer::end_device_run() {
   p.graphs.reset();
   p.eval_graphs.reset();
   p.device_schedule.reset();
-  p.clip_coef.reset();
-  p.unclipped.clear();
+  p.clipping = {};
   p.replayed_norm.reset();
   p.masters.reset();
   p.stream.reset();
@@ -139,51 +137,7 @@ torch::Tensor Trainer::run_training_step(const Batch& batch, const std::optional
 // Whether clipping and the optimizer's step may be part of a recorded step: nothing of theirs is decided on the host, and no callback comes between them.
 bool Trainer::update_is_recordable() const {
   const auto& p = *parts_;
-  return p.device_schedule && p.optimizer->is_recordable() && seen_before_step() == GradientsAre::unseen;
-}
-
-// Whether a callback looks at the gradients between clipping and the optimizer's step. Of one that the event has not come to yet, nobody knows.
-Trainer::GradientsAre Trainer::seen_before_step() const {
-  const auto& p = *parts_;
-  auto seen = GradientsAre::unseen;
-  for (const auto& callback : p.callbacks) {
-    if (callback->passes_pre_optimizer_step()) continue;
-    if (std::find(p.asked.begin(), p.asked.end(), callback) != p.asked.end()) return GradientsAre::seen;
-    seen = GradientsAre::perhaps_seen;
-  }
-  return seen;
-}
-
-// The optimizer's kernel clips as it reads. A callback that looks at the gradients before sees them clipped all the same; where that is not known yet
-// (in the first step), it gets copies, so that the step does not depend on it.
-void Trainer::leave_clipping_to_optimizer(const torch::Tensor& coefficient) {
-  auto& p = *parts_;
-  const auto seen = seen_before_step();
-  if (seen != GradientsAre::seen) p.clip_coef = coefficient;
-  if (seen == GradientsAre::unseen) return;
-  std::vector<torch::Tensor> grads;
-  for (const auto& parameter : p.parameters) {
-    auto& grad = parameter.mutable_grad();
-    if (seen == GradientsAre::perhaps_seen) {
-      p.unclipped.push_back(grad);
-      if (grad.defined()) grad = grad.clone();
-    }
-    if (grad.defined()) grads.push_back(grad);
-  }
-  kernels::scale_(grads, coefficient);
-}
-
-// After on_pre_optimizer_step: every callback has shown what it does there.
-void Trainer::settle_clipping() {
-  auto& p = *parts_;
-  if (p.asked != p.callbacks) p.asked = p.callbacks;
-  if (p.unclipped.empty()) return;
-  if (seen_before_step() == GradientsAre::unseen) {
-    for (size_t i = 0; i < p.parameters.size(); ++i) p.parameters[i].mutable_grad() = p.unclipped[i];
-  } else {
-    p.clip_coef.reset();
-  }
-  p.unclipped.clear();
+  return p.device_schedule && p.optimizer->is_recordable() && p.clipping.is_unseen(p.callbacks);
 }
 
 void Trainer::choose_attention(const Batch& inputs) {

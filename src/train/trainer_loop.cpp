@@ -227,7 +227,7 @@ torch::Tensor Trainer::clip_gradients() {
     for (const auto& parameter : p.parameters)
       if (parameter.grad().defined()) grads.push_back(parameter.grad());
     const auto norm = kernels::grad_norm(grads);
-    if (p.args.max_grad_norm > 0) leave_clipping_to_optimizer(kernels::clip_coefficient(norm, p.args.max_grad_norm));
+    if (p.args.max_grad_norm > 0) p.clipping.clip(p.parameters, kernels::clip_coefficient(norm, p.args.max_grad_norm), p.callbacks);
     return norm;
   }
   return p.args.max_grad_norm > 0 ? clip_grad_norm_(p.parameters, p.args.max_grad_norm) : grad_norm(p.parameters);
@@ -236,9 +236,8 @@ torch::Tensor Trainer::clip_gradients() {
 void Trainer::step_optimizer() {
   auto& p = *parts_;
   if (std::exchange(p.replayed_norm, std::nullopt)) return;
-  settle_clipping();
   StepContext context;
-  context.clip_coef = std::exchange(p.clip_coef, std::nullopt);
+  context.clip_coef = p.clipping.settle(p.parameters, p.callbacks);
   if (p.device_schedule) context.lr = p.device_schedule->rates();
   if (p.scaler) {
     p.scaler->step(*p.optimizer, context);

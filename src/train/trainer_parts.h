@@ -13,6 +13,7 @@
 #include "train/debug_underflow_overflow.h"
 #include "train/device_schedule.h"
 #include "train/eval_graphs.h"
+#include "train/folded_clipping.h"
 #include "train/label_smoother.h"
 #include "train/loss_meter.h"
 #include "train/memory_tracker.h"
@@ -47,18 +48,16 @@ struct Trainer::Parts {
   std::optional<GradScaler> scaler;   ///< fp16
   torch::ScalarType autocast_dtype = torch::kFloat;
   std::vector<torch::Tensor> parameters;  ///< those that carry the optimizer's gradients, for clipping
+  std::unique_ptr<DebugUnderflowOverflow> debug;  ///< --debug underflow_overflow
 
   // What a run on a GPU adds; all of it lives from begin_run to the end of train().
   std::unique_ptr<device::Scope> stream;            ///< work can be recorded only on a stream of its own
-  std::unique_ptr<DebugUnderflowOverflow> debug;    ///< --debug underflow_overflow
   std::unique_ptr<MasterWeights> masters;           ///< bf16_mode=master: the model is bfloat16 meanwhile
   std::unique_ptr<StepGraphs> graphs;
   std::unique_ptr<EvalGraphs> eval_graphs;
   std::unique_ptr<DeviceSchedule> device_schedule;  ///< where a step may be skipped or replayed without the host
   std::optional<torch::Tensor> replayed_norm;       ///< set from the replay of a whole step to its end: clipping and the optimizer are done
-  std::optional<torch::Tensor> clip_coef;           ///< clipping left to the optimizer's kernel
-  std::vector<torch::Tensor> unclipped;             ///< gradients as they were while callbacks that may look at them have clipped copies; one per parameter
-  std::vector<std::shared_ptr<TrainerCallback>> asked;  ///< callbacks that on_pre_optimizer_step has come to
+  FoldedClipping clipping;
   std::string attention_backend;                    ///< chosen by measurement, or the checkpoint's; empty: torch's own choice
   bool attention_is_chosen = false;
 

@@ -169,10 +169,6 @@ class Trainer {
   Batch upload(Batch inputs) const;
   torch::Tensor run_training_step(const Batch& batch, const std::optional<torch::Tensor>& num_items_in_batch, bool ends_window);
   bool update_is_recordable() const;
-  enum class GradientsAre { unseen, seen, perhaps_seen };
-  GradientsAre seen_before_step() const;
-  void leave_clipping_to_optimizer(const torch::Tensor& coefficient);
-  void settle_clipping();
   void choose_attention(const Batch& inputs);
   void settle_schedule(Run& run);
 

@@ -10,6 +10,7 @@
 
 #include "regression.h"
 #include "train/device_schedule.h"
+#include "train/folded_clipping.h"
 
 namespace gradus::testing {
 namespace {
@@ -160,6 +161,34 @@ TEST(DeviceSchedule, SkippedStepsHoldItBack) {
   EXPECT_EQ(scheduler.steps_done(), 3);
   ReduceLROnPlateau by_metric(optimizer);
   EXPECT_EQ(DeviceSchedule::leading(by_metric, 10, torch::kCPU), nullptr);
+}
+
+TEST(FoldedClipping, CallbacksThatLookSeeClippedGradientsAndOthersCostNothing) {
+  struct Looks : TrainerCallback {
+    void on_pre_optimizer_step(const TrainingArguments&, TrainerState&, TrainerControl&, const CallbackContext&) override {}
+  };
+  const auto weight = torch::zeros({2}, torch::requires_grad()), unused = torch::zeros({2}, torch::requires_grad());
+  const auto half = torch::tensor(0.5F);
+  TrainerState state;
+  TrainerControl control;
+  for (const bool looks : {false, true}) {
+    const FoldedClipping::Callbacks callbacks = {std::make_shared<TrainerCallback>(), looks ? std::make_shared<Looks>() : std::make_shared<TrainerCallback>()};
+    FoldedClipping clipping;
+    for (int step = 0; step < 3; ++step) {
+      const auto grad = torch::tensor({2.0F, 4.0F});
+      weight.mutable_grad() = grad;
+      const bool is_known = step > 0;
+      EXPECT_EQ(clipping.is_unseen(callbacks), is_known && !looks);
+      clipping.clip({weight, unused}, half, callbacks);
+      EXPECT_EQ(weight.grad()[1].item<float>(), is_known && !looks ? 4.0F : 2.0F) << "what a callback sees";
+      for (const auto& callback : callbacks) callback->on_pre_optimizer_step({}, state, control, {.state = state, .logs = {}, .metrics = {}});
+      const auto left = clipping.settle({weight, unused}, callbacks);
+      EXPECT_EQ(left.has_value(), !looks);
+      EXPECT_EQ(weight.grad()[1].item<float>(), looks ? 2.0F : 4.0F) << "what the optimizer reads";
+      EXPECT_EQ(weight.grad().is_same(grad), !looks || is_known) << "its own, unless the first step made copies";
+      EXPECT_FALSE(unused.grad().defined());
+    }
+  }
 }
 
 TEST(DeviceSchedule, WhereTheHostLeadsTheTableFollows) {
