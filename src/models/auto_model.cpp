@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <map>
 #include <mutex>
 
@@ -52,8 +53,22 @@ ModelFactory find_factory(ModelTask task, const nlohmann::json& config, const st
               fmt::format("{}{}Known are {}. Your own are added with register_model().", near, near.empty() ? "" : " ", fmt::join(known, ", ")));
 }
 
+/// Settings of any architecture that change what its weights mean and that no model here reads.
+void check_computable(const nlohmann::json& config, const std::string& where) {
+  const std::array<std::pair<const char*, const char*>, 2> unread = {{
+      {"quantization_config", "Load the model in Python, dequantize it (model.dequantize()), and save it in float32, bfloat16 or float16."},
+      {"per_layer_config", "Only models whose layers are all alike can be computed here."},
+  }};
+  for (const auto& [name, advice] : unread) {
+    const auto found = config.find(name);
+    if (found == config.end() || found->is_null() || found->empty()) continue;
+    throw Error("G-MODEL-5", ErrorKind::model, fmt::format("{}: {} must be absent, received {}", where, name, dump_json(*found).substr(0, 60)), advice);
+  }
+}
+
 /// Runs a factory; what torch says about impossible sizes becomes our error.
 std::shared_ptr<PreTrainedModel> build(const ModelFactory& factory, const nlohmann::json& config, const std::string& where) {
+  check_computable(config, where);
   try {
     return factory(config);
   } catch (const c10::Error& error) {

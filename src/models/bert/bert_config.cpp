@@ -47,6 +47,8 @@ BertConfig::BertConfig(const nlohmann::json& values) {
   padding_index = padding_row(values, vocabulary, is_roberta ? 1 : 0);
   if (width % heads != 0) read.fail("hidden_size", "a multiple of num_attention_heads (" + std::to_string(heads) + ")", std::to_string(width));
   if (read.flag("is_decoder", false)) read.fail("is_decoder", "false: this architecture is an encoder here", "true");
+  const auto positions_by = read.text("position_embedding_type", "absolute");
+  if (positions_by != "absolute") read.fail("position_embedding_type", "absolute: other kinds of positions cannot be computed", '"' + positions_by + '"');
   if (!is_roberta) return;
   if (!padding_index) read.fail("pad_token_id", "a token id: RoBERTa counts positions behind it", "null");
   if (*padding_index >= positions) read.fail("max_position_embeddings", "more than pad_token_id (" + std::to_string(*padding_index) + ")", std::to_string(positions));

@@ -7,6 +7,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/where.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <numbers>
@@ -54,6 +55,28 @@ Tensor yarn_frequencies(double base, int64_t width, const ConfigReader& rope, do
   return interpolated * (1 - share) + extrapolated * share;
 }
 
+/// Pairs beyond the rotated share stand still.
+Tensor proportional_frequencies(double base, int64_t width, const ConfigReader& rope) {
+  const auto turning = static_cast<int64_t>(std::floor(rope.number("partial_rotary_factor", 1.0, 0.0, 1.0) * static_cast<double>(width) / 2.0));
+  const auto pairs = at::arange(width / 2, torch::kLong);
+  return at::where(pairs < turning, wave_frequencies(base, width), 0.0) / rope.number("factor", 1.0, 1e-6);
+}
+
+/// One factor per pair of channels, by which its wave becomes longer.
+Tensor longrope_frequencies(double base, int64_t width, const ConfigReader& rope, const char* name) {
+  const auto* given = rope.find(name);
+  std::vector<double> factors;
+  const auto expected = fmt::format("a list of {} finite numbers above 0, one per pair of rotated channels", width / 2);
+  if (given == nullptr || !given->is_array() || static_cast<int64_t>(given->size()) != width / 2)
+    rope.fail(name, expected, given == nullptr ? "nothing" : given->is_array() ? fmt::format("{} entries", given->size()) : std::string("something else"));
+  for (const auto& factor : *given) {
+    if (!factor.is_number() || !std::isfinite(factor.get<double>()) || factor.get<double>() <= 0.0) rope.fail(name, expected, factor.dump());
+    factors.push_back(factor.get<double>());
+  }
+  const auto waves = at::pow(base, at::arange(0, width, 2, torch::kLong).to(torch::kFloat) / static_cast<double>(width));
+  return (torch::tensor(factors, torch::kFloat) * waves).reciprocal();
+}
+
 /// `rope_parameters`, or the older `rope_scaling` with `rope_theta` beside it.
 nlohmann::json rope_parameters(const nlohmann::json& config) {
   nlohmann::json rope = nlohmann::json::object();
@@ -61,6 +84,8 @@ nlohmann::json rope_parameters(const nlohmann::json& config) {
     const auto found = config.find(name);
     if (found != config.end() && found->is_object() && !found->empty()) {
       rope = *found;
+      for (const auto& [key, value] : rope.items())
+        if (value.is_object()) ConfigReader(config).fail(name, "one set of numbers for all layers", fmt::format("one for {} of its own", key));
       break;
     }
   }
@@ -74,15 +99,15 @@ nlohmann::json rope_parameters(const nlohmann::json& config) {
 
 }  // namespace
 
-RotaryEmbedding::RotaryEmbedding(const nlohmann::json& config, int64_t head_width) {
+RotaryEmbedding::RotaryEmbedding(const nlohmann::json& config, int64_t head_width, int64_t default_positions) {
   const auto values = rope_parameters(config);
   const ConfigReader rope(values, "config.json: rope_parameters"), model(config);
   const auto kind = rope.text("rope_type", "default");
   base_ = rope.number("rope_theta", 10000.0, 1e-6);
-  const auto share = kind == "default" ? 1.0 : rope.number("partial_rotary_factor", 1.0, 0.0, 1.0);
+  const auto share = kind == "default" || kind == "proportional" ? 1.0 : rope.number("partial_rotary_factor", 1.0, 0.0, 1.0);
   width_ = static_cast<int64_t>(static_cast<double>(head_width) * share);
   if (width_ < 2 || width_ % 2 != 0) rope.fail("the rotated width of a head", "an even number of at least 2", std::to_string(width_));
-  const auto positions = model.integer("max_position_embeddings", 2048);
+  const auto positions = model.integer("max_position_embeddings", default_positions);
   const auto trained = static_cast<double>(model.optional_integer("original_max_position_embeddings")
                                                .value_or(rope.optional_integer("original_max_position_embeddings").value_or(positions)));
   trained_length_ = longest_ = positions;
@@ -100,8 +125,17 @@ RotaryEmbedding::RotaryEmbedding(const nlohmann::json& config, int64_t head_widt
     const auto implied = mscale != 0.0 && mscale_all != 0.0 ? yarn_scale(factor, mscale) / yarn_scale(factor, mscale_all) : yarn_scale(factor);
     attention_factor_ = rope.optional_number("attention_factor").value_or(implied);
     inverse_frequencies_ = yarn_frequencies(base_, width_, rope, factor, trained);
+  } else if (kind == "longrope") {
+    const auto factor = rope.optional_number("factor").value_or(static_cast<double>(positions) / trained);
+    const auto implied = factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(trained));
+    attention_factor_ = rope.optional_number("attention_factor").value_or(implied);
+    inverse_frequencies_ = longrope_frequencies(base_, width_, rope, "short_factor");
+    beyond_ = longrope_frequencies(base_, width_, rope, "long_factor");
+    trained_length_ = static_cast<int64_t>(trained);
+  } else if (kind == "proportional") {
+    inverse_frequencies_ = proportional_frequencies(base_, width_, rope);
   } else if (kind != "default") {
-    rope.fail("rope_type", "default, linear, dynamic, llama3 or yarn", "\"" + kind + "\"");
+    rope.fail("rope_type", "default, linear, dynamic, llama3, longrope, proportional or yarn", "\"" + kind + "\"");
   }
   original_ = inverse_frequencies_;
 }
@@ -122,7 +156,15 @@ RotaryEmbedding::Angles RotaryEmbedding::angles(const Tensor& position_ids, torc
     }
   }
   if (!on_device_.defined() || on_device_.device() != position_ids.device()) on_device_ = inverse_frequencies_.to(position_ids.device());
-  const auto phases = position_ids.unsqueeze(-1).to(torch::kFloat) * on_device_;
+  auto frequencies = on_device_;
+  if (beyond_.defined()) {
+    if (beyond_.device() != position_ids.device()) beyond_ = beyond_.to(position_ids.device());
+    if (known_length)
+      frequencies = *known_length > trained_length_ ? beyond_ : on_device_;
+    else
+      frequencies = at::where(position_ids.max() >= trained_length_, beyond_, on_device_);
+  }
+  const auto phases = position_ids.unsqueeze(-1).to(torch::kFloat) * frequencies;
   auto cos = phases.cos(), sin = phases.sin();
   if (attention_factor_ != 1.0) {
     cos.mul_(attention_factor_);

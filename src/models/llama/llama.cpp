@@ -4,6 +4,7 @@
 #include <gradus/models/config_reader.h>
 #include <gradus/models/heads.h>
 #include <gradus/models/layers/activation.h>
+#include <gradus/models/layers/checkpoint.h>
 #include <gradus/models/layers/module_list.h>
 #include <gradus/models/layers/residual_stream.h>
 #include <gradus/models/layers/rotary.h>
@@ -133,13 +134,14 @@ class Llama : public Backbone {
     const LlamaPass pass{rotary_.angles(positions, x.scalar_type(), length), inputs.cache, inputs.output_attentions ? &output.attentions : nullptr};
     std::map<std::optional<int64_t>, layers::AttentionMask> masks;
     layers::ResidualStream stream(x);
-    for (const auto& layer : *layers_) {
+    for (size_t i = 0; const auto& layer : *layers_) {
+      const bool recomputed = recomputes(i++) && pass.attentions == nullptr;
       if (inputs.output_hidden_states) output.hidden_states.push_back(stream.sum());
       auto found = masks.find(layer->window);
       if (found == masks.end()) found = masks.emplace(layer->window, mask_for(inputs, seen, layer->window, x.device())).first;
       const auto& mask = found->second;
-      if (gradient_checkpointing && pass.attentions == nullptr)
-        stream = layers::ResidualStream(run_block([layer, mask, pass](const Tensor& y) { return layer->forward(y, mask, pass); }, stream.sum()));
+      if (recomputed)
+        stream = layers::ResidualStream(layers::checkpoint([layer, mask, pass](const Tensor& y) { return layer->forward(y, mask, pass); }, stream.sum(), *gradient_checkpointing));
       else
         layer->forward(stream, mask, pass);
     }
@@ -149,7 +151,7 @@ class Llama : public Backbone {
   }
 
  private:
-  Llama(const LlamaConfig& config, const nlohmann::json& values) : width_(config.width), rotary_(values, config.head_width) {
+  Llama(const LlamaConfig& config, const nlohmann::json& values) : width_(config.width), rotary_(values, config.head_width, config.positions) {
     embed_tokens_ = register_module("embed_tokens", std::make_shared<layers::Embedding>(config.vocabulary, config.width, config.padding_index));
     layers_ = register_module("layers", std::make_shared<layers::ModuleList<LlamaBlock>>());
     for (int64_t i = 0; i < config.blocks; ++i) layers_->push_back(std::make_shared<LlamaBlock>(config, static_cast<size_t>(i)));

@@ -13,29 +13,39 @@ struct Variant {
   int64_t vocabulary, inner;
   int64_t key_value_heads;  ///< 0: as many as heads
   int64_t head_width;       ///< 0: width / heads
+  int64_t positions;
 };
 
 Variant variant_of(const std::string& model_type) {
-  if (model_type == "mistral") return {32000, 14336, 8, 0};
-  if (model_type == "qwen2") return {151936, 22016, 32, 0};
-  if (model_type == "qwen3") return {151936, 22016, 32, 128};
-  return {32000, 11008, 0, 0};
+  if (model_type == "mistral") return {32000, 14336, 8, 0, 131072};
+  if (model_type == "qwen2") return {151936, 22016, 32, 0, 32768};
+  if (model_type == "qwen3") return {151936, 22016, 32, 128, 32768};
+  return {32000, 11008, 0, 0, 2048};
+}
+
+/// Whether a block of that name slides. Other kinds of attention cannot be computed here.
+bool is_sliding(const ConfigReader& read, const nlohmann::json& name) {
+  if (name == "sliding_attention") return true;
+  if (name != "full_attention") read.fail("layer_types", "full_attention or sliding_attention for each layer", name.dump());
+  return false;
 }
 
 /// The window of each block. A null `sliding_window` switches it off, an absent one means 4096.
 std::vector<std::optional<int64_t>> windows_of(const nlohmann::json& values, const ConfigReader& read, const std::string& model_type, int64_t blocks) {
   std::vector<std::optional<int64_t>> windows(static_cast<size_t>(blocks));
+  if (model_type == "llama") return windows;
   auto window = read.optional_integer("sliding_window");
   if (!window && !values.contains("sliding_window")) window = 4096;
-  if (model_type == "llama" || !window) return windows;
-  if (model_type == "mistral") return std::vector(static_cast<size_t>(blocks), window);
-  if (!read.flag("use_sliding_window", false)) return windows;
+  const bool is_mistral = model_type == "mistral";
+  if (!is_mistral && !read.flag("use_sliding_window", false)) window.reset();
   const auto* types = read.find("layer_types");
   if (types != nullptr && (!types->is_array() || static_cast<int64_t>(types->size()) != blocks))
     read.fail("layer_types", "a list of " + std::to_string(blocks) + " names, one per layer", types->is_array() ? std::to_string(types->size()) + " entries" : "something else");
-  const auto first = read.integer("max_window_layers", 28, 0);
+  const auto first = is_mistral ? 0 : read.integer("max_window_layers", 28, 0);
   for (int64_t i = 0; i < blocks; ++i) {
-    const bool sliding = types != nullptr ? (*types)[static_cast<size_t>(i)] == "sliding_attention" : i >= first;
+    const bool sliding = types != nullptr ? is_sliding(read, (*types)[static_cast<size_t>(i)]) : i >= first;
+    if (types != nullptr && sliding && !window)
+      read.fail("sliding_window", is_mistral ? "a number, since layer_types has sliding layers" : "a number and use_sliding_window true, since layer_types has sliding layers", "no window");
     if (sliding) windows[static_cast<size_t>(i)] = window;
   }
   return windows;
@@ -61,6 +71,7 @@ LlamaConfig::LlamaConfig(const nlohmann::json& values) {
   if (heads % key_value_heads != 0) read.fail("num_attention_heads", "a multiple of num_key_value_heads (" + std::to_string(key_value_heads) + ")", std::to_string(heads));
   padding_index = read.optional_integer("pad_token_id", -vocabulary, vocabulary - 1);
   if (padding_index && *padding_index < 0) *padding_index += vocabulary;
+  positions = read.integer("max_position_embeddings", variant.positions);
   norm_eps = read.number("rms_norm_eps", 1e-6, 0.0);
   attention_dropout = read.probability("attention_dropout", 0.0);
   activation = read.text("hidden_act", "silu");

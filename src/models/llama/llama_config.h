@@ -15,7 +15,7 @@ struct LlamaConfig {
   /// Throws `Error` G-MODEL-5.
   explicit LlamaConfig(const nlohmann::json& values);
 
-  int64_t vocabulary, width, inner, blocks, heads, key_value_heads, head_width;
+  int64_t vocabulary, width, inner, blocks, heads, key_value_heads, head_width, positions;
   std::optional<int64_t> padding_index;
   double norm_eps, attention_dropout;
   std::string activation;

@@ -8,14 +8,15 @@
 
 namespace gradus::layers {
 
-/// Rotary position embeddings with the scalings of transformers: default, linear, dynamic, llama3, yarn.
+/// Rotary position embeddings with the scalings of transformers: default, linear, dynamic, llama3, yarn, longrope, proportional.
 ///
 /// It has no parameters and is no module. Thread-safety: `dynamic` changes with the longest sequence seen; the others are constant.
 class RotaryEmbedding {
  public:
   /// Reads `rope_parameters` (or `rope_scaling` and `rope_theta`) of a config.json.
   /// Throws `Error` G-MODEL-5 for an unknown kind or a missing or impossible number.
-  RotaryEmbedding(const nlohmann::json& config, int64_t head_width);
+  /// `default_positions`: the architecture's own `max_position_embeddings`, for a config without it.
+  RotaryEmbedding(const nlohmann::json& config, int64_t head_width, int64_t default_positions = 2048);
 
   struct Angles {
     torch::Tensor cos, sin;  ///< (batch or 1, tokens, 1, rotated width / 2), in the dtype asked for
@@ -30,6 +31,7 @@ class RotaryEmbedding {
  private:
   torch::Tensor inverse_frequencies_;
   torch::Tensor original_;      ///< those for the trained length, for `dynamic`
+  torch::Tensor beyond_;        ///< `longrope`: those for texts longer than the trained length
   torch::Tensor on_device_;     ///< copy of inverse_frequencies_ where it was used last
   double attention_factor_ = 1.0;
   bool dynamic_ = false;
