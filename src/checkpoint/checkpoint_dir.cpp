@@ -48,6 +48,13 @@ std::optional<CheckpointDir> newest_complete_checkpoint(const fs::path& run_dir)
   return std::nullopt;
 }
 
+void remove_checkpoint(const CheckpointDir& dir) {
+  std::error_code code;
+  const auto doomed = dir.path.parent_path() / (std::string(kTemporaryPrefix) + std::to_string(dir.step) + "-deleted-" + std::to_string(::getpid()));
+  fs::rename(dir.path, doomed, code);
+  fs::remove_all(code ? dir.path : doomed, code);
+}
+
 void remove_unfinished(const fs::path& run_dir) {
   std::error_code ignored;
   std::vector<fs::path> stale;

@@ -57,11 +57,7 @@ void replace_directory(const fs::path& temporary, const fs::path& final_name) {
 void rotate(const CheckpointWriter::Job& job) {
   for (const auto& dir : job.rotation.to_delete(list_checkpoints(job.run_dir), job.best)) {
     log_info("Deleting older checkpoint " + dir.path.string() + " due to save_total_limit");
-    std::error_code ignored;
-    // Renamed first, so that a kill in the middle never leaves half a folder under a checkpoint's name.
-    const auto doomed = job.run_dir / (".tmp-checkpoint-" + std::to_string(dir.step) + "-deleted-" + std::to_string(::getpid()));
-    fs::rename(dir.path, doomed, ignored);
-    fs::remove_all(ignored ? dir.path : doomed, ignored);
+    remove_checkpoint(dir);
   }
 }
 
@@ -75,7 +71,7 @@ void write_checkpoint(const CheckpointWriter::Job& job, const fs::path& temporar
     manifest.files[entry.path().filename()] = file_checksum(entry.path());
     sync_path(entry.path());
   }
-  for (const auto& shard : write_safetensors_folder(temporary, snapshot.weights, {.max_shard_size = snapshot.max_shard_size, .total_parameters = snapshot.total_parameters, .sync = Sync::yes}))
+  for (const auto& shard : write_safetensors_folder(temporary, snapshot.weights, {.max_shard_size = snapshot.max_shard_size, .sync = Sync::yes}))
     manifest.files[shard.file_name] = shard.written;
   const auto add_tree = [&](const char* name, const std::optional<StateTree>& tree) {
     if (tree) manifest.files[name] = write_torch_file(temporary / name, *tree, Sync::yes);
@@ -106,6 +102,8 @@ CheckpointWriter::~CheckpointWriter() {
     std::rethrow_exception(failure_);
   } catch (const std::exception& error) {
     log_error(error.what());
+  } catch (...) {
+    log_error("A checkpoint could not be saved.");
   }
 }
 
@@ -123,7 +121,6 @@ void CheckpointWriter::start(Job job) {
     fs::remove_all(temporary, ignored);
     throw;
   }
-  pending_ = checkpoint_path(job.run_dir, job.step);
   thread_ = std::thread([this, job = std::move(job), temporary] {
     try {
       write_checkpoint(job, temporary);
@@ -137,7 +134,6 @@ void CheckpointWriter::start(Job job) {
 
 void CheckpointWriter::wait() {
   if (thread_.joinable()) thread_.join();
-  pending_.clear();
   if (!failure_) return;
   const auto failure = std::exchange(failure_, nullptr);
   try {
@@ -149,7 +145,5 @@ void CheckpointWriter::wait() {
     throw Error("G-CKPT-6", ErrorKind::checkpoint, std::string("a checkpoint could not be saved: ") + error.what(), "The checkpoints before it are as they were.");
   }
 }
-
-bool CheckpointWriter::will_exist(const fs::path& directory) const { return directory == pending_ || fs::is_directory(directory); }
 
 }  // namespace gradus

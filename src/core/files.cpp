@@ -104,6 +104,10 @@ void publish_directory(const fs::path& temporary, const fs::path& final_name) {
   sync_path(final_name.has_parent_path() ? final_name.parent_path() : fs::path("."));
 }
 
+void move_file(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) throw cannot_write(to, errno);
+}
+
 fs::path expand_user(const fs::path& path) {
   const auto text = path.string();
   if (text != "~" && !text.starts_with("~/")) return path;

@@ -59,7 +59,7 @@ std::vector<NamedTensors> split(const NamedTensors& tensors, uint64_t max_size) 
   return result;
 }
 
-std::string index_text(const std::vector<NamedTensors>& shards, const std::vector<std::string>& names, const ShardOptions& options) {
+std::string index_text(const std::vector<NamedTensors>& shards, const std::vector<std::string>& names) {
   nlohmann::json weight_map = nlohmann::json::object();
   uint64_t total_size = 0;
   int64_t total_parameters = 0;
@@ -72,7 +72,7 @@ std::string index_text(const std::vector<NamedTensors>& shards, const std::vecto
       total_parameters += tensor.numel();
     }
   }
-  const nlohmann::json metadata = {{"total_parameters", options.total_parameters.value_or(total_parameters)}, {"total_size", total_size}};
+  const nlohmann::json metadata = {{"total_parameters", total_parameters}, {"total_size", total_size}};
   return dump_json(nlohmann::json{{"metadata", metadata}, {"weight_map", weight_map}}, 2) + "\n";
 }
 
@@ -81,22 +81,6 @@ WrittenFile write_text(const fs::path& file, const std::string& text, Sync sync)
   output.write(text.data(), text.size());
   output.close(sync);
   return {text.size(), checksum_of(text.data(), text.size())};
-}
-
-/// Weight files under the same stem that this save did not write.
-void remove_stale(const fs::path& folder, const std::string& stem, const std::vector<WrittenShard>& written) {
-  static const std::regex kShard(R"(-\d{5}-of-\d{5}\.safetensors)");
-  std::set<std::string> fresh;
-  for (const auto& shard : written) fresh.insert(shard.file_name);
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const auto name = entry.path().filename().string();
-    if (!name.starts_with(stem) || fresh.contains(name)) continue;
-    const auto rest = name.substr(stem.size());
-    if (rest == ".safetensors" || rest == ".safetensors.index.json" || std::regex_match(rest, kShard)) {
-      std::error_code ignored;
-      fs::remove(entry.path(), ignored);
-    }
-  }
 }
 
 }  // namespace
@@ -142,10 +126,25 @@ std::vector<WrittenShard> write_safetensors_folder(const fs::path& folder, const
     written.push_back({names[i], write_safetensors(folder / names[i], shards[i], {{"format", "pt"}}, options.sync)});
   if (shards.size() > 1) {
     const auto index = options.stem + ".safetensors.index.json";
-    written.push_back({index, write_text(folder / index, index_text(shards, names, options), options.sync)});
+    written.push_back({index, write_text(folder / index, index_text(shards, names), options.sync)});
   }
-  remove_stale(folder, options.stem, written);
+  remove_stale_weights(folder, written, options.stem);
   return written;
+}
+
+void remove_stale_weights(const fs::path& folder, const std::vector<WrittenShard>& written, const std::string& stem) {
+  static const std::regex kShard(R"(-\d{5}-of-\d{5}\.safetensors)");
+  std::set<std::string> fresh;
+  for (const auto& shard : written) fresh.insert(shard.file_name);
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const auto name = entry.path().filename().string();
+    if (!name.starts_with(stem) || fresh.contains(name)) continue;
+    const auto rest = name.substr(stem.size());
+    if (rest == ".safetensors" || rest == ".safetensors.index.json" || std::regex_match(rest, kShard)) {
+      std::error_code ignored;
+      fs::remove(entry.path(), ignored);
+    }
+  }
 }
 
 NamedTensors read_safetensors_folder(const fs::path& folder, const std::string& stem) {

@@ -75,6 +75,8 @@ Every every(int64_t n) {
 }
 
 std::shared_ptr<TrainerCallback> make_callback(Event event, Every cadence, EventFunction function) {
+  if (!function) throw Error("G-TRAIN-9", ErrorKind::usage, std::string("a function for ") + event_name(event) + " was expected, an empty one received", "Pass a lambda that takes (const CallbackContext&, TrainerControl&).");
+  cadence = every(cadence.n);
   return std::make_shared<FunctionCallback>(event, cadence, std::move(function));
 }
 

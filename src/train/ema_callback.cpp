@@ -30,8 +30,12 @@ void EmaCallback::on_step_end(const TrainingArguments&, TrainerState&, TrainerCo
 
 void EmaCallback::swap(Model& model) {
   const torch::NoGradGuard no_grad;
+  const auto parameters = trainable_parameters(model.named_module());
+  if (parameters.size() != average_.size())
+    throw Error("G-TRAIN-3", ErrorKind::usage, "EmaCallback::swap: the model has " + std::to_string(parameters.size()) + " trained tensors, the average " + std::to_string(average_.size()),
+                "The average is made by train(): swap it with the model that was trained.");
   size_t i = 0;
-  for (const auto& [name, parameter] : trainable_parameters(model.named_module())) {
+  for (const auto& [name, parameter] : parameters) {
     const auto kept = parameter.detach().clone();
     parameter.detach().copy_(average_.at(i));
     average_.at(i++).copy_(kept);

@@ -1,7 +1,6 @@
+#include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/train/evaluation.h>
-
-#include <numeric>
 
 namespace gradus {
 namespace {
@@ -36,6 +35,10 @@ void EvalAccumulator::to_cpu() {
 TensorList EvalAccumulator::join() const {
   TensorList joined;
   if (batches_.empty()) return joined;
+  for (size_t i = 0; i < batches_.size(); ++i)
+    if (batches_[i].size() != batches_.front().size())
+      throw Error("G-TRAIN-17", ErrorKind::training, fmt::format("the batches of the evaluation cannot be joined: batch {} gave {} tensors, the first one {}", i, batches_[i].size(), batches_.front().size()),
+                  "Return the same outputs for every batch, or name those that are no predictions in ignore_keys.");
   for (size_t part = 0; part < batches_.front().size(); ++part) {
     TensorList pieces;
     int64_t width = 0;

@@ -1,4 +1,4 @@
-#include <gradus/core/log.h>
+#include <gradus/core/error.h>
 #include <gradus/train/callbacks.h>
 #include <signal.h>
 
@@ -32,7 +32,11 @@ void handle(int signal) {
 
 }  // namespace
 
-InterruptCallback::InterruptCallback(std::vector<int> signals, double grace_seconds) : signals_(std::move(signals)), grace_seconds_(grace_seconds) {}
+InterruptCallback::InterruptCallback(std::vector<int> signals, double grace_seconds) : signals_(std::move(signals)), grace_seconds_(grace_seconds) {
+  for (const int signal : signals_)
+    if (signal < 1 || signal >= NSIG || signal == SIGKILL || signal == SIGSTOP)
+      throw Error("G-TRAIN-18", ErrorKind::usage, "InterruptCallback: " + std::to_string(signal) + " is no signal that can be caught", "Use SIGTERM, SIGINT, SIGUSR1 and the like.");
+}
 InterruptCallback::~InterruptCallback() { restore_handlers(); }
 
 JITCheckpointCallback::JITCheckpointCallback(double kill_wait_seconds) : InterruptCallback({SIGTERM}, kill_wait_seconds) {}

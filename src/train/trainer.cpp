@@ -44,6 +44,12 @@ void say_if_several_gpus(const TrainingArguments& args) {
 
 }  // namespace
 
+std::shared_ptr<Model> make_initial_model(const std::function<std::shared_ptr<Model>()>& model_init) {
+  auto model = model_init();
+  if (!model) throw Error("G-TRAIN-8", ErrorKind::model, "model_init returned no model", "Return a std::shared_ptr<Model> that points to one.");
+  return model;
+}
+
 Trainer::Trainer(TrainerOptions options) {
   auto args = options.args.resolved();
   set_log_level(args.get_process_log_level());
@@ -64,8 +70,7 @@ Trainer::Trainer(TrainerOptions options) {
   p.foreign_rng.numpy = numpy_random_state(uint64_t(p.args.seed));
 
   p.model_init = std::move(options.model_init);
-  p.model = options.model ? std::move(options.model) : p.model_init();
-  if (!p.model) throw Error("G-TRAIN-8", ErrorKind::model, "model_init returned no model", "Return a std::shared_ptr<Model> that points to one.");
+  p.model = options.model ? std::move(options.model) : make_initial_model(p.model_init);
   if (!p.args.fp16_full_eval && !p.args.bf16_full_eval) p.model->to(p.device);
 
   p.train_dataset = std::move(options.train_dataset);

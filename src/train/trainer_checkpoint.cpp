@@ -82,7 +82,85 @@ void restore_exported(const std::vector<std::shared_ptr<TrainerCallback>>& callb
   restore_states(callbacks, std::move(states), /*with_args=*/true);
 }
 
+// The callbacks' tensors, which optimizer.pt holds beside what is the optimizer's; none when they have none.
+std::optional<StateTree> callback_tensors(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
+  auto tensors = StateTree::list();
+  for (const auto& callback : callbacks)
+    if (auto tree = callback->tensor_state(); !tree.is_none()) tensors.push(StateTree::dict().set("name", callback->name()).set("state", std::move(tree)));
+  return tensors.items().empty() ? std::nullopt : std::optional(std::move(tensors));
+}
+
+void restore_callback_tensors(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, const StateTree& tensors) {
+  std::vector<bool> used(callbacks.size(), false);
+  for (const auto& item : tensors.items())
+    for (size_t i = 0; i < callbacks.size(); ++i)
+      if (!used[i] && callbacks[i]->name() == item.at("name").as_string()) {
+        callbacks[i]->load_tensor_state(item.at("state"));
+        used[i] = true;
+        break;
+      }
+}
+
+// Optimizer and schedule only together, as in HF.
+void restore_optimizer(const fs::path& checkpoint, Optimizer& optimizer, LRScheduler& lr_scheduler, const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
+  if (!fs::exists(checkpoint / "optimizer.pt") || !fs::exists(checkpoint / "scheduler.pt")) {
+    log_warning(checkpoint.string() + " has no optimizer.pt and scheduler.pt (save_only_model): both start anew.");
+    return;
+  }
+  const auto state = read_torch_file(checkpoint / "optimizer.pt");
+  optimizer.load_state_dict(state);
+  lr_scheduler.load_state_dict(read_torch_file(checkpoint / "scheduler.pt"));
+  if (const auto* tensors = state.find("gradus_callbacks")) restore_callback_tensors(callbacks, *tensors);
+}
+
 }  // namespace
+
+json Trainer::Run::saved_state(const Parts& parts) const {
+  const bool stopped = parts.control.should_training_stop && parts.state.global_step < parts.state.max_steps && !is_interrupted(parts.callbacks);
+  return {{"version", kStateVersion},
+          {"loss_sum", loss.sum()},
+          {"filtered_losses", loss.filtered()},
+          {"total_loss", total_loss},
+          {"loss_from_step", loss_from_step},
+          {"last_logged_step", last_logged_step},
+          {"grad_norm", grad_norm ? json(grad_norm->item<double>()) : json(nullptr)},
+          {"learning_rate", learning_rate ? json(*learning_rate) : json(nullptr)},
+          {"stopped_by_callback", stopped},
+          {"attention_backend", parts.attention_backend},
+          {"position",
+           {{"epoch", epoch},
+            {"batches", batches_done},
+            {"at_epoch_end", at_epoch_end},
+            {"loader", batches ? batches->state() : json(nullptr)},
+            {"steps_in_epoch", plan.steps_in_epoch},
+            {"batch_size", parts.train_batch_size},
+            {"gradient_accumulation_steps", parts.args.gradient_accumulation_steps}}},
+          {"callbacks", all_states(parts.callbacks)}};
+}
+
+bool Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
+  loss.restore(saved.at("loss_sum"), saved.at("filtered_losses"));
+  total_loss = saved.at("total_loss");
+  loss_from_step = saved.at("loss_from_step");
+  last_logged_step = saved.at("last_logged_step");
+  if (const auto& norm = saved.at("grad_norm"); !norm.is_null()) grad_norm = torch::tensor(norm.get<double>(), torch::kDouble);
+  if (const auto& rate = saved.at("learning_rate"); !rate.is_null()) learning_rate = rate.get<double>();
+  ended_by_callback = saved.at("stopped_by_callback");
+  parts.attention_backend = saved.value("attention_backend", std::string());
+  std::vector<std::pair<std::string, json>> states;
+  for (const auto& item : saved.at("callbacks")) states.emplace_back(item.at("name"), item.at("state"));
+  restore_states(parts.callbacks, std::move(states), parts.args.restore_callback_states_from_checkpoint);
+
+  const auto& position = saved.at("position");
+  const bool same_batches = position.at("steps_in_epoch") == plan.steps_in_epoch && position.at("batch_size") == parts.train_batch_size &&
+                            position.at("gradient_accumulation_steps") == parts.args.gradient_accumulation_steps;
+  if (!same_batches && loader.size()) return false;
+  const bool pass_had_ended = position.at("at_epoch_end");
+  first_epoch = position.at("epoch").get<int64_t>() + (pass_had_ended ? 1 : 0);
+  skip_batches = pass_had_ended || parts.args.ignore_data_skip ? 0 : position.at("batches").get<int64_t>();
+  if (skip_batches > 0) loader_state = position.at("loader");
+  return pass_had_ended;
+}
 
 void Trainer::save_checkpoint(Run& run) {
   auto& p = *parts_;
@@ -96,10 +174,6 @@ void Trainer::save_checkpoint(Run& run) {
     if (best == directory || fs::is_directory(best)) p.state.best_model_checkpoint = best.string();
   }
   p.state.stateful_callbacks = exported_states(p.callbacks, p.control);
-
-  bool interrupted = false;
-  for (const auto& callback : p.callbacks)
-    if (const auto* each = dynamic_cast<const InterruptCallback*>(callback.get())) interrupted |= each->received() != 0;
 
   auto& buffers = p.writer.buffers();
   buffers.begin();
@@ -117,37 +191,14 @@ void Trainer::save_checkpoint(Run& run) {
   snapshot.texts["training_args.json"] = p.args.to_json_string() + "\n";
   if (!p.args.save_only_model) {
     auto optimizer = p.optimizer->state_dict();
-    auto tensors = StateTree::list();
-    for (const auto& callback : p.callbacks)
-      if (auto tree = callback->tensor_state(); !tree.is_none()) tensors.push(StateTree::dict().set("name", callback->name()).set("state", std::move(tree)));
-    if (!tensors.items().empty()) optimizer.set("gradus_callbacks", std::move(tensors));  // Python's loaders pass over it
+    if (auto tensors = callback_tensors(p.callbacks)) optimizer.set("gradus_callbacks", std::move(*tensors));  // Python's loaders pass over it
     snapshot.optimizer = buffers.copy(optimizer);
     snapshot.scheduler = p.lr_scheduler->state_dict();
     if (p.scaler) snapshot.scaler = buffers.copy(p.scaler->state_dict());
     snapshot.rng = p.foreign_rng;
     snapshot.rng->cpu = device::get_cpu_rng_state();
     snapshot.rng->cuda = device::get_gpu_rng_states();
-    const json gradus_state = {
-        {"version", kStateVersion},
-        {"loss_sum", run.loss.sum()},
-        {"filtered_losses", run.loss.filtered()},
-        {"total_loss", run.total_loss},
-        {"loss_from_step", run.loss_from_step},
-        {"last_logged_step", run.last_logged_step},
-        {"grad_norm", run.grad_norm ? json(run.grad_norm->item<double>()) : json(nullptr)},
-        {"learning_rate", run.learning_rate ? json(*run.learning_rate) : json(nullptr)},
-        {"stopped_by_callback", p.control.should_training_stop && p.state.global_step < p.state.max_steps && !interrupted},
-        {"attention_backend", p.attention_backend},
-        {"position",
-         {{"epoch", run.epoch},
-          {"batches", run.batches_done},
-          {"at_epoch_end", run.at_epoch_end},
-          {"loader", run.batches ? run.batches->state() : json(nullptr)},
-          {"steps_in_epoch", run.plan.steps_in_epoch},
-          {"batch_size", p.train_batch_size},
-          {"gradient_accumulation_steps", p.args.gradient_accumulation_steps}}},
-        {"callbacks", all_states(p.callbacks)}};
-    snapshot.texts["gradus_state.json"] = dump_json(gradus_state, 2) + "\n";
+    snapshot.texts["gradus_state.json"] = dump_json(run.saved_state(p), 2) + "\n";
   }
   std::optional<fs::path> best;
   if (p.state.best_model_checkpoint) best = *p.state.best_model_checkpoint;
@@ -166,24 +217,7 @@ void Trainer::restore_run(Run& run, const fs::path& checkpoint) {
   run.last_logged_step = p.state.global_step;
   run.loss_from_step = p.state.global_step;
 
-  // Optimizer and schedule only together, as in HF.
-  if (fs::exists(checkpoint / "optimizer.pt") && fs::exists(checkpoint / "scheduler.pt")) {
-    const auto optimizer = read_torch_file(checkpoint / "optimizer.pt");
-    p.optimizer->load_state_dict(optimizer);
-    p.lr_scheduler->load_state_dict(read_torch_file(checkpoint / "scheduler.pt"));
-    if (const auto* tensors = optimizer.find("gradus_callbacks")) {
-      std::vector<bool> used(p.callbacks.size(), false);
-      for (const auto& item : tensors->items())
-        for (size_t i = 0; i < p.callbacks.size(); ++i)
-          if (!used[i] && p.callbacks[i]->name() == item.at("name").as_string()) {
-            p.callbacks[i]->load_tensor_state(item.at("state"));
-            used[i] = true;
-            break;
-          }
-    }
-  } else {
-    log_warning(checkpoint.string() + " has no optimizer.pt and scheduler.pt (save_only_model): both start anew.");
-  }
+  restore_optimizer(checkpoint, *p.optimizer, *p.lr_scheduler, p.callbacks);
   if (p.scaler && fs::exists(checkpoint / "scaler.pt")) p.scaler->load_state_dict(read_torch_file(checkpoint / "scaler.pt"));
   if (fs::exists(checkpoint / "rng_state.pth")) {
     run.rng = read_rng_state(checkpoint / "rng_state.pth");
@@ -194,41 +228,26 @@ void Trainer::restore_run(Run& run, const fs::path& checkpoint) {
   const auto& plan = run.plan;
   run.first_epoch = p.state.global_step / plan.num_update_steps_per_epoch;
   if (!p.args.ignore_data_skip) run.skip_batches = p.state.global_step % plan.num_update_steps_per_epoch * p.args.gradient_accumulation_steps;
-  bool stopped_at_epoch_end = false;
+  bool pass_had_ended = false;
   if (const auto file = checkpoint / "gradus_state.json"; fs::exists(file)) {
+    const auto fail = [&](const std::string& why) {
+      throw Error("G-CKPT-5", ErrorKind::checkpoint, file.string() + " lacks something a resume needs: " + why, "It was written by another version of gradus, or is damaged.");
+    };
     try {
       const auto saved = read_json(file);
-      run.loss.restore(saved.at("loss_sum"), saved.at("filtered_losses"));
-      run.total_loss = saved.at("total_loss");
-      run.loss_from_step = saved.at("loss_from_step");
-      run.last_logged_step = saved.at("last_logged_step");
-      if (const auto& norm = saved.at("grad_norm"); !norm.is_null()) run.grad_norm = torch::tensor(norm.get<double>(), torch::kDouble);
-      if (const auto& rate = saved.at("learning_rate"); !rate.is_null()) run.learning_rate = rate.get<double>();
-      run.ended_by_callback = saved.at("stopped_by_callback");
-      p.attention_backend = saved.value("attention_backend", std::string());
-      std::vector<std::pair<std::string, json>> states;
-      for (const auto& item : saved.at("callbacks")) states.emplace_back(item.at("name"), item.at("state"));
-      restore_states(p.callbacks, std::move(states), p.args.restore_callback_states_from_checkpoint);
-      const auto& position = saved.at("position");
-      const bool same_batches = position.at("steps_in_epoch") == plan.steps_in_epoch && position.at("batch_size") == p.train_batch_size &&
-                                position.at("gradient_accumulation_steps") == p.args.gradient_accumulation_steps;
-      if (same_batches || !run.loader.size()) {
-        stopped_at_epoch_end = position.at("at_epoch_end");
-        run.first_epoch = position.at("epoch").get<int64_t>() + (stopped_at_epoch_end ? 1 : 0);
-        run.skip_batches = stopped_at_epoch_end || p.args.ignore_data_skip ? 0 : position.at("batches").get<int64_t>();
-        if (run.skip_batches > 0) run.loader_state = position.at("loader");
-      }
+      if (saved.at("version").get<int64_t>() > kStateVersion) fail(fmt::format("its version is {}, this gradus knows {} and below", saved.at("version").get<int64_t>(), kStateVersion));
+      pass_had_ended = run.restore_saved_state(saved, p);
     } catch (const json::exception& error) {
-      throw Error("G-CKPT-5", ErrorKind::checkpoint, file.string() + " lacks something a resume needs: " + error.what(), "It was written by another version of gradus, or is damaged.");
+      fail(error.what());
     }
   } else {
-    stopped_at_epoch_end = p.state.global_step >= plan.max_steps;
+    pass_had_ended = p.state.global_step >= plan.max_steps;
     if (p.args.restore_callback_states_from_checkpoint) restore_exported(p.callbacks, p.state.stateful_callbacks);
   }
   // Nothing is left to do of a run that is over.
   const bool over = run.ended_by_callback || p.state.global_step >= plan.max_steps;
   if (over) log_warning(fmt::format("The run had ended at step {}: nothing is left to train.", p.state.global_step));
-  if (over && stopped_at_epoch_end) run.first_epoch = plan.num_train_epochs;
+  if (over && pass_had_ended) run.first_epoch = plan.num_train_epochs;
 }
 
 void Trainer::restore_rng(const RngState& rng) {
@@ -240,7 +259,6 @@ void Trainer::load_weights(const fs::path& checkpoint) {
   auto& model = *parts_->model;
   auto expected = model.state_dict();
   Names unexpected;
-  std::map<std::string, bool> seen;
   StateDict values;
   for (const auto& [name, tensor] : read_weights_folder(checkpoint)) {
     if (!expected.contains(name)) {
@@ -275,10 +293,8 @@ void Trainer::remove_all_but_best() {
   const auto& p = *parts_;
   if (!p.args.should_save() || !p.state.best_model_checkpoint || p.args.save_total_limit != 1) return;
   const auto best = fs::path(*p.state.best_model_checkpoint).filename();
-  for (const auto& dir : list_checkpoints(*p.args.output_dir)) {
-    std::error_code ignored;
-    if (dir.path.filename() != best) fs::remove_all(dir.path, ignored);
-  }
+  for (const auto& dir : list_checkpoints(*p.args.output_dir))
+    if (dir.path.filename() != best) remove_checkpoint(dir);
 }
 
 void Trainer::save_model(const fs::path& directory) {
@@ -293,12 +309,13 @@ void Trainer::save_model(const fs::path& directory) {
   make_directory(temporary);
   try {
     const MasterWeights::Shown float32(p.masters.get());
-    write_safetensors_folder(temporary, named_tensors(*p.model), {.max_shard_size = parse_shard_size(p.args.max_shard_size), .sync = Sync::yes});
+    const auto written = write_safetensors_folder(temporary, named_tensors(*p.model), {.max_shard_size = parse_shard_size(p.args.max_shard_size), .sync = Sync::yes});
     p.model->save_config(temporary);
     if (p.processing_class) p.processing_class->save_pretrained(temporary);
     write_file_atomically(temporary / "training_args.json", p.args.to_json_string() + "\n");
-    for (const auto& entry : fs::directory_iterator(temporary)) fs::rename(entry.path(), target / entry.path().filename());
-    fs::remove_all(temporary);
+    for (const auto& entry : fs::directory_iterator(temporary)) move_file(entry.path(), target / entry.path().filename());
+    remove_stale_weights(target, written);
+    fs::remove_all(temporary, ignored);
     sync_path(target);
   } catch (...) {
     fs::remove_all(temporary, ignored);

@@ -31,13 +31,13 @@ bool is_out_of_memory(const std::exception& error) {
   return false;
 }
 
+}  // namespace
+
 bool is_interrupted(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
   for (const auto& callback : callbacks)
     if (const auto* interrupt = dynamic_cast<const InterruptCallback*>(callback.get()); interrupt != nullptr && interrupt->received() != 0) return true;
   return false;
 }
-
-}  // namespace
 
 void draw_as_a_loader_does() { torch::empty({}, torch::kLong).random_(); }
 
@@ -56,10 +56,37 @@ Metrics speed_metrics(const std::string& split, double start_time, std::optional
 TrainOutput Trainer::train(Resume resume) {
   auto& p = *parts_;
   const MemoryTracker::Stage measured(p.memory, "train");
+  const auto checkpoint = prepare_training(resume);
   p.is_in_train = true;
+  for (;;) {
+    try {
+      return training_loop(checkpoint);
+    } catch (const std::exception& error) {
+      const bool ran_out = is_out_of_memory(error);
+      const auto smaller = int64_t(double(p.train_batch_size) * 0.9);
+      if (!ran_out || !p.args.auto_find_batch_size || smaller == 0) {
+        end_failed_run(error.what());
+        if (ran_out && p.args.auto_find_batch_size)
+          throw Error("G-TRAIN-10", ErrorKind::training, "no executable batch size found: memory ran out even with a batch size of 1", "Use a smaller model, shorter sequences, or --gradient_checkpointing.");
+        if (ran_out && p.device.is_cuda()) throw out_of_memory_error(p.device, error.what());
+        throw;
+      }
+      end_device_run();
+      if (p.optimizer) p.optimizer->zero_grad();
+      p.train_batch_size = smaller;
+    } catch (...) {
+      end_failed_run("an exception that is not a std::exception");
+      throw;
+    }
+  }
+}
+
+// The model as this run wants it, with the weights of the checkpoint to go on from; its path, or none.
+std::filesystem::path Trainer::prepare_training(const Resume& resume) {
+  auto& p = *parts_;
   if (p.model_init) {
     device::seed_all(p.args.seed);
-    p.model = p.model_init();
+    p.model = make_initial_model(p.model_init);
     p.optimizer = nullptr;
     p.lr_scheduler = nullptr;
   }
@@ -67,30 +94,32 @@ TrainOutput Trainer::train(Resume resume) {
   p.model_prepared = true;
   if (p.args.gradient_checkpointing) p.model->gradient_checkpointing_enable();
   if (p.processing_class) p.model->align_special_tokens(*p.processing_class);
-  if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(*p.args.neftune_noise_alpha);
   const auto checkpoint = resolve_resume(resume, *p.args.output_dir);
   if (!checkpoint.empty()) {
     load_weights(checkpoint);
     const auto saved = TrainerState::load_from_json(checkpoint / "trainer_state.json");
     if (saved.train_batch_size && p.args.auto_find_batch_size) p.train_batch_size = *saved.train_batch_size;
   }
-  for (;;) {
-    try {
-      return training_loop(checkpoint);
-    } catch (const std::exception& error) {
-      p.is_in_train = false;
-      end_device_run();
-      if (!p.args.auto_find_batch_size || !is_out_of_memory(error)) {
-        call(Event::train_end, {}, {}, error.what());
-        if (p.device.is_cuda() && is_out_of_memory(error)) throw out_of_memory_error(p.device, error.what());
-        throw;
-      }
-      if (p.optimizer) p.optimizer->zero_grad();
-      p.train_batch_size = int64_t(double(p.train_batch_size) * 0.9);
-      if (p.train_batch_size == 0)
-        throw Error("G-TRAIN-10", ErrorKind::training, "no executable batch size found: memory ran out even with a batch size of 1", "Use a smaller model, shorter sequences, or --gradient_checkpointing.");
-      p.is_in_train = true;
-    }
+  if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(*p.args.neftune_noise_alpha);
+  return checkpoint;
+}
+
+// After an exception: the model is itself again, what was being saved is on disk, and the callbacks know.
+// Whatever fails here is only said, for the caller wants the first failure.
+void Trainer::end_failed_run(const std::string& reason) {
+  auto& p = *parts_;
+  p.is_in_train = false;
+  end_device_run();
+  if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(std::nullopt);
+  try {
+    wait_for_saves();
+  } catch (const std::exception& error) {
+    log_error(error.what());
+  }
+  try {
+    call(Event::train_end, {}, {}, reason);
+  } catch (const std::exception& error) {
+    log_error(std::string("A callback failed in on_train_end, after the run had failed: ") + error.what());
   }
 }
 
@@ -152,6 +181,7 @@ std::unique_ptr<Trainer::Run> Trainer::begin_run(const std::filesystem::path& ch
   const auto& plan = run->plan;
 
   p.state = TrainerState();
+  p.current_flos = 0;
   p.state.is_world_process_zero = p.state.is_local_process_zero = is_world_process_zero();
   if (std::exchange(p.created_lr_scheduler, false)) p.lr_scheduler = nullptr;  // its length may differ this time
   create_optimizer_and_scheduler(plan.max_steps);

@@ -115,9 +115,13 @@ struct Trainer::Run {
   int64_t batches_done = 0;          ///< of this pass
   bool at_epoch_end = false;
   std::optional<BatchIterator> batches;
-  nlohmann::json loader_state_now;   ///< after the last batch of the last window
   std::optional<torch::Tensor> grad_norm;
   std::optional<double> learning_rate;
+
+  /// What gradus_state.json holds: all that a resume needs beyond HF's files. Waits for the device.
+  nlohmann::json saved_state(const Parts& parts) const;
+  /// Takes it over; whether the pass it was saved in had ended. Throws nlohmann's exceptions where it lacks something.
+  bool restore_saved_state(const nlohmann::json& saved, Parts& parts);
 
   /// Whether the micro-batches so far end with a full window, or the pass with a short one.
   bool window_is_complete(int64_t window) const { return is_window_end(batches_done, window); }
@@ -128,6 +132,10 @@ struct Trainer::Run {
   bool is_window_end(int64_t batches, int64_t window) const { return batches % window == 0 || batches == plan.steps_in_epoch; }
 };
 
+/// The model that `model_init` makes. Throws G-TRAIN-8 when it makes none.
+std::shared_ptr<Model> make_initial_model(const std::function<std::shared_ptr<Model>()>& model_init);
+/// Whether a signal asked for the end of the run.
+bool is_interrupted(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks);
 /// "eval_" + metric_for_best_model.
 std::string best_metric_key(const TrainingArguments& args);
 /// Takes one number from the CPU's generator, as Python's DataLoader does for its workers whenever a pass over it begins.

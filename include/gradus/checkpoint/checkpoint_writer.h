@@ -31,18 +31,16 @@ class CheckpointWriter {
   void start(Job job);
   /// Returns when nothing is being written. Throws `Error` G-CKPT-6 or what the write failed with, once.
   void wait();
-  /// Whether `directory` is there or on its way.
-  bool will_exist(const std::filesystem::path& directory) const;
   SnapshotBuffers& buffers() { return buffers_; }
 
  private:
   std::thread thread_;
   std::exception_ptr failure_;
-  std::filesystem::path pending_;
   SnapshotBuffers buffers_;
 };
 
-/// Writes one snapshot now. Used by the writer's thread; also for a plain, foreground save.
+/// Writes one snapshot now, on this thread: what `CheckpointWriter` does on its own. `temporary` is a folder beside the checkpoint's final
+/// place that exists and holds the side files already; it becomes the checkpoint, or is left as it is when this throws.
 void write_checkpoint(const CheckpointWriter::Job& job, const std::filesystem::path& temporary);
 
 }  // namespace gradus

@@ -19,7 +19,6 @@ namespace gradus {
 struct Snapshot {
   NamedTensors weights;
   uint64_t max_shard_size = 50'000'000'000;
-  std::optional<int64_t> total_parameters;  ///< for the index of a sharded save
   std::optional<StateTree> optimizer;
   std::optional<StateTree> scheduler;
   std::optional<StateTree> scaler;

@@ -22,6 +22,9 @@ void sync_path(const std::filesystem::path& path);
 /// Renames a folder that is complete to its final name and syncs the parent. Throws G-IO-2.
 void publish_directory(const std::filesystem::path& temporary, const std::filesystem::path& final_name);
 
+/// Renames a file, replacing one of the new name. Throws G-IO-2.
+void move_file(const std::filesystem::path& from, const std::filesystem::path& to);
+
 /// `~` and `~/x` with the user's home folder.
 std::filesystem::path expand_user(const std::filesystem::path& path);
 

@@ -57,8 +57,6 @@ struct WrittenShard {
 struct ShardOptions {
   uint64_t max_shard_size = 50'000'000'000;  ///< bytes of tensors per file; a larger tensor gets a file of its own
   std::string stem = "model";                ///< the names begin with it
-  /// `total_parameters` of the index: those of the model, tied ones once, without buffers. Not set: counted from the tensors.
-  std::optional<int64_t> total_parameters = std::nullopt;
   Sync sync = Sync::no;
 };
 
@@ -69,7 +67,11 @@ struct ShardOptions {
 std::vector<WrittenShard> write_safetensors_folder(const std::filesystem::path& folder, const NamedTensors& tensors,
                                                    const ShardOptions& options = {});
 
-/// Reads what the function above or `save_pretrained` wrote: the single file or all shards of the index.
+/// Removes the weight files of an earlier save under `stem` that are not among `written`. A reader would prefer a `model.safetensors`
+/// that was left there to newer shards.
+void remove_stale_weights(const std::filesystem::path& folder, const std::vector<WrittenShard>& written, const std::string& stem = "model");
+
+/// Reads what `write_safetensors_folder` or `save_pretrained` wrote: the single file or all shards of the index.
 /// Throws G-ST-7 when neither is there, a shard is missing, or index and shards disagree.
 NamedTensors read_safetensors_folder(const std::filesystem::path& folder, const std::string& stem = "model");
 

@@ -56,7 +56,8 @@ struct CallbackContext {
 
 /// Watches a run and asks for things through `TrainerControl`. Override the events of interest.
 ///
-/// Callbacks are called in the order they were added, from the training thread.
+/// Callbacks are called in the order they were added, from the training thread. What one throws ends the run: `on_train_end` comes with
+/// the reason, then `train()` throws it.
 class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
@@ -107,10 +108,11 @@ class TrainerCallback {
 struct Every {
   int64_t n = 1;
 };
+/// Throws `Error` G-TRAIN-1 for an `n` below 1.
 Every every(int64_t n);
 
 using EventFunction = std::function<void(const CallbackContext&, TrainerControl&)>;
-/// A callback of one function for one event.
+/// A callback of one function for one event. Throws `Error` G-TRAIN-1 for a cadence below 1, G-TRAIN-9 for an empty function.
 std::shared_ptr<TrainerCallback> make_callback(Event event, Every cadence, EventFunction function);
 
 }  // namespace gradus

@@ -66,6 +66,7 @@ class EarlyStoppingCallback : public TrainerCallback {
 /// if the callback were not there.
 class InterruptCallback : public TrainerCallback {
  public:
+  /// Throws `Error` G-TRAIN-18 for a signal that does not exist or cannot be caught.
   explicit InterruptCallback(std::vector<int> signals, double grace_seconds = 0);
   ~InterruptCallback() override;
   std::string name() const override { return "InterruptCallback"; }
@@ -107,7 +108,7 @@ class EmaCallback : public TrainerCallback {
   StateTree tensor_state() const override;
   void load_tensor_state(const StateTree& state) override;
 
-  /// Exchanges the averaged weights with the model's; a second call undoes it.
+  /// Exchanges the averaged weights with the model's; a second call undoes it. Throws `Error` G-TRAIN-3 when there is no average of that model.
   void swap(Model& model);
   bool has_average() const { return !average_.empty(); }
 
@@ -118,7 +119,8 @@ class EmaCallback : public TrainerCallback {
   bool restored_ = false;  ///< by a resume, for the run that begins next
 };
 
-/// Logs `tokens_per_second` (and `mfu` when the device's peak is given) with every training log.
+/// Adds `tokens_per_second` (and `mfu` when the device's peak is given) to every training log in `log_history`; callbacks that
+/// were added before it do not see them in their `on_log`.
 class ThroughputCallback : public TrainerCallback {
  public:
   /// `peak_flops`: what the device could do per second in the precision used; 0 leaves `mfu` out.

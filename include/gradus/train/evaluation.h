@@ -79,7 +79,7 @@ class EvalAccumulator {
   /// Moves what was collected to the CPU (`eval_accumulation_steps`).
   void to_cpu();
   bool empty() const { return batches_.empty(); }
-  /// Each part over all batches, on the CPU.
+  /// Each part over all batches, on the CPU. Throws `Error` G-TRAIN-17 when they have not equally many.
   TensorList join() const;
   std::vector<TensorList> batches() const;
 

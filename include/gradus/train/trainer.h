@@ -58,8 +58,11 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
+  /// Trains from the beginning of `state()`, or from a checkpoint. Called again it goes on with the model and the optimizer as they are
+  /// (with `model_init`: new ones) and a new schedule. When it throws, what was being saved is on disk, `on_train_end` was called with the
+  /// reason, and the Trainer can be used again.
   TrainOutput train(Resume resume = Resume::none());
-  /// `ignore_keys`: outputs that are no predictions; default: what the model says.
+  /// Works before `train()` too. `ignore_keys`: outputs that are no predictions; default: what the model says. Throws `Error` G-TRAIN-12 without data.
   virtual Metrics evaluate(EvalDatasets eval_dataset = {}, std::optional<Names> ignore_keys = {}, const std::string& metric_key_prefix = "eval");
   virtual PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys = {}, const std::string& metric_key_prefix = "test");
   virtual EvalLoopOutput evaluation_loop(const DataLoader& dataloader, const std::string& description, std::optional<bool> prediction_loss_only = {},
@@ -86,7 +89,7 @@ class Trainer {
   template <class T>
   std::shared_ptr<T> pop_callback() {
     for (const auto& callback : callbacks())
-      if (auto found = std::dynamic_pointer_cast<T>(callback)) return remove_callback(callback), found;
+      if (auto found = std::dynamic_pointer_cast<T>(callback)) return remove_callback(found), found;
     return nullptr;
   }
   const std::vector<std::shared_ptr<TrainerCallback>>& callbacks() const;
@@ -155,6 +158,8 @@ class Trainer {
   struct Run;
   struct Parts;
 
+  std::filesystem::path prepare_training(const Resume& resume);
+  void end_failed_run(const std::string& reason);
   TrainOutput training_loop(const std::filesystem::path& checkpoint);
   std::unique_ptr<Run> begin_run(const std::filesystem::path& checkpoint);
   TrainOutput finish_run(Run& run);
