@@ -69,7 +69,7 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::gradient_checkpointing, "gradient_checkpointing", Group::gradient_checkpointing, any_value(),
      "Compute activations again in the backward pass: less memory, more time."},
     {&A::gradient_checkpointing_kwargs, "gradient_checkpointing_kwargs", Group::gradient_checkpointing, holds(Shape::dictionary),
-     "Settings of gradient checkpointing, such as {\"every_n_layers\": 2}."},
+     "Settings of gradient checkpointing: every_n_layers (only the first of every n blocks), offload (what is kept waits in the host's memory), preserve_rng_state."},
 
     {&A::torch_compile, "torch_compile", Group::compilation, any_value(),
      "A Python feature: accepted with a warning, LibTorch's own kernels run."},

@@ -1,6 +1,5 @@
 #include <gradus/core/error.h>
 #include <gradus/models/backbone.h>
-#include <gradus/models/layers/checkpoint.h>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
@@ -61,9 +60,7 @@ Tensor Backbone::embed(const BackboneInputs& inputs) {
   return embedding_noise && is_training() ? add_embedding_noise(embeddings, *embedding_noise) : embeddings;
 }
 
-Tensor Backbone::run_block(const std::function<Tensor(const Tensor&)>& block, const Tensor& x) const {
-  return gradient_checkpointing && is_training() ? layers::checkpoint(block, x) : block(x);
-}
+bool Backbone::recomputes(size_t index) const { return gradient_checkpointing && is_training() && index % static_cast<size_t>(gradient_checkpointing->every_n_layers) == 0; }
 
 Tensor add_embedding_noise(const Tensor& embeddings, double alpha) {
   const auto size = alpha / std::sqrt(static_cast<double>(embeddings.size(-2) * embeddings.size(-1)));

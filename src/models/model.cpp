@@ -91,7 +91,7 @@ void Model::save_config(const std::filesystem::path& directory) const {
   if (!values.is_null()) write_file_atomically(directory / "config.json", dump_json(values, 2) + "\n");
 }
 
-void Model::gradient_checkpointing_enable() {
+void Model::gradient_checkpointing_enable(const GradientCheckpointing&) {
   throw Error("G-MODEL-3", ErrorKind::model, fmt::format("{} does not support gradient checkpointing", named_module().name()),
               "Switch gradient_checkpointing off, or override gradient_checkpointing_enable() in the model.");
 }

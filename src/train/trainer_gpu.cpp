@@ -77,7 +77,8 @@ void Trainer::begin_device_run(Run& run) {
   if (!device::has_plugin()) reason = "libgradus_cuda.so is " + device::plugin_text();
   else if (a.cuda_graphs == "auto" && typeid(*this) != typeid(Trainer)) reason = "the trainer is a class of your own, whose methods a replay would not call; --cuda_graphs on says that they may be skipped";
   else if (a.cuda_graphs == "auto" && (p.compute_loss_func || !p.model->is_recordable())) reason = "the model or loss is your own, whose code a replay would not run; --cuda_graphs on says that it may be skipped";
-  else if (a.gradient_checkpointing) reason = "gradient checkpointing restores random states, which cannot be recorded";
+  else if (a.gradient_checkpointing && GradientCheckpointing::from_kwargs(a.gradient_checkpointing_kwargs).offload) reason = "gradient checkpointing moves activations to the host, whose memory a recording cannot keep";
+  else if (!p.find_bystanders().empty()) reason = "the optimizer does not have all of the model's parameters, whose gradients count in the norm";
   if (reason.empty()) {
     p.graphs = std::make_unique<StepGraphs>(all_parameters(*p.optimizer), p.device);
     p.eval_graphs = std::make_unique<EvalGraphs>();

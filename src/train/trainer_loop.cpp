@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <set>
 
 #include "train/resume.h"
 #include "train/trainer_parts.h"
@@ -37,6 +38,25 @@ bool is_interrupted(const std::vector<std::shared_ptr<TrainerCallback>>& callbac
   for (const auto& callback : callbacks)
     if (const auto* interrupt = dynamic_cast<const InterruptCallback*>(callback.get()); interrupt != nullptr && interrupt->received() != 0) return true;
   return false;
+}
+
+std::vector<torch::Tensor> Trainer::Parts::find_bystanders() const {
+  std::set<const c10::TensorImpl*> known;
+  for (const auto& parameter : all_parameters(*optimizer)) known.insert(parameter.unsafeGetTensorImpl());
+  std::vector<torch::Tensor> others;
+  for (const auto& [name, parameter] : trainable_parameters(model->named_module()))
+    if (!known.contains(parameter.unsafeGetTensorImpl())) others.push_back(parameter);
+  return others;
+}
+
+void Trainer::Parts::zero_grad() {
+  optimizer->zero_grad();
+  for (const auto& parameter : bystanders) parameter.mutable_grad().reset();
+}
+
+void Trainer::Parts::add_counts(Metrics& metrics) const {
+  metrics["epoch"] = state.epoch;
+  if (args.include_num_input_tokens_seen != "no") metrics["num_input_tokens_seen"] = double(state.num_input_tokens_seen);
 }
 
 void draw_as_a_loader_does() { torch::empty({}, torch::kLong).random_(); }
@@ -72,7 +92,7 @@ TrainOutput Trainer::train(Resume resume) {
         throw;
       }
       end_device_run();
-      if (p.optimizer) p.optimizer->zero_grad();
+      if (p.optimizer) p.zero_grad();
       p.train_batch_size = smaller;
     } catch (...) {
       end_failed_run("an exception that is not a std::exception");
@@ -92,7 +112,7 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
   }
   p.model->to(p.device);
   p.model_prepared = true;
-  if (p.args.gradient_checkpointing) p.model->gradient_checkpointing_enable();
+  if (p.args.gradient_checkpointing) p.model->gradient_checkpointing_enable(GradientCheckpointing::from_kwargs(p.args.gradient_checkpointing_kwargs));
   if (p.processing_class) p.model->align_special_tokens(*p.processing_class);
   const auto checkpoint = resolve_resume(resume, *p.args.output_dir);
   if (!checkpoint.empty()) {
@@ -158,14 +178,14 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
       step_optimizer();
       call(Event::optimizer_step);
       step_scheduler(*run);
-      p.optimizer->zero_grad();
+      p.zero_grad();
       p.state.global_step += 1;
       p.state.epoch = double(run->epoch) + double(run->batches_done) / double(run->plan.steps_in_epoch);
       call(Event::step_end);
       act_on_control(*run);  // log, evaluate, save, in this order
       if (p.control.should_epoch_stop || p.control.should_training_stop) break;
     }
-    p.optimizer->zero_grad();  // of a window that was left unfinished
+    p.zero_grad();  // of a window that was left unfinished
     if (is_interrupted(p.callbacks)) break;
     end_epoch(*run);
     if (p.control.should_training_stop) break;
@@ -185,11 +205,16 @@ std::unique_ptr<Trainer::Run> Trainer::begin_run(const std::filesystem::path& ch
   p.state.is_world_process_zero = p.state.is_local_process_zero = is_world_process_zero();
   if (std::exchange(p.created_lr_scheduler, false)) p.lr_scheduler = nullptr;  // its length may differ this time
   create_optimizer_and_scheduler(plan.max_steps);
+  if (!p.optimizer || !p.lr_scheduler)
+    throw Error("G-TRAIN-5", ErrorKind::usage, fmt::format("create_optimizer_and_scheduler made no {}", p.optimizer ? "schedule" : "optimizer"), "Call set_optimizer and set_lr_scheduler where you override it.");
   p.scaler.reset();
   if (p.autocast_dtype == torch::kHalf) p.scaler.emplace(p.device);
+  p.export_callback_states();
   if (!checkpoint.empty()) restore_run(*run, checkpoint);
   begin_device_run(*run);
+  p.bystanders = p.find_bystanders();
   p.parameters = all_parameters(*p.optimizer);
+  p.parameters.insert(p.parameters.end(), p.bystanders.begin(), p.bystanders.end());
   p.state.train_batch_size = p.train_batch_size;
   p.state.max_steps = plan.max_steps;
   p.state.num_train_epochs = plan.num_train_epochs;
@@ -210,7 +235,7 @@ std::unique_ptr<Trainer::Run> Trainer::begin_run(const std::filesystem::path& ch
   run->start_time = wall_clock();
   run->initial_global_step = p.state.global_step;
   p.initial_num_input_tokens_seen = p.state.num_input_tokens_seen;
-  p.optimizer->zero_grad();
+  p.zero_grad();
   return run;
 }
 
@@ -327,11 +352,9 @@ void Trainer::log_training(Run& run) {
 
 void Trainer::log(Logs logs, std::optional<double> start_time) {
   auto& p = *parts_;
-  logs["epoch"] = p.state.epoch;
-  if (p.args.include_num_input_tokens_seen != "no") {
-    logs["num_input_tokens_seen"] = double(p.state.num_input_tokens_seen);
-    if (start_time) logs.merge(speed_metrics("train", *start_time, {}, {}, double(p.state.num_input_tokens_seen - p.initial_num_input_tokens_seen)));
-  }
+  p.add_counts(logs);
+  if (start_time && p.args.include_num_input_tokens_seen != "no")
+    logs.merge(speed_metrics("train", *start_time, {}, {}, double(p.state.num_input_tokens_seen - p.initial_num_input_tokens_seen)));
   p.state.log_history.push_back(log_entry(logs, p.state.global_step));
   call(Event::log, logs);
 }
@@ -350,7 +373,7 @@ TrainOutput Trainer::finish_run(Run& run) {
   metrics["train_loss"] = train_loss;
   p.memory.stop("train", &metrics);
   log(metrics);
-  metrics["epoch"] = p.state.epoch;
+  p.add_counts(metrics);
 
   wait_for_saves();
   settle_schedule(run);

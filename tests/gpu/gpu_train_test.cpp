@@ -124,6 +124,31 @@ TEST_F(Gpu, RecordedStepsWithWindowsHaveTheBitsOfPlainOnes) {
   EXPECT_EQ(plain, train(args));
 }
 
+TEST_F(Gpu, RecordedStepsWithCheckpointingHaveTheBitsOfPlainOnes) {
+  for (const std::string precision : {"bf16", "fp16", "float32"}) {
+    auto args = arguments(out("a"));
+    args.max_steps = 40;
+    args.bf16 = precision == "bf16";
+    args.fp16 = precision == "fp16";
+    args.gradient_checkpointing = true;
+    args.cuda_graphs = "off";
+    const auto plain = train(args);
+    args.cuda_graphs = "on";
+    EXPECT_EQ(plain, train(args)) << precision;
+    args.gradient_checkpointing_kwargs = {{"every_n_layers", 2}};
+    EXPECT_EQ(plain, train(args)) << precision << ", every second block";
+    args.gradient_checkpointing_kwargs = {{"offload", true}};
+    args.cuda_graphs = "off";
+    EXPECT_EQ(plain, train(args)) << precision << ", offloaded";
+  }
+  auto args = arguments(out("a"));
+  args.gradient_checkpointing = true;
+  args.gradient_checkpointing_kwargs = {{"offload", true}};
+  args.max_steps = 2;
+  Trainer({.model = gpt2(0), .args = args, .train_dataset = tokens(64)}).train();
+  EXPECT_TRUE(log_->has("CUDA graphs are not used: gradient checkpointing moves activations to the host"));
+}
+
 TEST_F(Gpu, ACallbackBeforeTheOptimizersStepMayChangeGradients) {
   std::map<std::string, std::vector<double>> values;
   for (const std::string mode : {"off", "on"}) {

@@ -51,14 +51,14 @@ class Backbone : public torch::nn::Module {
   virtual layers::Embedding& input_embeddings() = 0;
   virtual int64_t hidden_size() const = 0;
 
-  bool gradient_checkpointing = false;
+  std::optional<GradientCheckpointing> gradient_checkpointing;
   std::optional<double> embedding_noise;  ///< NEFTune's alpha
 
  protected:
   /// Token embeddings with NEFTune's noise in training, or the given `inputs_embeds`.
   torch::Tensor embed(const BackboneInputs& inputs);
-  /// Runs a block, through a checkpoint when that is switched on and the model trains.
-  torch::Tensor run_block(const std::function<torch::Tensor(const torch::Tensor&)>& block, const torch::Tensor& x) const;
+  /// Whether the block at `index` is to run through `layers::checkpoint` with `*gradient_checkpointing`: that is switched on for it, and the model trains.
+  bool recomputes(size_t index) const;
 };
 
 /// x + U(-m, m) with m = alpha / sqrt(tokens · width).

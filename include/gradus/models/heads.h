@@ -27,7 +27,7 @@ struct HeadOptions {
 class BackboneModel : public PreTrainedModel {
  public:
   std::vector<std::string> input_names() const override;
-  void gradient_checkpointing_enable() override { body_->gradient_checkpointing = true; }
+  void gradient_checkpointing_enable(const GradientCheckpointing& how = {}) override { body_->gradient_checkpointing = how; }
   void set_embedding_noise(std::optional<double> alpha) override { body_->embedding_noise = alpha; }
   torch::nn::Module* input_embedding_module() override { return &body_->input_embeddings(); }
   Backbone& body() { return *body_; }

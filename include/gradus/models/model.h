@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/config/gradient_checkpointing.h>
 #include <gradus/data/batch.h>
 #include <gradus/models/model_output.h>
 #include <torch/nn/module.h>
@@ -70,7 +71,7 @@ class Model : public torch::nn::Module {
   virtual double floating_point_ops(const Batch&) const { return 0; }
 
   /// Recompute activations in backward. Throws G-MODEL-3 when the model has no such points.
-  virtual void gradient_checkpointing_enable();
+  virtual void gradient_checkpointing_enable(const GradientCheckpointing& how = {});
   /// NEFTune: noise on the input embeddings while training; nullopt switches it off. Throws G-MODEL-4 where there are none.
   virtual void set_embedding_noise(std::optional<double> alpha);
 };

@@ -1,6 +1,7 @@
 #include "models/bert/encoder_body.h"
 
 #include <gradus/models/layers/add_layer_norm.h>
+#include <gradus/models/layers/checkpoint.h>
 #include <gradus/models/layers/module_path.h>
 
 namespace gradus {
@@ -65,14 +66,15 @@ void EncoderBody::add_blocks(const char* path, int64_t count, const EncoderBlock
 BackboneOutput EncoderBody::encode(Tensor x, const BackboneInputs& inputs) const {
   BackboneOutput output;
   EncoderBlock::Pass pass{mask_of_all_tokens(inputs, x.device()), false, inputs.output_attentions ? &output.attentions : nullptr};
-  for (const auto& block : *blocks_) {
+  for (size_t i = 0; const auto& block : *blocks_) {
+    const bool recomputed = recomputes(i++) && pass.attentions == nullptr;
     if (inputs.output_hidden_states) output.hidden_states.push_back(x);
     if (block == blocks_->last() && inputs.may_leave_out_tokens()) {
       pass.first_only = true;
       if (pass.mask.mask.defined()) pass.mask.mask = pass.mask.mask.narrow(2, 0, 1);
     }
-    if (gradient_checkpointing && pass.attentions == nullptr)
-      x = run_block([block, pass](const Tensor& y) { return block->forward(y, pass); }, x);
+    if (recomputed)
+      x = layers::checkpoint([block, pass](const Tensor& y) { return block->forward(y, pass); }, x, *gradient_checkpointing);
     else
       x = block->forward(x, pass);
   }

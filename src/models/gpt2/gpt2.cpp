@@ -4,6 +4,7 @@
 #include <gradus/models/config_reader.h>
 #include <gradus/models/heads.h>
 #include <gradus/models/layers/activation.h>
+#include <gradus/models/layers/checkpoint.h>
 #include <gradus/models/layers/module_list.h>
 #include <gradus/models/layers/residual_stream.h>
 #include <torch/nn/modules/normalization.h>
@@ -156,10 +157,11 @@ class GPT2 : public Backbone {
     BackboneOutput output;
     const Pass pass{layers::make_attention_mask(request), inputs.cache, inputs.output_attentions ? &output.attentions : nullptr};
     layers::ResidualStream stream(x);
-    for (const auto& block : *h_) {
+    for (size_t i = 0; const auto& block : *h_) {
+      const bool recomputed = recomputes(i++) && pass.attentions == nullptr;
       if (inputs.output_hidden_states) output.hidden_states.push_back(stream.sum());
-      if (gradient_checkpointing && pass.attentions == nullptr)
-        stream = layers::ResidualStream(run_block([block, pass](const Tensor& y) { return block->forward(y, pass); }, stream.sum()));
+      if (recomputed)
+        stream = layers::ResidualStream(layers::checkpoint([block, pass](const Tensor& y) { return block->forward(y, pass); }, stream.sum(), *gradient_checkpointing));
       else
         block->forward(stream, pass);
     }
@@ -203,6 +205,7 @@ HeadOptions head_options(const std::string& class_name, const std::string& head 
   options.class_name = class_name;
   options.prefix = "transformer";
   options.head = head;
+  options.span_loss_counts_items = false;
   options.input_names = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds"};
   options.table = &gpt2_table();
   options.init = init_gpt2;

@@ -3,8 +3,11 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "kernels/recorded_random.h"
 
 namespace gradus::layers {
 
@@ -28,44 +31,98 @@ void set_generator_state(const torch::Device& device, const Tensor& state) {
   generator.set_state(state);
 }
 
-/// The random numbers and the autocast state of a moment.
-struct Surroundings {
-  explicit Surroundings(torch::Device device) : device(device), cpu(generator_state(torch::kCPU)) {
-    if (!device.is_cpu()) gpu = generator_state(device);
-    autocast = at::autocast::is_autocast_enabled(device.type());
-    autocast_dtype = at::autocast::get_autocast_dtype(device.type());
+/// The random numbers that come next, on the CPU and on the device of a tensor.
+class RandomPlace {
+ public:
+  explicit RandomPlace(const Tensor& like) : cpu_(generator_state(torch::kCPU)) {
+    if (like.is_cpu()) return;
+    recorded_ = kernels::recorded_random_place(like);  // a generator that is being recorded does not tell its state
+    if (!recorded_) gpu_ = generator_state(like.device());
   }
 
-  void restore() const {
-    set_generator_state(torch::kCPU, cpu);
-    if (gpu.defined()) set_generator_state(device, gpu);
-    at::autocast::set_autocast_enabled(device.type(), autocast);
-    at::autocast::set_autocast_dtype(device.type(), autocast_dtype);
+  void restore(const Tensor& like) const {
+    set_generator_state(torch::kCPU, cpu_);
+    if (gpu_.defined()) set_generator_state(like.device(), gpu_);
+    if (recorded_) kernels::set_recorded_random_place(like, *recorded_);
   }
 
-  torch::Device device;
-  Tensor cpu, gpu;
-  bool autocast;
-  at::ScalarType autocast_dtype;
+ private:
+  Tensor cpu_, gpu_;
+  std::optional<uint64_t> recorded_;
 };
 
-struct RestoreLater {
-  explicit RestoreLater(torch::Device device) : before(device) {}
-  ~RestoreLater() { before.restore(); }
-  Surroundings before;
+/// Autocast as it was in forward, for the computation in backward.
+class SameAutocast {
+ public:
+  explicit SameAutocast(torch::DeviceType type) : type_(type), enabled_(at::autocast::is_autocast_enabled(type)), dtype_(at::autocast::get_autocast_dtype(type)) {}
+  void set() const {
+    at::autocast::set_autocast_enabled(type_, enabled_);
+    at::autocast::set_autocast_dtype(type_, dtype_);
+  }
+
+ private:
+  torch::DeviceType type_;
+  bool enabled_;
+  at::ScalarType dtype_;
+};
+
+/// Keeps casts of weights out of autocast's cache. Those of forward have no history, those of backward would outlive the optimizer's step: neither may be met again.
+class WithoutCastCache {
+ public:
+  WithoutCastCache() : before_(at::autocast::is_autocast_cache_enabled()) { at::autocast::set_autocast_cache_enabled(false); }
+  ~WithoutCastCache() { at::autocast::set_autocast_cache_enabled(before_); }
+
+ private:
+  bool before_;
 };
 
 struct Held : torch::CustomClassHolder {
-  Held(Block block, torch::Device device) : block(std::move(block)), surroundings(device) {}
+  Held(Block block, const Tensor& input, const GradientCheckpointing& how) : block(std::move(block)), device(input.device()), how(how), autocast(device.type()) {
+    if (how.preserve_rng_state) random.emplace(input);
+  }
   Block block;
-  Surroundings surroundings;
+  torch::Device device;
+  GradientCheckpointing how;
+  SameAutocast autocast;
+  std::optional<RandomPlace> random;
 };
+
+/// The block once more, with gradients, as it was in forward; the surroundings are those of now again afterwards.
+Tensor run_again(const Held& held, const std::vector<Tensor>& inputs) {
+  const SameAutocast autocast_now(held.device.type());
+  const auto random_now = held.random ? std::optional<RandomPlace>(inputs[0]) : std::nullopt;
+  const auto restore_now = [&] {
+    autocast_now.set();
+    if (random_now) random_now->restore(inputs[0]);
+  };
+  const WithoutCastCache no_cache;
+  const at::AutoGradMode with_grad(true);
+  held.autocast.set();
+  if (held.random) held.random->restore(inputs[0]);
+  try {
+    auto y = held.block(inputs);
+    restore_now();
+    return y;
+  } catch (...) {
+    restore_now();
+    throw;
+  }
+}
+
+Tensor on_host(const Tensor& tensor) {
+  if (tensor.is_cpu()) return tensor;
+  return at::empty_like(tensor, tensor.options().device(torch::kCPU).pinned_memory(true)).copy_(tensor, /*non_blocking=*/true);
+}
 
 struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
   static Tensor forward(AutogradContext* context, at::TensorList inputs, const c10::intrusive_ptr<Held>& held) {
+    const at::NoGradGuard no_grad;
+    const WithoutCastCache no_cache;
     context->saved_data["held"] = c10::IValue::make_capsule(held);
-    context->save_for_backward(inputs.vec());
-    at::NoGradGuard no_grad;
+    auto kept = inputs.vec();
+    if (held->how.offload)
+      for (auto& tensor : kept) tensor = on_host(tensor);
+    context->save_for_backward(std::move(kept));
     return held->block(inputs.vec());
   }
 
@@ -73,15 +130,9 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
     const auto capsule = context->saved_data["held"].toCapsule();
     const auto& held = *static_cast<const Held*>(capsule.get());
     std::vector<Tensor> inputs;
-    for (const auto& saved : context->get_saved_variables()) inputs.push_back(saved.detach().requires_grad_(context->needs_input_grad(inputs.size())));
-    Tensor y;
-    {
-      RestoreLater later(inputs[0].device());
-      held.surroundings.restore();
-      at::AutoGradMode with_grad(true);
-      y = held.block(inputs);
-    }
-    torch::autograd::backward({y}, {grads[0]});
+    for (const auto& saved : context->get_saved_variables())
+      inputs.push_back(saved.detach().to(held.device, /*non_blocking=*/true).requires_grad_(context->needs_input_grad(inputs.size())));
+    torch::autograd::backward({run_again(held, inputs)}, {grads[0]});
     variable_list result;
     for (const auto& input : inputs) result.push_back(input.grad());
     result.emplace_back();
@@ -91,16 +142,16 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
 
 }  // namespace
 
-Tensor checkpoint(const Block& block, const std::vector<Tensor>& inputs) {
+Tensor checkpoint(const Block& block, const std::vector<Tensor>& inputs, const GradientCheckpointing& how) {
   if (!at::GradMode::is_enabled()) return block(inputs);
   auto given = inputs;
   // Parameters inside need gradients even where the input does not.
   if (!given[0].requires_grad()) given[0] = given[0].detach().requires_grad_(true);
-  return CheckpointFunction::apply(at::TensorList(given), c10::make_intrusive<Held>(block, given[0].device()));
+  return CheckpointFunction::apply(at::TensorList(given), c10::make_intrusive<Held>(block, given[0], how));
 }
 
-Tensor checkpoint(const std::function<Tensor(const Tensor&)>& block, const Tensor& x) {
-  return checkpoint(Block([block](const std::vector<Tensor>& inputs) { return block(inputs[0]); }), {x});
+Tensor checkpoint(const std::function<Tensor(const Tensor&)>& block, const Tensor& x, const GradientCheckpointing& how) {
+  return checkpoint(Block([block](const std::vector<Tensor>& inputs) { return block(inputs[0]); }), {x}, how);
 }
 
 }  // namespace gradus::layers

@@ -80,7 +80,7 @@ class T5Seq2Seq : public PreTrainedModel {
     for (auto& label : label_names()) names.push_back(label);
     return names;
   }
-  void gradient_checkpointing_enable() override { parts().encoder->gradient_checkpointing = parts().decoder->gradient_checkpointing = true; }
+  void gradient_checkpointing_enable(const GradientCheckpointing& how = {}) override { parts().encoder->gradient_checkpointing = parts().decoder->gradient_checkpointing = how; }
   void set_embedding_noise(std::optional<double> alpha) override { parts().encoder->embedding_noise = parts().decoder->embedding_noise = alpha; }
   torch::nn::Module* input_embedding_module() override { return parts().shared.get(); }
   bool is_encoder_decoder() const override { return true; }
@@ -250,7 +250,7 @@ class T5ForSequenceClassification : public T5Seq2Seq {
   explicit T5ForSequenceClassification(const nlohmann::json& config) : T5Seq2Seq(config, "ForSequenceClassification") {
     transformer_ = register_module("transformer", std::make_shared<T5Body>(settings_));
     head_ = register_module("classification_head", std::make_shared<T5ClassificationHead>(settings_, num_labels(config_)));
-    problem_type_ = ConfigReader(config_).optional_text("problem_type");
+    problem_type_ = problem_type_in(config_);
   }
 
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options) override {
@@ -261,7 +261,10 @@ class T5ForSequenceClassification : public T5Seq2Seq {
     const auto rows = at::arange(ids.size(0), torch::TensorOptions().dtype(torch::kLong).device(hidden.device()));
     const auto logits = head_->forward(hidden.index({rows, last_ends(ids)}));
     ModelOutput output;
-    if (const auto* labels = inputs.find("labels")) output.set("loss", sequence_classification_loss(logits, *labels, problem_type_));
+    if (const auto* labels = inputs.find("labels")) {
+      if (!problem_type_) problem_type_ = config_["problem_type"] = problem_type_of(logits.size(-1), *labels);
+      output.set("loss", sequence_classification_loss(logits, *labels, problem_type_));
+    }
     output.set("logits", logits);
     return with_t5_extras(std::move(output), body);
   }

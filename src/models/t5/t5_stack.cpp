@@ -239,11 +239,11 @@ BackboneOutput T5Stack::forward(const BackboneInputs& inputs) {
                     inputs.output_attentions && is_decoder_ ? &output.cross_attentions : nullptr};
   std::vector<Tensor> given{x, self_bias(inputs, (*block_)[0].positions(), is_decoder_, max_distance_, x)};
   if (is_decoder_ && inputs.encoder_hidden_states.defined()) given.push_back(inputs.encoder_hidden_states);
-  const bool checkpointed = gradient_checkpointing && is_training() && !inputs.output_attentions;
-  for (const auto& block : *block_) {
+  for (size_t i = 0; const auto& block : *block_) {
+    const bool recomputed = recomputes(i++) && !inputs.output_attentions;
     if (inputs.output_hidden_states) output.hidden_states.push_back(given[0]);
     const auto run = [block, pass](const std::vector<Tensor>& tensors) { return block->forward(tensors[0], tensors[1], tensors.size() > 2 ? tensors[2] : Tensor(), pass); };
-    given[0] = checkpointed ? layers::checkpoint(run, given) : run(given);
+    given[0] = recomputed ? layers::checkpoint(run, given, *gradient_checkpointing) : run(given);
   }
   output.last_hidden_state = layers::dropout(final_layer_norm_->forward(given[0]), dropout_, is_training());
   if (inputs.output_hidden_states) output.hidden_states.push_back(output.last_hidden_state);

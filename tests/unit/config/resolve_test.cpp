@@ -1,3 +1,4 @@
+#include <gradus/config/gradient_checkpointing.h>
 #include <gradus/config/training_options.h>
 #include <gradus/core/error.h>
 #include <gtest/gtest.h>
@@ -6,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 // The rules of transformers' __post_init__; the names follow its tests. options_test.py compares both sides.
 namespace gradus {
@@ -242,6 +244,28 @@ TEST(Resolve, HarmlessPythonOptionsAreAnsweredOnce) {
   set_log_sink(before);
   ASSERT_EQ(sink->lines.size(), 1u);
   EXPECT_NE(sink->lines[0].find("use_liger_kernel has no effect"), std::string::npos);
+}
+
+TEST(GradientCheckpointing, ReadsItsSettings) {
+  const auto read = [](const char* text) { return GradientCheckpointing::from_kwargs(nlohmann::json::parse(text)); };
+  const auto how = read(R"({"every_n_layers": 3, "offload": true, "preserve_rng_state": false, "use_reentrant": false, "determinism_check": "none"})");
+  EXPECT_EQ(how.every_n_layers, 3);
+  EXPECT_TRUE(how.offload);
+  EXPECT_FALSE(how.preserve_rng_state);
+  EXPECT_EQ(read("null").every_n_layers, 1);
+  for (const auto& [text, part] : std::map<const char*, std::string>{{R"({"every_n_layers": 0})", "every_n_layers is 0; expected a whole number from 1"},
+                                                                     {R"({"every_n_layers": 1.5})", "every_n_layers is 1.5; expected"},
+                                                                     {R"({"offload": 1})", "offload is 1; expected true or false"},
+                                                                     {R"({"context_fn": "f"})", "there is no context_fn"},
+                                                                     {"[1]", "[1] is not a dictionary"}}) {
+    try {
+      read(text);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.id(), "G-CONF-10");
+      EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
+    }
+  }
 }
 
 TEST(Resolve, ResumeFalseMeansNone) { EXPECT_EQ((TrainingArguments{.resume_from_checkpoint = "false"}).resolved().resume_from_checkpoint, std::nullopt); }

@@ -1,3 +1,4 @@
+#include <ATen/autocast_mode.h>
 #include <gradus/core/error.h>
 #include <gradus/models/backbone.h>
 #include <gradus/models/layers/activation.h>
@@ -216,6 +217,49 @@ TEST(Checkpoint, TrainsParametersBehindAFrozenInput) {
   const auto weight = torch::randn({3, 3}).requires_grad_();
   checkpoint([&](const Tensor& x) { return torch::linear(x, weight); }, torch::randn({2, 3})).sum().backward();
   EXPECT_TRUE(weight.grad().defined());
+}
+
+TEST(Checkpoint, LeavesNoCastsBehind) {
+  const auto weight = torch::randn({3, 3}).requires_grad_(), x = torch::randn({2, 3}).requires_grad_();
+  const auto under_autocast = [&](const auto& work) {
+    at::autocast::set_autocast_enabled(torch::kCPU, true);
+    at::autocast::increment_nesting();
+    auto y = work();
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(torch::kCPU, false);
+    return y;
+  };
+  const auto block = [&](const Tensor& given) { return torch::linear(given, weight); };
+  under_autocast([&] { return checkpoint(block, x); }).sum().backward();
+  const auto grad = weight.grad().clone();
+  {
+    const torch::NoGradGuard no_grad;
+    weight.zero_();
+  }
+  EXPECT_EQ(under_autocast([&] { return block(x); }).abs().max().item<double>(), 0) << "the weight of an earlier step";
+  weight.mutable_grad() = Tensor();
+  under_autocast([&] { return checkpoint(block, x) + block(x); }).sum().backward();
+  EXPECT_TRUE(torch::equal(weight.grad(), 2 * grad)) << "a cast without history";
+}
+
+TEST(Checkpoint, OnlyTheFirstOfEveryNBlocksIsRecomputed) {
+  struct Body : Backbone {
+    BackboneOutput forward(const BackboneInputs&) override { return {}; }
+    layers::Embedding& input_embeddings() override { throw std::logic_error("none"); }
+    int64_t hidden_size() const override { return 1; }
+    std::string blocks() const {
+      std::string found;
+      for (size_t i = 0; i < 7; ++i) found += recomputes(i) ? '1' : '0';
+      return found;
+    }
+  } body;
+  EXPECT_EQ(body.blocks(), "0000000");
+  body.gradient_checkpointing.emplace();
+  EXPECT_EQ(body.blocks(), "1111111");
+  body.gradient_checkpointing->every_n_layers = 3;
+  EXPECT_EQ(body.blocks(), "1001001");
+  body.eval();
+  EXPECT_EQ(body.blocks(), "0000000");
 }
 
 TEST(EmbeddingNoise, HasNeftunesSize) {

@@ -8,6 +8,8 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <limits>
+
 #include "regression.h"
 #include "train/device_schedule.h"
 #include "train/folded_clipping.h"
@@ -36,6 +38,38 @@ std::vector<double> losses_of(const Trainer& trainer) {
   for (const auto& entry : trainer.state().log_history)
     if (entry.contains("loss")) values.push_back(entry.at("loss").get<double>());
   return values;
+}
+
+TEST(Precision, CheckpointingUnderAutocastChangesNothing) {
+  std::vector<std::vector<double>> found;
+  for (const json& kwargs : {json(false), json(nullptr), json{{"every_n_layers", 2}, {"offload", true}}}) {
+    Box box;
+    auto args = bf16_arguments(box, "autocast");
+    args.max_steps = 6;
+    args.gradient_checkpointing = !kwargs.is_boolean();
+    if (kwargs.is_object()) args.gradient_checkpointing_kwargs = kwargs;
+    args.full_determinism = true;
+    Trainer trainer({.model = small_gpt2(), .args = args, .train_dataset = counting_rows()});
+    trainer.train();
+    found.push_back(losses_of(trainer));
+    ASSERT_EQ(found.back().size(), 6u);
+    EXPECT_EQ(found.back(), found.front()) << kwargs;
+  }
+}
+
+TEST(Precision, CheckpointingTakesKnownSettingsOnly) {
+  Box box;
+  auto args = bf16_arguments(box, "autocast");
+  args.gradient_checkpointing = true;
+  args.gradient_checkpointing_kwargs = {{"every_layer", 2}};
+  Trainer trainer({.model = small_gpt2(), .args = args, .train_dataset = counting_rows()});
+  try {
+    trainer.train();
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "G-CONF-10");
+    EXPECT_NE(std::string(error.what()).find("gradient_checkpointing_kwargs: there is no every_layer"), std::string::npos) << error.what();
+  }
 }
 
 TEST(MasterWeights, TheModuleIsBfloat16OnlyWhileTheyLive) {
@@ -161,6 +195,8 @@ TEST(DeviceSchedule, SkippedStepsHoldItBack) {
   EXPECT_EQ(scheduler.steps_done(), 3);
   ReduceLROnPlateau by_metric(optimizer);
   EXPECT_EQ(DeviceSchedule::leading(by_metric, 10, torch::kCPU), nullptr);
+  EXPECT_EQ(DeviceSchedule::leading(scheduler, std::numeric_limits<int64_t>::max(), torch::kCPU), nullptr) << "no table is that long";
+  EXPECT_NE(DeviceSchedule::following(scheduler, optimizer.param_groups(), std::numeric_limits<int64_t>::max(), torch::kCPU), nullptr);
 }
 
 TEST(FoldedClipping, CallbacksThatLookSeeClippedGradientsAndOthersCostNothing) {
