@@ -63,7 +63,7 @@ SequenceClassifier::SequenceClassifier(nlohmann::json config, HeadOptions option
   const auto width = body_->hidden_size();
   if (!head_.dense.empty()) dense_ = layers::register_at(*this, head_.dense, std::make_shared<layers::Linear>(width, width));
   scores_ = layers::register_at(*this, head_.scores, std::make_shared<layers::Linear>(width, num_labels(config_)));
-  problem_type_ = ConfigReader(config_).optional_text("problem_type");
+  problem_type_ = problem_type_in(config_);
 }
 
 Tensor SequenceClassifier::scores_of(const BackboneOutput& body) const {

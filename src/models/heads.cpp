@@ -80,7 +80,7 @@ CausalSequenceClassifier::CausalSequenceClassifier(nlohmann::json config, HeadOp
   const ConfigReader reader(config_);
   head_ = register_module(options_.head, std::make_shared<layers::Linear>(body_->hidden_size(), num_labels(config_), false));
   pad_token_ = reader.optional_integer("pad_token_id", -(int64_t{1} << 31));
-  problem_type_ = reader.optional_text("problem_type");
+  problem_type_ = problem_type_in(config_);
 }
 
 void CausalSequenceClassifier::align_special_tokens(const TokenizerLike& tokenizer) {

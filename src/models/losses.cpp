@@ -1,4 +1,5 @@
 #include <gradus/core/error.h>
+#include <gradus/models/config_reader.h>
 #include <gradus/models/layers/linear_cross_entropy.h>
 #include <gradus/models/losses.h>
 
@@ -58,6 +59,16 @@ Tensor lm_head_loss(const layers::Linear& head, const Tensor& hidden, const Tens
   const auto rows = hidden.reshape({-1, hidden.size(-1)});
   check_rows(rows, labels);
   return layers::linear_cross_entropy(rows, head.weight, head.bias, labels.reshape({-1}), num_items);
+}
+
+std::optional<std::string> problem_type_in(const nlohmann::json& config) {
+  const ConfigReader read(config);
+  const auto problem = read.optional_text("problem_type");
+  if (!problem) return problem;
+  if (*problem != "regression" && *problem != "single_label_classification" && *problem != "multi_label_classification")
+    read.fail("problem_type", "regression, single_label_classification or multi_label_classification", '"' + *problem + '"');
+  if (*problem == "single_label_classification" && num_labels(config) == 1) read.fail("num_labels", "more than 1 for single_label_classification (two classes are 2, a number is regression)", "1");
+  return problem;
 }
 
 std::string problem_type_of(int64_t classes, const Tensor& labels) {

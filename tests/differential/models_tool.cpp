@@ -84,7 +84,12 @@ json answer(const json& request) {
   const auto model = request.contains("config") ? gradus::model_from_config(task, request["config"])
                                                 : gradus::model_from_pretrained(task, request.at("folder").get<std::string>(), loading);
   model->eval();
-  json reply = {{"outputs", json::array()}, {"generated", json::array()}};
+  json report;
+  if (request.value("report", false)) {
+    const auto loaded = (loading.dtype = model->dtype(), model->load_weights(request.at("folder").get<std::string>(), loading));
+    report = {{"missing", loaded.missing}, {"unexpected", loaded.unexpected}};
+  }
+  json reply = {{"outputs", json::array()}, {"generated", json::array()}, {"report", report}};
   for (const auto& inputs : request.value("forward", json::array())) {
     torch::NoGradGuard no_grad;
     json outputs;

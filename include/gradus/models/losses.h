@@ -25,6 +25,9 @@ torch::Tensor shifted_labels(const torch::Tensor& labels);
 torch::Tensor lm_head_loss(const layers::Linear& head, const torch::Tensor& hidden, const torch::Tensor& logits, const torch::Tensor& labels,
                            const std::optional<torch::Tensor>& num_items);
 
+/// `problem_type` of a config.json. Throws `Error` G-MODEL-5 for an unknown one, and for single labels of one class.
+std::optional<std::string> problem_type_in(const nlohmann::json& config);
+
 /// "regression" for one class, else "single_label_classification" for integer labels and "multi_label_classification" for others.
 std::string problem_type_of(int64_t classes, const torch::Tensor& labels);
 

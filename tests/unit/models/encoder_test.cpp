@@ -222,8 +222,10 @@ TEST(Encoders, TheFirstLabelsDecideTheProblem) {
   EXPECT_EQ(model->config()["problem_type"], "multi_label_classification");
   auto config = encoder_config("distilbert");
   config["problem_type"] = "ranking";
-  const auto unknown = AutoModelForSequenceClassification::from_config(config);
-  EXPECT_PART(encoder_error([&] { unknown->forward({{"input_ids", ids}, {"labels", torch::tensor({0, 1})}}); }), "problem_type must be regression, single_label_classification or multi_label_classification, received \"ranking\"");
+  EXPECT_PART(encoder_error([&] { AutoModelForSequenceClassification::from_config(config); }), "problem_type must be regression, single_label_classification or multi_label_classification, received \"ranking\"");
+  config["problem_type"] = "single_label_classification";
+  config["num_labels"] = 1;
+  EXPECT_PART(encoder_error([&] { AutoModelForSequenceClassification::from_config(config); }), "num_labels must be more than 1 for single_label_classification");
 }
 
 TEST(MaskedLM, MakesNoLogitsWhereNoneAreNeeded) {
