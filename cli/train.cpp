@@ -25,16 +25,29 @@ constexpr OptionRow<ProgramOptions> kProgramRows[] = {
     {&ProgramOptions::json, "json", Group::program, any_value(), "Print one JSON document with the results to stdout.", Origin::gradus},
 };
 
-// The value of a top-level `task` key. What is wrong with the file is reported when it is read for good.
+// What is wrong with the file as such; its keys are looked at when the task is known.
+void check_config_file(const std::string& file) {
+  try {
+    OptionSet().read_file(file);
+  } catch (const Error& error) {
+    if (error.id() == "G-CONF-6") throw;
+  }
+}
+
+// The value of a top-level `task` key.
 std::string task_in_file(const std::string& file) {
+  check_config_file(file);
   std::ifstream in(file);
   if (file.ends_with(".json")) {
     const auto document = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
     return document.is_object() && document.contains("task") && document["task"].is_string() ? document["task"].get<std::string>() : "";
   }
   for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with("task:")) continue;
-    const auto begin = line.find_first_not_of(" \t\"'", 5);
+    if (line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
+    const auto colon = line.find(':');
+    const auto key = line.substr(0, std::min(colon, line.find_last_not_of(" \t", colon - 1) + 1));
+    if (colon == std::string::npos || (key != "task" && key != "\"task\"" && key != "'task'")) continue;
+    const auto begin = line.find_first_not_of(" \t\"'", colon + 1);
     return begin == std::string::npos ? "" : line.substr(begin, line.find_first_of(" \t\"'#\r", begin) - begin);
   }
   return "";
@@ -48,8 +61,21 @@ std::string task_of(Words words) {
     if (words[i].starts_with("--task=")) task = words[i].substr(7);
   }
   if (!task.empty()) return task;
-  for (const auto& word : words)
-    if (!word.starts_with("-") && (word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json"))) return task_in_file(word);
+  const auto is_file = [](std::string_view word) { return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json"); };
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].starts_with("--config=")) return task_in_file(words[i].substr(9));
+    const bool follows_flag = i > 0 && words[i - 1].starts_with("-") && words[i - 1].find('=') == std::string::npos && words[i - 1] != "--config";
+    if (is_file(words[i]) && !words[i].starts_with("-") && !follows_flag) return task_in_file(words[i]);
+  }
+  // After a flag without a value (`--do_eval config.yaml`); data files stand there too, and those of a data set are large.
+  for (const auto& word : words) {
+    std::error_code unknown;
+    if (!is_file(word) || word.starts_with("-") || std::filesystem::file_size(word, unknown) > 1'000'000 || unknown) continue;
+    try {
+      if (const auto task = task_in_file(word); !task.empty()) return task;
+    } catch (const Error&) {
+    }
+  }
   return "";
 }
 
@@ -78,10 +104,12 @@ int run(Words words, Stage stage) {
     return 0;
   }
   set.parse(words);
-  if (stage == Stage::train) args.do_train = true;
+  if (stage == Stage::train && !set.was_set("do_train")) args.do_train = true;
   if (stage == Stage::eval) args.do_eval = true;
   if (stage == Stage::predict) args.do_predict = true;
   if (stage != Stage::train) args.do_train = false;
+  if (!args.do_train && !args.do_eval && !args.do_predict && args.eval_strategy == "no")
+    throw Error("G-CLI-8", ErrorKind::usage, "there is nothing to do: --do_train is false, and neither --do_eval nor --do_predict is set", "Leave --do_train out, or set one of the others.");
   if (!set.was_set("log_level")) args.log_level = "warning";
   args = args.resolved();
   const auto result = run_task(*task, args, /*handle_signals=*/true);

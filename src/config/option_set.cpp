@@ -88,18 +88,26 @@ OptionSet::Line OptionSet::parse(std::span<const std::string> words) {
   };
   std::vector<Given> given;
   Line line;
+  const auto take_file = [&](const std::string& word) {
+    if (!is_config_file(word) || line.file)
+      throw Error("G-CONF-7", ErrorKind::usage, fmt::format("unexpected word \"{}\"{}", word, line.file ? ": there is a config file already" : ""),
+                  find(with_underscores(word.substr(0, word.find('=')))) != nullptr
+                      ? "Options begin with two dashes: --" + word
+                      : "A config file ends in .yaml, .yml or .json; everything else is --option value.");
+    line.file = word;
+  };
   for (size_t next = 0; next < words.size();) {
     const auto& word = words[next++];
     if (!is_flag(word)) {
-      if (!is_config_file(word) || line.file)
-        throw Error("G-CONF-7", ErrorKind::usage, fmt::format("unexpected word \"{}\"{}", word, line.file ? ": there is a config file already" : ""),
-                    find(with_underscores(word.substr(0, word.find('=')))) != nullptr
-                        ? "Options begin with two dashes: --" + word
-                        : "A config file ends in .yaml, .yml or .json; everything else is --option value.");
-      line.file = word;
+      take_file(word);
       continue;
     }
     const auto equals = word.find('=');
+    if (word.substr(0, equals) == "--config" && find("config") == nullptr) {
+      if (equals != std::string::npos) take_file(word.substr(equals + 1));
+      else take_file(next < words.size() ? words[next++] : "");
+      continue;
+    }
     bool negated = false;
     const auto& option = find_flag(word.substr(0, equals), negated);
     if (negated && equals != std::string::npos)

@@ -19,6 +19,8 @@ std::vector<std::string> list_items(const Value& value, const std::string& colum
   if (value.is_strings()) return value.strings();
   if (value.is_ints())
     for (const auto item : value.ints()) items.push_back(std::to_string(item));
+  else if (value.is_floats())
+    refuse_cell(where, column, value.type_name(), "a list of labels", "Give each row the names of the labels that fit, as text or whole numbers, not a row of zeros and ones.");
   else if (!(value.is_nested() && value.json().is_array() && value.json().empty()))
     refuse_cell(where, column, value.type_name(), "a list of labels", "Give each row a list, an empty one where no label fits.");
   return items;
@@ -74,8 +76,10 @@ Value ClassLabels::target(const Value& cell, const std::string& column, const st
   }
   if (cell.is_null() || cell.is_tensor() || cell.is_nested() || cell.is_ints() || cell.is_floats() || cell.is_strings())
     refuse_cell(where, column, cell.is_null() ? "nothing (null)" : cell.type_name(), "a label", "Give every row one label.");
-  const auto text = label_text(cell);
-  return text == "-1" ? int64_t{-1} : number_of(text, column, where);
+  const bool is_none = (cell.is_int() || cell.is_double()) && cell.number() == -1;  // the text "-1" is a label like others
+  if (is_none) return int64_t{-1};
+  const bool counts = cell.is_int() && !are_own_names(names) && cell.integer() >= 0 && cell.integer() < int64_t(names.size());  // LABEL_0, LABEL_1 …: numbers are all there is
+  return counts ? cell.integer() : number_of(label_text(cell), column, where);
 }
 
 Problem problem_of(const Split& split, const std::string& column, std::optional<bool> regression) {
@@ -95,7 +99,7 @@ std::set<std::string> labels_in(const Split& split, const std::string& column, M
     const auto& cell = row.at(column);
     if (cell.is_null() && missing == MissingLabels::skip) continue;
     if (cell.is_null()) refuse_cell(fmt::format("{}, row {}", split.where, i + 1), column, "nothing (null)", "a label", "Give every row a label.");
-    if (cell.is_strings() || cell.is_ints() || cell.is_nested())
+    if (cell.is_strings() || cell.is_ints() || cell.is_floats() || cell.is_nested())
       for (auto& item : list_items(cell, column, split.where)) labels.insert(std::move(item));
     else labels.insert(label_text(cell));
   }

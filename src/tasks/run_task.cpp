@@ -21,7 +21,12 @@ void check_output_dir(const TrainingArguments& args) {
   if (!args.overwrite_output_dir)
     throw Error("G-TASK-2", ErrorKind::usage, fmt::format("{} already holds checkpoints (the newest is {})", folder.string(), newest->path.filename().string()),
                 "Go on with --resume_from_checkpoint last, begin anew with --overwrite_output_dir, or name another --output_dir.");
-  for (const auto& dir : list_checkpoints(folder)) fs::remove_all(dir.path);
+}
+
+// Only once the new run can begin: what is wrong with its data or model must not cost the checkpoints of the old one.
+void clear_output_dir(const TrainingArguments& args) {
+  if (!args.do_train || args.resume_from_checkpoint) return;
+  for (const auto& dir : list_checkpoints(*args.output_dir)) remove_checkpoint(dir);
 }
 
 // What the metrics and predictions of all tasks rely on.
@@ -63,10 +68,13 @@ Metrics eval_stage(Trainer& trainer, const PreparedTask& prepared, std::optional
   return metrics;
 }
 
+bool is_speed_key(const std::string& key) { return key.ends_with("_runtime") || key.ends_with("_per_second") || key.ends_with("_time"); }
+
 Metrics predict_stage(Trainer& trainer, const PreparedTask& prepared, const fs::path& folder) {
   if (!prepared.predict_dataset) throw Error("G-TASK-3", ErrorKind::usage, "do_predict is set, but there is no data to predict on", "Give --test_file (or the task's own flag for it).");
   log_info("*** Predict ***");
   auto output = trainer.predict(prepared.predict_dataset, {}, "predict");
+  if (!prepared.predict_has_labels) std::erase_if(output.metrics, [](const auto& entry) { return !is_speed_key(entry.first); });
   if (const auto rows = prepared.predict_dataset.size()) output.metrics["predict_samples"] = double(*rows);
   if (prepared.report_predict_metrics) {
     trainer.log_metrics("predict", output.metrics);
@@ -90,11 +98,14 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
   prepared.trainer.args = args;
   const auto train_rows = prepared.trainer.train_dataset.size();
   const auto eval_rows = prepared.trainer.eval_dataset.single().size();
+  if (args.do_train && train_rows == 0)
+    throw Error("G-TASK-10", ErrorKind::data, "there is no row to train on", "Give more data, or leave less of it for the evaluation.");
   if (handle_signals && args.do_train) prepared.trainer.callbacks.push_back(std::make_shared<InterruptCallback>(std::vector<int>{SIGINT, SIGTERM}));
   const auto trainer = prepared.make_trainer ? prepared.make_trainer(std::move(prepared.trainer)) : std::make_unique<Trainer>(std::move(prepared.trainer));
 
   TaskResult result;
   if (args.do_train) {
+    clear_output_dir(args);
     train_stage(*trainer, args, train_rows, result);
     if (result.interrupted_by != 0) return result;
   }

@@ -4,6 +4,7 @@
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/log.h>
+#include <gradus/core/nearest.h>
 #include <gradus/data/collators.h>
 
 #include "config/python_text.h"
@@ -40,7 +41,7 @@ struct ClassificationFlags {
 const std::vector<OptionRow<ClassificationFlags>>& classification_rows() {
   using F = ClassificationFlags;
   static const std::vector<OptionRow<F>> rows = {
-      {&F::task_name, "task_name", Group::data, one_of(glue_names()), "A task of GLUE: its columns, label names and metrics; the data comes from files all the same."},
+      {&F::task_name, "task_name", Group::data, any_value(), "A task of GLUE (cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb, wnli): its columns, label names and metrics; the data comes from files all the same."},
       {&F::do_regression, "do_regression", Group::data, any_value(), "The labels are numbers to come near to; unset: when they are floats."},
       {&F::text_column_names, "text_column_names", Group::data, any_value(), "The columns that make up the text, parted by commas; unset: see docs/user/tasks.md."},
       {&F::text_column_delimiter, "text_column_delimiter", Group::data, any_value(), "What is put between these columns."},
@@ -93,12 +94,21 @@ class TextClassification : public LabelingTask {
     options.add(flags_, std::span<const OptionRow<ClassificationFlags>>(classification_rows()));
   }
 
+  void check(const TrainingArguments& args) const override {
+    if (flags_.task_name && glue_task(*flags_.task_name) == nullptr) {
+      const std::vector<std::string> names(glue_names().begin(), glue_names().end());
+      throw Error("G-CONF-3", ErrorKind::usage, fmt::format("--task_name: must be one of {}, received \"{}\"", join_or(names), *flags_.task_name), did_you_mean(*flags_.task_name, names) + " Leave it out for tasks of your own.");
+    }
+    LabelingTask::check(args);
+  }
+
   PreparedTask prepare(const TrainingArguments& args) override {
     glue_ = flags_.task_name ? glue_task(*flags_.task_name) : nullptr;
     label_column_ = flags_.label_column_name.value_or("label");
     auto splits = open_splits(args);
     const auto config = load_config(model_);
     const auto labels = find_labels(args, splits, config);
+    splits = limited(std::move(splits));  // after the labels, which are those of all rows
     const auto tokenizer = load_tokenizer(model_);
     if (!tokenizer->pad_token_id())
       throw Error("G-TEXT-10", ErrorKind::model, "the tokenizer has no padding token, which texts of different length need", "Add a pad_token to tokenizer_config.json, for example the one that ends a text.");
@@ -163,7 +173,6 @@ class TextClassification : public LabelingTask {
     require_splits(args, splits, "Name the split with --train_split_name, --validation_split_name or --test_split_name.");
     if (!args.do_predict) splits.test = {};
     if (splits.train && flags_.shuffle_train_dataset) splits.train = shuffled(std::move(splits.train), flags_.shuffle_seed);
-    splits = limited(std::move(splits));
     const ColumnNeed label[] = {{.name = label_column_}};
     for (const auto* split : {&splits.train, &splits.validation})
       if (*split) require_columns(*split->rows, label, split->where);
@@ -188,13 +197,16 @@ class TextClassification : public LabelingTask {
     return labels;
   }
 
-  // Every label of the training rows, and those only found elsewhere.
-  std::vector<std::string> names_in(const Splits& splits) const {
+  // Every label of the training rows, and those only found in other data that is there, whether or not it is used.
+  std::vector<std::string> names_in(Splits splits) const {
     auto labels = labels_in(splits.train, label_column_);
+    const bool evaluates = bool(splits.validation);
+    if (!evaluates) splits.validation = open_one(data_.validation_file, flags_.validation_split_name.value_or("validation"));
+    if (!splits.test && data_.dataset_name) splits.test = open_one(std::nullopt, flags_.test_split_name.value_or("test"));
     for (const auto* other : {&splits.validation, &splits.test}) {
       if (!*other || (other->column(label_column_) == nullptr && !other->columns.empty())) continue;
       std::vector<std::string> fresh;
-      for (const auto& label : labels_in(*other, label_column_, other == &splits.test ? MissingLabels::skip : MissingLabels::refuse))
+      for (const auto& label : labels_in(*other, label_column_, other == &splits.validation && evaluates ? MissingLabels::refuse : MissingLabels::skip))
         if (labels.insert(label).second) fresh.push_back(label);
       if (!fresh.empty()) log_warning(fmt::format("Labels {} in {} but not in the training rows, adding them to the label list", fmt::join(fresh, ", "), other->where));
     }

@@ -42,8 +42,10 @@ TextColumns chosen(const Split& split, const TextColumnFlags& flags) {
 }  // namespace
 
 const GlueTask* glue_task(const std::string& name) {
+  std::string lower = name;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char letter) { return char(std::tolower(letter)); });
   for (const auto& each : glue_tasks())
-    if (name == each.name) return &each;
+    if (lower == each.name) return &each;
   return nullptr;
 }
 

@@ -6,6 +6,7 @@
 #include <gradus/core/files.h>
 #include <gradus/core/log.h>
 #include <gradus/formats/checksum.h>
+#include <gradus/version.h>
 
 #include <numeric>
 #include <set>
@@ -16,6 +17,7 @@ namespace gradus::tasks {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr std::string_view kFormats[] = {"parquet", "arrow", "csv", "tsv", "json", "jsonl", "text"};
 constexpr OptionRow<DataFlags> kDataRows[] = {
     {&DataFlags::dataset_name, "dataset_name", Group::data, any_value(), "The folder of a data set with splits (`save_to_disk`), in place of files."},
     {&DataFlags::dataset_config_name, "dataset_config_name", Group::data, any_value(), "Accepted for compatibility: a folder holds one configuration."},
@@ -25,6 +27,8 @@ constexpr OptionRow<DataFlags> kDataRows[] = {
     {&DataFlags::max_eval_samples, "max_eval_samples", Group::data, at_least(1), "Evaluate on the first rows only."},
     {&DataFlags::overwrite_cache, "overwrite_cache", Group::data, any_value(), "Prepare the data again even if the result of an earlier run is there."},
     {&DataFlags::preprocessing_num_workers, "preprocessing_num_workers", Group::data, at_least(1), "Prepare the rows in so many runs, none of which shares a batch with another; threads are used in any case."},
+    {&DataFlags::format, "format", Group::data, one_of(kFormats), "The form of the data files; unset: by their extension.", Origin::gradus},
+    {&DataFlags::skip_bad_rows, "skip_bad_rows", Group::data, at_least(0), "Leave out up to so many rows that cannot be read; each is reported.", Origin::gradus},
 };
 constexpr OptionRow<PredictFlags> kPredictRows[] = {
     {&PredictFlags::test_file, "test_file", Group::data, any_value(), "The file to predict on."},
@@ -131,12 +135,14 @@ const ColumnInfo* Split::column(const std::string& name) const {
 Split open_split(const DataFlags& flags, const std::optional<std::string>& file, const std::string& name, const LoadOptions& given) {
   if (!file && !flags.dataset_name) return {};
   auto options = given;
+  options.format = flags.format.value_or("");
+  options.skip_bad_rows = flags.skip_bad_rows;
   const auto paths = file ? std::vector{*file} : folder_paths(expand_user(*flags.dataset_name), name);
   if (paths.empty()) return {};
   if (!file && fs::exists(fs::path(paths.front()) / "dataset_dict.json")) options.split = name;
   try {
     const auto table = load_dataset(paths, options);
-    return {.rows = table, .where = file ? *file : *flags.dataset_name + ", split " + name, .key = contents_key(resolve_data_files(paths, options)), .columns = table->columns()};
+    return {.rows = table, .where = file ? *file : *flags.dataset_name + ", split " + name, .key = contents_key(resolve_data_files(paths, options)) + fmt::format("{} {};", options.format, table->skipped_rows()), .columns = table->columns()};
   } catch (const Error& error) {
     if (!file && error.id() == "G-SRC-10") return {};  // the folder has no such split
     throw;
@@ -182,7 +188,7 @@ Split prepare_split(const Split& split, const MapFunction& function, const Prepa
   MapOptions options{.batch_size = preparation.batch_size, .runs = data.preprocessing_num_workers.value_or(1), .overwrite_cache = data.overwrite_cache,
                      .description = show_progress ? "preparing " + split.where : std::string()};
   if (model.cache_dir) options.cache_dir = expand_user(*model.cache_dir);
-  options.cache_key = fmt::format("{}-{:016x}", preparation.task, fnv1a(fmt::format("1|{}|{}|{}|{}|{}", split.key, tokenizer_key(model), preparation.settings, options.runs, options.batch_size)));
+  options.cache_key = fmt::format("{}-{:016x}", preparation.task, fnv1a(fmt::format("{}|{}|{}|{}|{}|{}", kVersion, split.key, tokenizer_key(model), preparation.settings, options.runs, options.batch_size)));
   auto prepared = split;
   prepared.rows = map_through(*split.rows, function, options);
   prepared.columns.clear();

@@ -19,6 +19,8 @@ struct DataFlags {
   std::optional<int64_t> max_eval_samples = std::nullopt;
   bool overwrite_cache = false;
   std::optional<int64_t> preprocessing_num_workers = std::nullopt;
+  std::optional<std::string> format = std::nullopt;
+  int64_t skip_bad_rows = 0;
 };
 void add_options(OptionSet& options, DataFlags& flags);
 

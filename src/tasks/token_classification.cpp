@@ -104,17 +104,21 @@ class TokenClassification : public LabelingTask {
     auto splits = open_splits(args);
     const auto config = load_config(model_);
     const auto names = find_names(args, splits, config);
-    const auto tokenizer = load_tokenizer(model_, needs_prefix_space(config) ? nlohmann::json{{"add_prefix_space", true}} : nlohmann::json());
+    splits = limited(std::move(splits));  // after the names, which are those of all rows
+    const bool prefix_space = needs_prefix_space(config);
+    const auto tokenizer = load_tokenizer(model_, prefix_space ? nlohmann::json{{"add_prefix_space", true}} : nlohmann::json());
     const ClassLabels labels{.names = names};
     const auto model = load_model(ModelTask::token_classification, model_, {}, args.do_train ? labels.config_changes() : nlohmann::json(), flags_.ignore_mismatched_sizes);
     const TagTable tags(names);
+    const bool labeled_test = is_labeled(splits.test);
     const auto vocabulary = embedding_rows(*model);
     for (auto* split : {&splits.train, &splits.validation, &splits.test})
-      if (*split) *split = prepare_rows(*split, tokenizer, tags, vocabulary, !args.disable_tqdm.value_or(false));
+      if (*split) *split = prepare_rows(*split, tokenizer, tags, prefix_space, vocabulary, !args.disable_tqdm.value_or(false));
 
     PreparedTask prepared;
     auto& trainer = prepared.trainer;
     hand_over(prepared, model, tokenizer, splits);
+    prepared.predict_has_labels = labeled_test;
     trainer.data_collator = DataCollatorForTokenClassification({.tokenizer = tokenizer, .pad_to_multiple_of = args.fp16 ? std::optional<int64_t>(8) : std::nullopt});
     trainer.compute_metrics = [names, by_type = flags_.return_entity_level_metrics](const EvalPrediction& prediction) {
       const auto [references, predictions] = named_rows(prediction.label_parts.front(), prediction.prediction_parts.front(), names);
@@ -144,10 +148,15 @@ class TokenClassification : public LabelingTask {
     require_splits(args, splits, "The splits are called train, validation and test.");
     find_columns(splits.train ? splits.train : splits.validation ? splits.validation : splits.test);
     const ColumnNeed needs[] = {{.name = text_column_, .kinds = {ColumnKind::texts}}, {.name = label_column_, .kinds = {ColumnKind::texts, ColumnKind::integers}}};
-    for (const auto* split : {&splits.train, &splits.validation, &splits.test})
-      if (*split) require_columns(*split->rows, needs, split->where);
-    return limited(std::move(splits));
+    for (const auto* split : {&splits.train, &splits.validation, &splits.test}) {
+      const bool needs_labels = split != &splits.test || is_labeled(splits.test);
+      if (*split) require_columns(*split->rows, std::span(needs).first(needs_labels ? 2 : 1), split->where);
+    }
+    return splits;
   }
+
+  // Rows to predict on need no labels.
+  bool is_labeled(const Split& split) const { return split.column(label_column_) != nullptr; }
 
   void find_columns(const Split& split) {
     const auto names = split.column_names();
@@ -197,15 +206,17 @@ class TokenClassification : public LabelingTask {
     return numbers;
   }
 
-  Split prepare_rows(const Split& split, const std::shared_ptr<Tokenizer>& tokenizer, const TagTable& tags, int64_t vocabulary, bool progress) const {
+  Split prepare_rows(const Split& split, const std::shared_ptr<Tokenizer>& tokenizer, const TagTable& tags, bool prefix_space, int64_t vocabulary, bool progress) const {
+    const bool labeled = is_labeled(split);
     EncodeOptions encode{.max_length = flags_.max_seq_length, .truncation = true};
     if (flags_.pad_to_max_length) encode.padding = "max_length";
     const auto function = [=, this, &split](std::vector<Example> rows) {
       std::vector<Example> result;
       for (const auto& row : rows) {
         const auto& words = row.at(text_column_);
-        const auto labels = numbers_of(row.at(label_column_), tags, split.where);
         const auto count = words.is_strings() ? words.strings().size() : 0;
+        // Without labels any will do: only the places of words are read from them.
+        const auto labels = labeled ? numbers_of(row.at(label_column_), tags, split.where) : std::vector<int64_t>(count, 0);
         if (count != labels.size())
           throw Error("G-TASK-11", ErrorKind::data, fmt::format("{}: a row has {} words in column '{}' and {} labels in column '{}': expected as many", split.where, count, text_column_, labels.size(), label_column_), "Correct the row.");
         const auto encoding = tokenizer->encode_words(words.is_strings() ? std::span<const std::string>(words.strings()) : std::span<const std::string>(), encode);
@@ -216,7 +227,7 @@ class TokenClassification : public LabelingTask {
       }
       return result;
     };
-    const auto settings = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", text_column_, label_column_, fmt::join(tags.names, "\n"), fmt::join(stored_names_, "\n"), flags_.max_seq_length.value_or(0), flags_.pad_to_max_length, flags_.label_all_tokens, vocabulary);
+    const auto settings = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", text_column_, label_column_, fmt::join(tags.names, "\n"), fmt::join(stored_names_, "\n"), flags_.max_seq_length.value_or(0), flags_.pad_to_max_length, flags_.label_all_tokens, vocabulary, prefix_space, labeled);
     return prepare_split(split, function, {.task = name(), .settings = settings, .wanted = "at least one row"}, model_, data_, progress);
   }
 

@@ -21,7 +21,7 @@ void pad_window(EncodingWindow& window, int64_t length, PaddingSide side, int64_
   const auto missing = length - static_cast<int64_t>(window.ids.size());
   if (missing <= 0) return;
   const auto count = static_cast<size_t>(missing);
-  const bool details = window.offsets.size() == window.ids.size() && !window.ids.empty();
+  const bool details = window.offsets.size() == window.ids.size();  // an empty text has them too
   fill(window.ids, count, side, pad_id);
   fill(window.type_ids, count, side, pad_type_id);
   fill<int64_t>(window.attention_mask, count, side, 0);

@@ -106,6 +106,15 @@ def causal(cwd):
         refused(f"causal-lm: {name}", cwd, code, text, *base, *words, "--output_dir", "bad")
 
     model, data = ["--model_name_or_path", "gpt2"], ["--train_file", "text.txt"]
+    (cwd / "run.yaml").write_text('"task": causal-lm\nmodel_name_or_path: gpt2\nblock_size: 16\n')
+    for words in (["--train_file", "text.json", "run.yaml"], ["--do_eval", "run.yaml", "--train_file", "text.json"], ["--config", "run.yaml", "--train_file", "text.json"]):
+        run("causal-lm from a file", cwd, "train", *words, *SHORT, "--output_dir", "from-file")
+    (cwd / "broken.json").write_text('{"task": "causal-lm",}')
+    refused("config file", cwd, 2, "config file: ", "train", "broken.json")
+    refused("no config file", cwd, 2, "config file: ", "train", "nowhere.yaml")
+    refused("nothing to do", cwd, 2, "G-CLI-8", *base, *model, *data, "--do_train", "false", "--output_dir", "bad")
+    (cwd / "tiny.bin").write_bytes(struct.pack("<8H", *range(8)))
+    refused("no row to train on", cwd, 1, "no row to train on", *base, *model, "--train_file", "tiny.bin", "--block_size", "8", "--do_eval", "--output_dir", "bad")
     bad("no model", 2, "G-TASK-8", *data)
     bad("no folder", 2, "there is no folder nowhere", "--model_name_or_path", "nowhere", *data)
     bad("no data", 2, "--do_train requires a train dataset", *model)
@@ -164,9 +173,14 @@ def classification(cwd):
     config = json.loads((cwd / "several/config.json").read_text()) if (cwd / "several/config.json").exists() else {}
     expect("several labels", config.get("problem_type") == "multi_label_classification" and "eval_f1" in keys_of(cwd / "several/eval_results.json"), "multi-label results")
     expect("several labels", all(re.fullmatch(r"\d+\t\[('\w+'(, '\w+')*)?\]", line) for line in lines_of(cwd / "several/predict_results.txt")[1:]), "predictions are Python lists")
+    limited = ["--train_file", "classes.csv", "--max_train_samples", "1", "--ignore_mismatched_sizes"]
+    write_csv(cwd / "more.csv", ["sentence", "label"], [("a bird", "bird")])
+    run("labels of all rows", cwd, *base, "--model_name_or_path", "bert", *limited, "--validation_file", "more.csv", "--output_dir", "limited")
+    names = json.loads((cwd / "limited/config.json").read_text()).get("id2label") if (cwd / "limited/config.json").exists() else None
+    expect("labels of all rows", names == {"0": "bird", "1": "cat", "2": "other", "3": "river"}, f"{names}")
     write_csv(cwd / "sst2.csv", ["sentence", "label"], [(text, i % 2) for i, (text, _) in enumerate(rows)])
     write_csv(cwd / "mrpc.csv", ["sentence1", "sentence2", "label"], [(text, text, i % 2) for i, (text, _) in enumerate(rows)])
-    run("mrpc", cwd, *base, "--task_name", "mrpc", "--model_name_or_path", "bert", "--train_file", "mrpc.csv", "--validation_file", "mrpc.csv", "--test_file", "mrpc.csv", "--do_eval", "--do_predict", "--output_dir", "mrpc")
+    run("mrpc", cwd, *base, "--task_name", "MRPC", "--model_name_or_path", "bert", "--train_file", "mrpc.csv", "--validation_file", "mrpc.csv", "--test_file", "mrpc.csv", "--do_eval", "--do_predict", "--output_dir", "mrpc")
     expect("mrpc", {"eval_accuracy", "eval_f1", "eval_combined_score"} <= keys_of(cwd / "mrpc/eval_results.json"), "metrics of mrpc")
     expect("mrpc", set(line.split("\t")[1] for line in lines_of(cwd / "mrpc/predict_results_mrpc.txt")[1:]) <= {"equivalent", "not_equivalent"} and (cwd / "mrpc/predict_results_mrpc.txt").exists(), "names of mrpc")
 
@@ -184,6 +198,7 @@ def classification(cwd):
     bad("words as numbers", 1, "expected a number", "--train_file", "classes.csv", "--do_regression", "true")
     bad("metric of numbers", 1, "does not fit the labels", "--train_file", "classes.csv", "--metric_name", "mse")
     bad("F1 of three classes", 1, "f1_macro", "--train_file", "classes.csv", "--metric_name", "f1")
+    bad("unknown task name", 2, "Did you mean mrpc?", "--train_file", "mrpc.csv", "--task_name", "mrcp")
     bad("unknown metric", 2, "metric_name", "--train_file", "classes.csv", "--metric_name", "bleu")
     bad("no validation", 2, "--do_eval requires a validation dataset", "--train_file", "classes.csv", "--do_eval")
     bad("no test", 2, "--do_predict requires a test dataset", "--train_file", "classes.csv", "--do_predict")
@@ -213,6 +228,11 @@ def tagging(cwd):
     expect("tags gpt2", {"eval_PER_precision", "eval_LOC_number", "eval_overall_accuracy"} <= keys_of(cwd / "tags-gpt2/eval_results.json"), "entity-level metrics")
     again = run("predict tags", cwd, "predict", "--task", "token-classification", "--model_name_or_path", "tags-bert", "--test_file", "tags-test.json", "--output_dir", "tags-again", *SHORT[6:])
     expect("predict tags", again["metrics"] and lines_of(cwd / "tags-again/predictions.txt") == lines_of(cwd / "tags-bert/predictions.txt"), "the saved model predicts otherwise")
+    write_json_lines(cwd / "words.json", [{"tokens": row["tokens"]} for row in rows[::24]])
+    again = run("predict words", cwd, "predict", "--task", "token-classification", "--model_name_or_path", "tags-bert", "--test_file", "words.json", "--output_dir", "words", *SHORT[6:])
+    expect("predict words", lines_of(cwd / "words/predictions.txt") == lines_of(cwd / "tags-bert/predictions.txt"), "other predictions without labels")
+    expect("predict words", set(again["metrics"].get("predict", {})) == {"predict_samples", "predict_runtime", "predict_samples_per_second", "predict_steps_per_second", "predict_model_preparation_time"}, f"{again['metrics']}")
+    run("tags of all rows", cwd, *base, "--train_file", "tags.json", "--max_train_samples", "1", "--validation_file", "tags.json", "--do_eval", "--model_name_or_path", "bert", "--output_dir", "tags-one")
     write_json_lines(cwd / "uneven.json", [{"tokens": ["a", "b"], "ner_tags": ["O"]}])
     write_json_lines(cwd / "numbers.json", [{"tokens": ["a", "b"], "ner_tags": [0, 1]}])
     for name, file, text in (("uneven", "uneven.json", "2 words in column 'tokens' and 1 labels"), ("numbers", "numbers.json", "numbers without names"), ("no lists", "classes.csv", "G-SRC-7")):
@@ -223,6 +243,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="gradus_tasks_") as folder:
         cwd = Path(folder)
         subprocess.run([TINY_MODELS, folder], check=True, timeout=120)
+        (cwd / "text.json").write_text("".join(json.dumps({"text": line}) + "\n" for line in (cwd / "text.txt").read_text().splitlines()))
         (cwd / "short.txt").write_text("a few words\nand a few more\n")
         (cwd / "empty.txt").write_text("")
         (cwd / "blank.txt").write_text("\n  \n\t\n" * 40)

@@ -35,7 +35,7 @@ class OptionSet {
     }
   }
 
-  /// Reads `[config.yaml|config.json] --flags…`. Flags win over the file wherever it stands, later flags over earlier.
+  /// Reads `[config.yaml|config.json] --flags…`; the file may also be given as `--config FILE`. Flags win over the file wherever it stands, later flags over earlier.
   /// Forms: `--a_b v`, `--a-b v`, `--a=v`, `--flag`, `--flag false`, `--no_flag`, `--list a b c`, `--dict '{"a": 1}'`.
   Line parse(std::span<const std::string> words);
 

@@ -24,6 +24,8 @@ struct PreparedTask {
   DatasetRef predict_dataset;
   /// Whether the metrics of a prediction are printed and written; HF's text classification keeps them to itself.
   bool report_predict_metrics = true;
+  /// False: labels of `predict_dataset` only mark places, so that its loss and scores say nothing and are dropped.
+  bool predict_has_labels = true;
   /// Writes the predictions into a folder, in the files of HF's script for the task; may add to the metrics.
   std::function<void(const PredictionOutput&, const std::filesystem::path&)> write_predictions;
   std::vector<FurtherSet> further_sets;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <set>
 
 #include "data/sources/arrow_cell.h"
 #include "data/sources/source_errors.h"
@@ -19,6 +20,7 @@ namespace {
 
 // A longer row is a quotation mark that was never closed; Arrow could address 2 GiB.
 constexpr size_t kLongestRow = size_t{64} << 20;
+constexpr const char* kOpenQuote = "Look for a quotation mark (\") there that opens a field and is never closed.";
 
 // "\n", "\r\n" and "\r" each end a line.
 int64_t line_breaks_in(std::string_view text) {
@@ -26,6 +28,19 @@ int64_t line_breaks_in(std::string_view text) {
   for (auto at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) ++count;
   for (auto at = text.find('\r'); at != text.npos; at = text.find('\r', at + 1)) count += at + 1 == text.size() || text[at + 1] != '\n';
   return count;
+}
+
+// Columns without a name get one from their place; of two that share a name the second is called NAME.1.
+void name_as_pandas_does(std::vector<std::string>& names) {
+  for (size_t i = 0; i < names.size(); ++i)
+    if (names[i].empty()) names[i] = fmt::format("Unnamed: {}", i);
+  const std::set<std::string> written(names.begin(), names.end());
+  std::set<std::string> taken;
+  for (auto& name : names) {
+    auto unique = name;
+    for (int64_t k = 1; taken.contains(unique) || (k > 1 && written.contains(unique)); ++k) unique = fmt::format("{}.{}", name, k);
+    taken.insert(name = unique);
+  }
 }
 
 // Collects the rows of a block that have too many fields, with the line each begins on.
@@ -79,23 +94,36 @@ std::optional<CsvBlocks::Block> CsvBlocks::next(BadRows& bad_rows) {
     if (text.empty()) return std::nullopt;
     const bool last = at_end_ && text.size() == filled().size();
     if (!last && text.back() == '\r') text.remove_suffix(1);  // it may be half of "\r\n"
+    const auto size_in_file = text.size();
+    if (last) text = with_line_end();
     BadRowsOfBlock bad(file_, text, place_.line, bad_rows);
     auto parsing = parsing_;
     parsing.invalid_row_handler = std::ref(bad);
     const auto rows = std::make_shared<arrow::csv::BlockParser>(arrow::default_memory_pool(), std::move(parsing), int32_t(names_.size()), place_.line,
                                                                 std::numeric_limits<int32_t>::max());
     uint32_t parsed = 0;
-    const auto status = last ? rows->ParseFinal(text, &parsed) : rows->Parse(text, &parsed);
+    const auto status = rows->Parse(text, &parsed);
     for (const auto& error : bad.errors) bad_rows.skip(error);
     check_arrow(status, file_);
     if (parsed == 0 && !last) continue;  // not one whole row
+    if (last && parsed < text.size())
+      throw damaged(file_, fmt::format("the row that begins on line {} has not ended when the file does", with_commas(place_.line + line_breaks_in(text.substr(0, parsed)))), kOpenQuote);
     Block block{.begin = place_, .rows = rows};
-    drop(last ? text.size() : parsed);
+    drop(last ? size_in_file : parsed);
     return block;
   }
 }
 
+// What is left of the file, its last row ended by a line break: only then the parser tells an open quotation mark from the end.
+std::string_view CsvBlocks::with_line_end() {
+  if (filled().back() == '\n') return filled();
+  if (buffer_.size() == end_) buffer_.resize(end_ + 1);
+  buffer_[end_] = '\n';
+  return std::string_view(buffer_).substr(begin_, end_ + 1 - begin_);
+}
+
 void CsvBlocks::skip_mark() {
+  if (filled().starts_with("\xff\xfe") || filled().starts_with("\xfe\xff")) throw damaged(file_, "it is UTF-16, expected UTF-8", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW.");
   const auto* bytes = reinterpret_cast<const uint8_t*>(filled().data());
   const auto mark = take(arrow::util::SkipUTF8BOM(bytes, int64_t(filled().size())), file_) - bytes;
   begin_ += size_t(mark);
@@ -116,6 +144,7 @@ void CsvBlocks::read_header() {
       names_.emplace_back(reinterpret_cast<const char*>(cell), length);
       return arrow::Status::OK();
     }), file_);
+    name_as_pandas_does(names_);
     drop(parsed);
     return;
   }
@@ -143,7 +172,7 @@ void CsvBlocks::drop(size_t bytes) {
 void CsvBlocks::make_room(size_t& size) const {
   if (size >= kLongestRow)
     throw damaged(file_, fmt::format("the row that begins on line {} has not ended after {} bytes", with_commas(place_.line), with_commas(int64_t(size))),
-                  "Look for a quotation mark (\") there that opens a field and is never closed.");
+                  kOpenQuote);
   size = std::min(2 * size, kLongestRow);
 }
 

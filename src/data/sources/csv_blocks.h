@@ -33,10 +33,10 @@ class CsvBlocks {
   /// Reads the header. Throws G-SRC-8 when there is none.
   CsvBlocks(std::unique_ptr<ByteStream> stream, std::filesystem::path file, char delimiter, size_t block_size);
 
-  /// Of the columns; empty when the file is.
+  /// Of the columns, as pandas has them ("Unnamed: 0" for none, "a.1" for a second "a"); empty when the file is.
   const std::vector<std::string>& names() const { return names_; }
   /// The next rows, perhaps none; nothing at the end. Rows with too many fields go to `bad_rows`, short ones are filled up with nulls.
-  /// Throws G-SRC-4 for one bad row too many and G-SRC-8 for a row that does not end.
+  /// Throws G-SRC-4 for one bad row too many and G-SRC-8 for a row that does not end (an open quotation mark).
   std::optional<Block> next(BadRows& bad_rows);
   /// The first row after the header.
   Place first() const { return first_; }
@@ -44,6 +44,7 @@ class CsvBlocks {
   void seek(Place place);
 
  private:
+  std::string_view with_line_end();
   void skip_mark();
   void read_header();
   void fill(size_t size);

@@ -11,6 +11,7 @@
 
 #include "data/sources/column_kind.h"
 #include "data/sources/source_errors.h"
+#include "data/sources/source_files.h"
 
 namespace gradus {
 namespace sources {
@@ -152,11 +153,18 @@ void format_column(std::string& out, const OrderedJson& column, size_t width) {
   }
 }
 
+// A small token file is shown too, in shorter windows.
+LoadOptions windows_that_fit(const DataFiles& files, LoadOptions options) {
+  for (const auto& file : resolve_files(files, options))
+    if (file.format == Format::tokens) options.block_size = std::clamp<int64_t>(int64_t(std::filesystem::file_size(file.path)) / 4, 1, options.block_size);
+  return options;
+}
+
 }  // namespace
 }  // namespace sources
 
 nlohmann::ordered_json data_show(const DataFiles& files, const DataShowOptions& options) {
-  const auto dataset = load_dataset(files, options.load);
+  const auto dataset = load_dataset(files, sources::windows_that_fit(files, options.load));
   sources::OrderedJson report;
   report["files"] = sources::OrderedJson::array();
   for (const auto& path : resolve_data_files(files, options.load)) report["files"].push_back({{"path", path.string()}, {"bytes", int64_t(std::filesystem::file_size(path))}});

@@ -69,8 +69,9 @@ std::vector<std::string> choose_columns(const std::vector<std::string>& present,
     if (std::find(present.begin(), present.end(), name) != present.end()) continue;
     std::string there;
     for (const auto& column : present) there += (there.empty() ? "" : ", ") + column;
+    const auto nearest = did_you_mean(name, present);
     throw Error("G-SRC-6", ErrorKind::data, fmt::format("{} has no column \"{}\"; its columns are {}", where, name, there.empty() ? "none" : there),
-                did_you_mean(name, present));
+                nearest.empty() ? "Name one of these columns, or give a file that has the one wanted." : nearest);
   }
   return wanted;
 }

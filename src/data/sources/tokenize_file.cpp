@@ -30,7 +30,7 @@ Json signature_of(const std::vector<SourceFile>& files, const TokenizeOptions& o
   const auto& load = options.load;
   return {{"files", inputs}, {"text_column", options.text_column}, {"eos_token_id", options.eos_token_id ? Json(*options.eos_token_id) : Json()},
           {"vocab_size", options.vocab_size}, {"tokenizer", options.tokenizer_key}, {"field", load.field ? Json(*load.field) : Json()},
-          {"text_unit", int(load.text_unit)}, {"keep_linebreaks", load.keep_linebreaks}, {"skip_bad_rows", load.skip_bad_rows}};
+          {"text_unit", int(load.text_unit)}, {"keep_linebreaks", load.keep_linebreaks}, {"skip_bad_rows", load.skip_bad_rows}, {"format", load.format}};
 }
 
 struct Progress {
@@ -99,7 +99,11 @@ class Tokenizing {
     const auto file = with_suffix(prefix_, ".progress.json");
     if (options_.overwrite || !fs::exists(file)) return;
     const auto saved = read_json(file);
-    if (saved.value("signature", Json()) != signature_)
+    const auto is_count = [&](const char* key) { return saved.contains(key) && saved[key].is_number_unsigned(); };
+    if (!saved.is_object() || !saved.contains("signature") || !saved.contains("source") || !is_count("documents") || !is_count("tokens"))
+      throw Error("G-SRC-16", ErrorKind::data, fmt::format("{} is damaged: it does not say how far the unfinished run had come", file.string()), "Use --overwrite to start anew, or choose another output.");
+    if (saved["signature"] != signature_ && saved["documents"] == 0) return;  // nothing would be lost
+    if (saved["signature"] != signature_)
       throw Error("G-SRC-16", ErrorKind::usage, fmt::format("{} belongs to an unfinished run with other input or options", file.string()),
                   "Call it as before to go on, use --overwrite to start anew, or choose another output.");
     Progress progress{saved.at("documents").get<int64_t>(), saved.at("tokens").get<int64_t>(), saved.at("source")};

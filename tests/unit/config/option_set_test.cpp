@@ -195,6 +195,14 @@ TEST_F(ConfigFile, JsonFillsToo) {
   EXPECT_EQ(args.hub_token, std::nullopt) << "the placeholder of to_dict is no token";
 }
 
+TEST_F(ConfigFile, MayBeGivenAsAFlag) {
+  const auto file = write("run.yaml", "learning_rate: 2e-5\n");
+  EXPECT_EQ(parse({"--max_steps", "3", "--config", file}).args.learning_rate, 2e-5);
+  EXPECT_EQ(parse({"--config=" + file, "--learning_rate", "1"}).args.learning_rate, 1);
+  EXPECT_NE(parse_failure({"--config"}).find("G-CONF-7: unexpected word \"\" | A config file ends in .yaml"), std::string::npos);
+  EXPECT_NE(parse_failure({"--config", file, file}).find("there is a config file already"), std::string::npos);
+}
+
 TEST_F(ConfigFile, EmptyFileChangesNothing) { EXPECT_EQ(parse({write("run.yaml", "# nothing\n")}).args, TrainingArguments()); }
 
 TEST_F(ConfigFile, ErrorsNameFileAndLine) {

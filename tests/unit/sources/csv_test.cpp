@@ -71,7 +71,7 @@ TEST_F(CsvBlockBorders, TypesThatChangeAmongLongRows) {
 }
 
 TEST_F(CsvBlockBorders, QuotedLineBreaksMarksAndEveryLineEnd) {
-  const std::string text = "name,text,n\n\"a\",\"two\nlines, \"\"quoted\"\"\",1\n5\" disk,\"\n\n\",2\n\nshort\n\"crlf\r\nin it\",ä€,3\nlast,\"open end";
+  const std::string text = "name,text,n\n\"a\",\"two\nlines, \"\"quoted\"\"\",1\n5\" disk,\"\n\n\",2\n\nshort\n\"crlf\r\nin it\",ä€,3\nlast,\"closed end\"";
   std::string crlf, returns;
   for (const char c : text) crlf += c == '\n' ? std::string("\r\n") : std::string(1, c), returns += c == '\n' ? '\r' : c;
   for (const auto& [name, content] : {std::pair{"lf.csv", text}, {"crlf.csv", crlf}, {"cr.csv", returns}, {"mark.csv", "\xef\xbb\xbf" + text}}) {
@@ -108,6 +108,22 @@ TEST_F(CsvBlockBorders, QuotationMarkThatIsNeverClosed) {
   const auto error = loaded_rows(file, kWhole)[0];
   EXPECT_NE(error.find("the row that begins on line 3 has not ended after 67,108,864 bytes [G-SRC-8]"), std::string::npos) << error;
   EXPECT_NE(error.find("never closed"), std::string::npos) << error;
+  for (const size_t size : {size_t{16}, kWhole}) {  // also where the file ends before that
+    const auto ended = loaded_rows(folder_.write("b.csv", "a,b\n1,2\n\n3,\"4\n5,6\n"), size)[0];
+    EXPECT_NE(ended.find("the row that begins on line 4 has not ended when the file does [G-SRC-8]"), std::string::npos) << ended;
+  }
+}
+
+TEST_F(CsvTest, ColumnsAreNamedAsPandasDoes) {
+  const auto names = [&](const std::string& header) { return load_dataset(folder_.write("a.csv", header + "\n1,2,3\n"))->column_names(); };
+  EXPECT_EQ(names(",a,"), (std::vector<std::string>{"Unnamed: 0", "a", "Unnamed: 2"}));
+  EXPECT_EQ(names("a,a,a"), (std::vector<std::string>{"a", "a.1", "a.2"}));
+  EXPECT_EQ(names("a,a,a.1"), (std::vector<std::string>{"a", "a.2", "a.1"}));
+}
+
+TEST_F(CsvTest, Utf16IsNamed) {
+  const auto file = folder_.write("a.csv", std::string("\xff\xfe" "a\0,\0b\0\n\0", 10));
+  EXPECT_NE(loaded_rows(file, kWhole)[0].find("it is UTF-16, expected UTF-8 [G-SRC-8]"), std::string::npos);
 }
 
 // Wherever a stream is stopped, it goes on with the next row, also at the place that another cut of the file into blocks gave.

@@ -36,6 +36,25 @@ std::string message_of(const std::function<void()>& call) {
   return "";
 }
 
+TEST_F(TasksFolder, ARunThatCannotBeginLeavesTheCheckpointsOfTheOldOne) {
+  struct Broken : Task {
+    std::string name() const override { return "broken"; }
+    void add_options(OptionSet&) override {}
+    void check(const TrainingArguments&) const override {}
+    PreparedTask prepare(const TrainingArguments&) override { throw Error("G-TEST-1", ErrorKind::data, "line 3 of the data cannot be read"); }
+  };
+  const auto old = folder / "run" / "checkpoint-10";
+  make_directory(old);
+  TrainingArguments args;
+  args.output_dir = (folder / "run").string();
+  args.do_train = true;
+  Broken task;
+  EXPECT_NE(message_of([&] { run_task(task, args, /*handle_signals=*/false); }).find("[G-TASK-2]"), std::string::npos);
+  args.overwrite_output_dir = true;
+  EXPECT_NE(message_of([&] { run_task(task, args, /*handle_signals=*/false); }).find("[G-TEST-1]"), std::string::npos);
+  EXPECT_TRUE(fs::exists(old));
+}
+
 Split rows_of(std::vector<Example> rows) { return {.rows = from_examples(std::move(rows)), .where = "rows"}; }
 
 }  // namespace
@@ -84,6 +103,16 @@ TEST_F(TasksFolder, CacheFollowsContentsAndSettings) {
   for (int i = 0; i < 2; ++i) EXPECT_NE(message_of(nothing).find("gives no row to work with: expected a row [G-TASK-10]"), std::string::npos) << message_of(nothing);
 }
 
+TEST_F(TasksFolder, FormatAndBadRows) {
+  const auto file = write("rows.log", "{\"text\": \"a\"}\nnot a row\n{\"text\": \"b\"}\n");
+  EXPECT_NE(message_of([&] { open_split({}, file, "train"); }).find("--format"), std::string::npos);
+  const auto whole = open_split({.format = "text"}, file, "train"), some = open_split({.format = "jsonl", .skip_bad_rows = 1}, file, "train");
+  EXPECT_EQ(whole.rows->size(), 3);
+  EXPECT_EQ(some.rows->get(1).at("text").str(), "b");
+  EXPECT_NE(whole.key, some.key);  // prepared rows of one are not taken for the other's
+  EXPECT_NE(message_of([&] { open_split({.format = "jsonl"}, file, "train"); }).find("line 2"), std::string::npos);
+}
+
 TEST_F(TasksFolder, SplitsOfAFolderAreFoundByName) {
   make_directory(folder / "set/data");
   write("set/data/train-00000-of-00002.jsonl", "{\"text\": \"a\"}\n");
@@ -120,12 +149,15 @@ TEST(ClassLabels, TargetsAndNames) {
   const ClassLabels labels{.names = {"1", "10", "2"}};
   EXPECT_EQ(labels.target(int64_t{10}, "label", "x").integer(), 1);
   EXPECT_EQ(labels.target(int64_t{-1}, "label", "x").integer(), -1);
+  EXPECT_EQ((ClassLabels{.names = {"LABEL_0", "LABEL_1"}}.target(int64_t{1}, "label", "x").integer()), 1);  // of a model saved without names
+  EXPECT_EQ((ClassLabels{.names = {"-1", "1"}}.target("-1", "label", "x").integer()), 0);
   EXPECT_NE(message_of([&] { labels.target("7", "label", "x.csv"); }).find("x.csv: column 'label' holds the label '7', expected one of the 3 labels 1, 10, 2"), std::string::npos);
   EXPECT_NE(message_of([&] { labels.target(nullptr, "label", "x.csv"); }).find("nothing (null)"), std::string::npos);
   const ClassLabels several{.problem = Problem::multi_label, .names = {"a", "b"}};
   EXPECT_EQ(several.target(Value::Strings{"b"}, "label", "x").floats(), (Value::Floats{0, 1}));
   EXPECT_EQ(several.target(Value::Ints{}, "label", "x").floats(), (Value::Floats{0, 0}));
   EXPECT_EQ(labels_in(rows_of({{{"label", int64_t{2}}}, {{"label", int64_t{10}}}, {{"label", true}}}), "label"), (std::set<std::string>{"10", "2", "True"}));
+  EXPECT_NE(message_of([] { labels_in(rows_of({{{"label", Value::Floats{0, 1}}}}), "label"); }).find("rows: column 'label' holds list of float, expected a list of labels"), std::string::npos);
   EXPECT_EQ(labels.config_changes()["label2id"]["2"], 2);
   EXPECT_FALSE(are_own_names({"LABEL_0", "LABEL_1"}));
   EXPECT_TRUE(are_own_names({"LABEL_0", "b"}));

@@ -167,6 +167,9 @@ TEST(Tokenizer, PadsAsTransformers) {
   const auto rows = tokenizer->encode_batch(texts, {.padding = true});
   EXPECT_EQ(rows[0].size(), rows[1].size());
   EXPECT_EQ(rows[1].attention_mask().front(), 0);
+  const auto empty = tokenizer->encode("", {.max_length = 3, .padding = "max_length"});
+  EXPECT_EQ(empty.word_ids(), std::vector<std::optional<int64_t>>(3));
+  EXPECT_EQ(empty.offsets().size(), 3u);
   const auto none = Tokenizer::from_file(text_fixture("bpe") / "tokenizer.json");
   EXPECT_NE(error_of([&] { none->encode("a", {.padding = true}); }, "G-TEXT-10").find("no padding token"), std::string::npos);
 }
