@@ -73,7 +73,7 @@ class MapMaker final : public BatchMaker {
 
   Batch make(Ticket ticket) const override {
     const ContextScope scope({options_->seed, start_.epoch, ticket.number});
-    static thread_local std::vector<int64_t> indices;
+    std::vector<int64_t> indices;
     batches_->read(ticket.number, indices);
     const auto& dataset = *options_->dataset.map_style();
     std::vector<Example> rows;
@@ -83,7 +83,7 @@ class MapMaker final : public BatchMaker {
       }
       rows = dataset.get_many(indices);
     } catch (...) {
-      blame_row(dataset, std::vector<int64_t>(indices), ticket.number);
+      blame_row(dataset, indices, ticket.number);
     }
     return collate_rows(*options_, std::move(rows), ticket.number);
   }

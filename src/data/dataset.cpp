@@ -2,6 +2,7 @@
 #include <gradus/data/dataset.h>
 
 #include "data/index_check.h"
+#include "data/required.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -37,57 +38,57 @@ class MapView final : public Dataset {
   std::function<Example(const Example&)> function_;
 };
 
-class SelectView final : public Dataset {
+/// Rows of the parent under other numbers.
+class RenumberedView : public Dataset {
  public:
-  SelectView(Parent parent, std::vector<int64_t> indices) : parent_(std::move(parent)), indices_(std::move(indices)) {
+  Example get(int64_t index) const override { return parent_->get(checked(index)); }
+  std::vector<Example> get_many(std::span<const int64_t> indices) const override { return parent_->get_many(translate(indices)); }
+  std::optional<Batch> get_batch(std::span<const int64_t> indices) const override { return parent_->get_batch(translate(indices)); }
+  std::vector<std::string> column_names() const override { return parent_->column_names(); }
+
+ protected:
+  explicit RenumberedView(Parent parent) : parent_(std::move(parent)) {}
+  /// The parent's number of row `index`, which is one of this view's.
+  virtual int64_t number_of(int64_t index) const = 0;
+
+  Parent parent_;
+
+ private:
+  int64_t checked(int64_t index) const {
+    check_index(index, size());
+    return number_of(index);
+  }
+  std::vector<int64_t> translate(std::span<const int64_t> indices) const {
+    std::vector<int64_t> result;
+    result.reserve(indices.size());
+    for (const int64_t index : indices) result.push_back(checked(index));
+    return result;
+  }
+};
+
+class SelectView final : public RenumberedView {
+ public:
+  SelectView(Parent parent, std::vector<int64_t> indices) : RenumberedView(std::move(parent)), indices_(std::move(indices)) {
     const int64_t rows = parent_->size();
     for (const int64_t index : indices_) check_index(index, rows);
   }
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
-  Example get(int64_t index) const override { return parent_->get(at(index)); }
-  std::vector<Example> get_many(std::span<const int64_t> indices) const override { return parent_->get_many(translate(indices)); }
-  std::optional<Batch> get_batch(std::span<const int64_t> indices) const override { return parent_->get_batch(translate(indices)); }
-  std::vector<std::string> column_names() const override { return parent_->column_names(); }
 
  private:
-  int64_t at(int64_t index) const {
-    check_index(index, size());
-    return indices_[static_cast<size_t>(index)];
-  }
-  std::vector<int64_t> translate(std::span<const int64_t> indices) const {
-    std::vector<int64_t> result;
-    result.reserve(indices.size());
-    for (const int64_t index : indices) result.push_back(at(index));
-    return result;
-  }
+  int64_t number_of(int64_t index) const override { return indices_[static_cast<size_t>(index)]; }
 
-  Parent parent_;
   std::vector<int64_t> indices_;
 };
 
 /// Rows first, first + step, … without a list of them.
-class StrideView final : public Dataset {
+class StrideView final : public RenumberedView {
  public:
-  StrideView(Parent parent, int64_t first, int64_t step, int64_t rows) : parent_(std::move(parent)), first_(first), step_(step), rows_(rows) {}
+  StrideView(Parent parent, int64_t first, int64_t step, int64_t rows) : RenumberedView(std::move(parent)), first_(first), step_(step), rows_(rows) {}
   int64_t size() const override { return rows_; }
-  Example get(int64_t index) const override { return parent_->get(at(index)); }
-  std::vector<Example> get_many(std::span<const int64_t> indices) const override { return parent_->get_many(translate(indices)); }
-  std::optional<Batch> get_batch(std::span<const int64_t> indices) const override { return parent_->get_batch(translate(indices)); }
-  std::vector<std::string> column_names() const override { return parent_->column_names(); }
 
  private:
-  int64_t at(int64_t index) const {
-    check_index(index, rows_);
-    return first_ + index * step_;
-  }
-  std::vector<int64_t> translate(std::span<const int64_t> indices) const {
-    std::vector<int64_t> result;
-    result.reserve(indices.size());
-    for (const int64_t index : indices) result.push_back(at(index));
-    return result;
-  }
+  int64_t number_of(int64_t index) const override { return first_ + index * step_; }
 
-  Parent parent_;
   int64_t first_;
   int64_t step_;
   int64_t rows_;
@@ -234,7 +235,7 @@ std::vector<std::string> DatasetRef::column_names() const {
 std::shared_ptr<Dataset> from_examples(std::vector<Example> rows) { return std::make_shared<data::ExampleDataset>(std::move(rows)); }
 
 std::shared_ptr<Dataset> concatenate(std::vector<std::shared_ptr<const Dataset>> parts) {
-  return std::make_shared<data::Concatenation>(std::move(parts));
+  return std::make_shared<data::Concatenation>(data::required(std::move(parts), "concatenate"));
 }
 
 }  // namespace gradus

@@ -2,6 +2,7 @@
 #include <gradus/data/mixing.h>
 
 #include "data/numpy_random.h"
+#include "data/required.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -136,11 +137,12 @@ class InterleavedStream final : public IterableDataset {
 }  // namespace
 
 std::shared_ptr<Dataset> shuffled(const std::shared_ptr<const Dataset>& dataset, int64_t seed) {
+  data::required(dataset, "shuffled");
   return dataset->select(data::NumpyRandom(static_cast<uint64_t>(seed)).permutation(dataset->size()));
 }
 
 TrainTest train_test_split(const std::shared_ptr<const Dataset>& dataset, SplitOptions options) {
-  const int64_t rows = dataset->size();
+  const int64_t rows = data::required(dataset, "train_test_split")->size();
   const double size = options.test_size;
   if (!(size > 0) || (size >= 1 && size != std::floor(size))) throw_split(rows, size, "it is neither a share nor a number of rows");
   const auto test_rows = static_cast<int64_t>(size < 1 ? std::ceil(size * static_cast<double>(rows)) : size);
@@ -156,6 +158,7 @@ TrainTest train_test_split(const std::shared_ptr<const Dataset>& dataset, SplitO
 }
 
 std::shared_ptr<Dataset> interleave(std::vector<std::shared_ptr<const Dataset>> parts, InterleaveOptions options) {
+  parts = data::required(std::move(parts), "interleave");
   const auto sums = checked_sums(parts.size(), options.probabilities);
   std::vector<int64_t> lengths;
   std::vector<int64_t> offsets;
@@ -173,7 +176,7 @@ std::shared_ptr<Dataset> interleave(std::vector<std::shared_ptr<const Dataset>> 
 }
 
 std::shared_ptr<IterableDataset> interleave(std::vector<std::shared_ptr<IterableDataset>> parts, InterleaveOptions options) {
-  return std::make_shared<InterleavedStream>(std::move(parts), std::move(options));
+  return std::make_shared<InterleavedStream>(data::required(std::move(parts), "interleave"), std::move(options));
 }
 
 }  // namespace gradus

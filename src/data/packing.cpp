@@ -2,6 +2,8 @@
 #include <gradus/core/nearest.h>
 #include <gradus/data/packing.h>
 
+#include "data/required.h"
+
 #include "data/column_collate.h"
 #include "data/index_check.h"
 
@@ -152,6 +154,7 @@ std::vector<std::vector<PackedPiece>> pack_lengths(std::span<const int64_t> leng
 }
 
 std::shared_ptr<Dataset> pack_dataset(const std::shared_ptr<const Dataset>& dataset, PackingOptions options) {
+  data::required(dataset, "pack_dataset");
   std::vector<int64_t> lengths;
   for (int64_t index = 0; index < dataset->size(); ++index) lengths.push_back(row_length(dataset->get(index), index));
   return std::make_shared<PackedDataset>(dataset, pack_lengths(lengths, options), options.strategy != PackingStrategy::wrapped);

@@ -3,6 +3,7 @@
 
 #include "data/batch_plan.h"
 #include "data/random_order.h"
+#include "data/required.h"
 
 #include <nlohmann/json.hpp>
 
@@ -16,7 +17,7 @@ using Source = std::shared_ptr<IterableDataset>;
 /// A stream whose place is that of its source.
 class SourceView : public IterableDataset {
  public:
-  explicit SourceView(Source source) : source_(std::move(source)) {}
+  explicit SourceView(Source source) : source_(data::required(std::move(source), "a view of a stream")) {}
   void reset(int64_t epoch) override { source_->reset(epoch); }
   nlohmann::json save_state() const override { return source_->save_state(); }
   void load_state(const nlohmann::json& state) override { source_->load_state(state); }
@@ -288,7 +289,7 @@ Source shuffle_stream(Source source, int64_t buffer_size, int64_t seed) {
   return std::make_shared<ShuffledStream>(std::move(source), buffer_size, seed);
 }
 
-Source as_stream(std::shared_ptr<const Dataset> dataset) { return std::make_shared<DatasetStream>(std::move(dataset)); }
+Source as_stream(std::shared_ptr<const Dataset> dataset) { return std::make_shared<DatasetStream>(data::required(std::move(dataset), "as_stream")); }
 
 Source shard_stream(Source source, int64_t batch_size, int64_t rank, int64_t world, bool drop_last) {
   return std::make_shared<ShardStream>(std::move(source), batch_size, rank, world, drop_last);

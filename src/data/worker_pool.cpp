@@ -1,6 +1,10 @@
 #include "data/worker_pool.h"
 
+#include <fmt/format.h>
+#include <gradus/core/error.h>
 #include <gradus/data/data_loader.h>
+
+#include <system_error>
 
 namespace gradus {
 namespace {
@@ -14,12 +18,18 @@ std::optional<WorkerInfo> worker_info() { return current_worker; }
 namespace data {
 
 WorkerPool::WorkerPool(int64_t threads, int64_t seed) {
-  for (int64_t id = 0; id < threads; ++id) {
-    threads_.emplace_back([this, id, threads, seed] { run(id, threads, seed); });
+  try {
+    for (int64_t id = 0; id < threads; ++id) threads_.emplace_back([this, id, threads, seed] { run(id, threads, seed); });
+  } catch (const std::system_error& error) {
+    const auto started = threads_.size();
+    stop();
+    throw Error("G-DATA-8", ErrorKind::usage, fmt::format("num_workers is {}, the system gave {} threads: {}", threads, started, error.what()), "Set num_workers to about the number of cores.");
   }
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { stop(); }
+
+void WorkerPool::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

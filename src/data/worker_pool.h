@@ -15,6 +15,7 @@ namespace gradus::data {
 /// Thread-safety: `submit` may be called from any thread.
 class WorkerPool {
  public:
+  /// Throws G-DATA-8 when the system does not give so many threads.
   WorkerPool(int64_t threads, int64_t seed);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -23,6 +24,7 @@ class WorkerPool {
   void submit(std::function<void()> task);
 
  private:
+  void stop();
   void run(int64_t id, int64_t count, int64_t seed);
 
   std::mutex mutex_;

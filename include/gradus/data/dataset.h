@@ -46,7 +46,7 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
 
 /// A data set that can only be read from front to back.
 ///
-/// Thread-safety: none needed, one thread reads it.
+/// Thread-safety: none needed. Calls come one at a time, but with `num_workers` above 0 not all from the same thread.
 struct IterableDataset {
   virtual ~IterableDataset() = default;
   /// The next row, or nothing at the end of the pass.
@@ -93,7 +93,7 @@ std::shared_ptr<Dataset> from_tensors(std::vector<std::pair<std::string, torch::
 /// Rows held in memory.
 std::shared_ptr<Dataset> from_examples(std::vector<Example> rows);
 
-/// The rows of one after those of the other.
+/// The rows of one after those of the other, with the first one's `column_names`. Throws G-DATA-16 for a null pointer.
 std::shared_ptr<Dataset> concatenate(std::vector<std::shared_ptr<const Dataset>> parts);
 
 }  // namespace gradus

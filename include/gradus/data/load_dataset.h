@@ -88,7 +88,8 @@ std::shared_ptr<TableDataset> load_dataset(const DataFiles& files, const LoadOpt
 /// when it is met. Throws G-SRC-15 when a state belongs to other files.
 std::shared_ptr<IterableDataset> stream_dataset(const DataFiles& files, const LoadOptions& options = {});
 
-/// Any map-style data set read from front to back; its state is the row number.
+/// Any map-style data set read from front to back, giving back the memory of rows of a mapped file that were passed. Its state is the row
+/// number, and is refused (G-SRC-15) when the number of rows has changed. It cannot be sharded by source; `as_stream` (streams.h) can.
 std::shared_ptr<IterableDataset> stream_of(std::shared_ptr<const Dataset> dataset);
 
 /// The files that `files` and `options` stand for, in reading order. Throws as `load_dataset`.

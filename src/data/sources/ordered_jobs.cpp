@@ -4,6 +4,7 @@
 #include <deque>
 #include <future>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -13,7 +14,11 @@ namespace {
 class Pool {
  public:
   explicit Pool(int64_t threads) {
-    for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
+    try {
+      for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
+    } catch (const std::system_error&) {  // the system has no more threads to give: fewer do the same work
+      if (threads_.empty()) throw;
+    }
   }
   ~Pool() {
     {

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/required.h"
 #include "data/sources/arrow_table.h"
 #include "data/sources/csv_source.h"
 #include "data/sources/file_rows.h"
@@ -244,7 +245,7 @@ bool needs_index(const SourceFile& file, const LoadOptions& options) {
 }  // namespace
 }  // namespace sources
 
-std::shared_ptr<IterableDataset> stream_of(std::shared_ptr<const Dataset> dataset) { return std::make_shared<sources::DatasetStream>(std::move(dataset)); }
+std::shared_ptr<IterableDataset> stream_of(std::shared_ptr<const Dataset> dataset) { return std::make_shared<sources::DatasetStream>(data::required(std::move(dataset), "stream_of")); }
 
 std::shared_ptr<IterableDataset> stream_dataset(const DataFiles& given, const LoadOptions& options) {
   auto files = sources::resolve_files(given, options);

@@ -3,6 +3,7 @@
 #include <gradus/data/data_loader.h>
 #include <gradus/data/images.h>
 #include <gradus/data/mixing.h>
+#include <gradus/data/packing.h>
 #include <gradus/data/streams.h>
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <zlib.h>
 
 #include <fstream>
+#include <functional>
 #include <set>
 
 #include "../error_of.h"
@@ -108,6 +110,22 @@ TEST(Mixing, RefusesWhatCannotBe) {
   EXPECT_EQ(message_of("G-DATA-11", [] { train_test_split(row_numbers(5), {.test_size = 0}); }), "5 rows cannot be split with test_size 0: it is neither a share nor a number of rows");
   EXPECT_EQ(message_of("G-DATA-12", [] { interleave({row_numbers(5), row_numbers(3)}, {.probabilities = {0.5, 0.6}}); }), "2 probabilities with sum 1.1 for 2 data sets");
   EXPECT_EQ(message_of("G-DATA-12", [] { interleave({row_numbers(5), row_numbers(0)}); }), "data set 1 of 2 is empty and cannot be interleaved");
+}
+
+TEST(Mixing, NullPointersAreRefused) {
+  const std::shared_ptr<const Dataset> none;
+  const std::shared_ptr<IterableDataset> no_stream;
+  const std::vector<std::pair<const char*, std::function<void()>>> calls = {
+      {"concatenate", [&] { concatenate({row_numbers(2), none}); }},
+      {"interleave", [&] { interleave({row_numbers(2), none}); }},
+      {"interleave", [&] { interleave(std::vector{no_stream}); }},
+      {"shuffled", [&] { shuffled(none, 1); }},
+      {"train_test_split", [&] { train_test_split(none); }},
+      {"pack_dataset", [&] { pack_dataset(none, {}); }},
+      {"as_stream", [&] { as_stream(none); }},
+      {"a view of a stream", [&] { take_stream(no_stream, 3); }},
+  };
+  for (const auto& [name, call] : calls) EXPECT_EQ(message_of("G-DATA-16", call), std::string(name) + " was given no data set: the pointer is null");
 }
 
 std::vector<std::shared_ptr<IterableDataset>> two_streams() { return {as_stream(row_numbers(9)), as_stream(row_numbers(30)->select({20, 21, 22, 23, 24, 25}))}; }

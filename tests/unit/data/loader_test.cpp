@@ -310,6 +310,19 @@ TEST(DataLoader, GivesEveryBatchOnceOutOfOrder) {
   EXPECT_EQ(seen, (std::multiset<Rows>{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}}));
 }
 
+TEST(DataLoader, ARowMayBeMadeOfAnotherLoadersBatch) {
+  struct Outer : Dataset {
+    int64_t size() const override { return 6; }
+    Example get(int64_t index) const override {
+      const auto inner = DataLoader({.dataset = from_tensors({{"row", torch::arange(100)}}), .batch_size = 10});
+      return {{"row", inner.iterate(0, index).next()->at("row")[0].item<int64_t>()}};
+    }
+  };
+  auto iterator = DataLoader({.dataset = std::make_shared<Outer>(), .batch_size = 3}).iterate(0);
+  EXPECT_EQ(rows_of(*iterator.next()), (Rows{0, 10, 20}));
+  EXPECT_EQ(rows_of(*iterator.next()), (Rows{30, 40, 50}));
+}
+
 TEST(DataLoader, NamesTheRowThatCannotBeRead) {
   for (const int64_t workers : {0, 2}) {
     auto iterator = DataLoader({.dataset = std::make_shared<Slow>(20, 13), .batch_size = 4, .num_workers = workers}).iterate(0);

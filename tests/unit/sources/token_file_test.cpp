@@ -109,6 +109,21 @@ std::string some_lines(int count) {
   return lines;
 }
 
+TEST(TokenizeFiles, ADamagedNoteOfProgressIsNamed) {
+  const TemporaryFolder folder;
+  const auto input = folder.write("a.jsonl", some_lines(5));
+  for (const char* text : {"[]", "{}", R"({"signature": {}, "source": null, "documents": -1, "tokens": 0})"}) {
+    folder.write("tokens.progress.json", text);
+    try {
+      tokenize_files(input, folder / "tokens", characters, {.vocab_size = 128});
+      FAIL() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.id(), "G-SRC-16") << text;
+      EXPECT_NE(error.message().find("tokens.progress.json is damaged"), std::string::npos) << error.message();
+    }
+  }
+}
+
 TEST(TokenizeFiles, WritesDocumentsThatReadBack) {
   const TemporaryFolder folder;
   const auto input = folder.write("a.jsonl", some_lines(500));
