@@ -50,13 +50,17 @@ void check(bool good, const std::string& what, const std::string& advice) {
   if (!good) throw Error("G-FN-2", ErrorKind::usage, what, advice);
 }
 
+/// `where`: what they were read from, with a colon; empty for the caller's own.
+void check_sizes(const Args& args, const std::string& where) {
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"logging_steps", args.logging_steps}, {"save_steps", args.save_steps}, {"batch_size_per_device", args.batch_size_per_device}, {"max_epochs", args.max_epochs}};
+  for (const auto& [name, value] : sizes) check(value >= 1, fmt::format("{}{} is {}, expected 1 or more", where, name, value), where.empty() ? "Set it in functional::Args." : "Correct the file.");
+}
+
 }  // namespace
 
 Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
-  const auto& args = options_.args;
-  const std::pair<const char*, int64_t> sizes[] = {
-      {"logging_steps", args.logging_steps}, {"save_steps", args.save_steps}, {"batch_size_per_device", args.batch_size_per_device}, {"max_epochs", args.max_epochs}};
-  for (const auto& [name, value] : sizes) check(value >= 1, fmt::format("{} is {}, expected 1 or more", name, value), "Set it in functional::Args.");
+  check_sizes(options_.args, "");
   check(options_.train_step_fn != nullptr && options_.val_step_fn != nullptr && options_.model_save_fn != nullptr,
         "train_step_fn, val_step_fn or model_save_fn is empty", "Leave them out to have the plain ones.");
 }
@@ -66,6 +70,7 @@ TrainState Trainer::create_state(const ModelFunction& model, GradientTransformat
   auto state = TrainState::create(model, own_tx ? build_tx(options_.args, num_train_steps) : std::move(tx), std::move(options.loss_fn), options.key);
   if (options.ckpt_dir) {
     auto checkpoint = restore_checkpoint(*options.ckpt_dir, state);
+    if (checkpoint.args) check_sizes(*checkpoint.args, (*options.ckpt_dir / "args.json").string() + ": ");
     state.step = checkpoint.step;
     state.params = std::move(checkpoint.params);
     state.opt_state = std::move(checkpoint.opt_state);
@@ -84,13 +89,14 @@ TrainState Trainer::create_state(const ModelFunction& model, GradientTransformat
 
 TrainState Trainer::train(TrainState state, const DatasetRef& train_data, const DatasetRef& val_data) {
   const auto& args = options_.args;
+  check(!state.params.empty(), "the state to train has no parameters", "Make it with create_state or TrainState::create.");
   const auto batches = loader(train_data, /*shuffle=*/true);
   const int64_t steps_per_epoch = *batches.size();
   const int64_t first_epoch = state.step / steps_per_epoch;
   if (!options_.scheduler_fn) options_.scheduler_fn = warmup_then_decay(args, args.max_epochs * steps_per_epoch);
   for (int64_t epoch = first_epoch; epoch < args.max_epochs; ++epoch) {
     int64_t i = epoch == first_epoch ? state.step % steps_per_epoch : 0;  // steps of this epoch that are done
-    if (i == 0) state.running_loss = at::zeros({}, at::kFloat);
+    if (i == 0 || !state.running_loss.defined()) state.running_loss = at::zeros({}, at::kFloat);
     std::optional<ProgressBar> bar;
     if (options_.show_progress) bar.emplace(ProgressBarOptions{.total = steps_per_epoch, .initial = i, .description = fmt::format("Running EPOCH-{}", epoch)});
 

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/type_name.h"
+
 namespace gradus::hooks {
 namespace {
 
@@ -50,11 +52,7 @@ HookHandle::HookHandle(std::shared_ptr<Hook> hook, PointSet points)
 
 namespace detail {
 
-std::string type_name(const std::type_info& type) {
-  const auto full = c10::demangle(type.name());
-  const auto colon = full.substr(0, full.find('<')).rfind("::");
-  return colon == std::string::npos ? full : full.substr(colon + 2);
-}
+std::string type_name(const std::type_info& type) { return unqualified_name(type); }
 
 std::optional<double> number_of(const std::any& value) {
   if (const auto* number = std::any_cast<int64_t>(&value)) return double(*number);

@@ -60,7 +60,7 @@ LRSchedulerHook::LRSchedulerHook(Factory factory) : factory_(std::move(factory))
 void LRSchedulerHook::before_fit(Trainer& trainer) { scheduler_ = factory_(trainer.optim()); }
 
 void LRSchedulerHook::after_step(Trainer& trainer) {
-  if (trainer.training() && trainer.did_opt_step()) scheduler_->step();
+  if (trainer.training() && trainer.did_opt_step()) scheduler().step();
 }
 
 LRScheduler& LRSchedulerHook::scheduler() const {

@@ -53,13 +53,24 @@ struct Trainer::RunScope {
   explicit RunScope(Trainer& trainer) : trainer_(trainer), operations_(trainer.operations_) { trainer_.order_ = trainer_.hooks_in_order(); }
   ~RunScope() {
     auto& cleanups = trainer_.cleanups_;
-    for (; !cleanups.empty(); cleanups.pop_back()) cleanups.back()();
+    for (; !cleanups.empty(); cleanups.pop_back()) run_cleanup(cleanups.back());
     trainer_.operations_ = std::move(operations_);
     trainer_.batch_ = {};
     trainer_.result_ = {};
     trainer_.ahead_.reset();
     trainer_.resume_.reset();
   }
+  /// The run is over, perhaps by an exception: what fails now is only said.
+  static void run_cleanup(const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const std::exception& error) {
+      log_error(fmt::format("an action at the end of fit failed: {}", error.what()));
+    } catch (...) {
+      log_error("an action at the end of fit failed");
+    }
+  }
+
   Trainer& trainer_;
   Operations operations_;
   InterruptScope interrupt_;

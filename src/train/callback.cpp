@@ -1,8 +1,9 @@
-#include <c10/util/Type.h>
 #include <gradus/core/error.h>
 #include <gradus/train/callback.h>
 
 #include <array>
+
+#include "core/type_name.h"
 
 namespace gradus {
 namespace {
@@ -63,11 +64,7 @@ class FunctionCallback : public TrainerCallback {
 
 const char* event_name(Event event) { return kNames.at(size_t(event)); }
 
-std::string TrainerCallback::name() const {
-  const auto full = c10::demangle(typeid(*this).name());
-  const auto colon = full.rfind("::");
-  return colon == std::string::npos ? full : full.substr(colon + 2);
-}
+std::string TrainerCallback::name() const { return unqualified_name(typeid(*this)); }
 
 Every every(int64_t n) {
   if (n < 1) throw Error("G-TRAIN-1", ErrorKind::usage, "every(" + std::to_string(n) + "): expected a count of at least 1", "Use every(1) for each time.");

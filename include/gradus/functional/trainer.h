@@ -93,11 +93,12 @@ class Trainer {
 
   /// The state a run starts with. Without `tx` it is `build_tx(args, num_train_steps)`. With `ckpt_dir` step, parameters,
   /// optimizer state, key and running loss come from there, and so do this trainer's args and the collator's settings.
+  /// Throws G-FN-2 when a size in those args is below 1.
   TrainState create_state(const ModelFunction& model, GradientTransformation tx, int64_t num_train_steps, CreateStateOptions options = {});
 
   /// Trains until `max_epochs` epochs are done, those `state.step` stands for included. Rows are shuffled with the
   /// number of the epoch as seed, in the order of `datasets.Dataset.shuffle(seed=epoch)`; a last partial batch is left out.
-  /// Throws G-FN-1 when a step gives no scalar loss, G-FN-2 when there is not one full batch.
+  /// Throws G-FN-1 when a step gives no scalar loss, G-FN-2 when there is not one full batch or the state has no parameters.
   TrainState train(TrainState state, const DatasetRef& train_data, const DatasetRef& val_data);
 
   /// The mean of the batches' losses; rows in order, a last partial batch left out.

@@ -140,7 +140,7 @@ class Trainer {
   void resume_at(ResumePosition position);
   /// What the pass under way needs besides its batch number to go on: null except for streams.
   nlohmann::json loader_state() const { return loader_state_; }
-  /// Runs `action` when `fit` is left, however that is; the last one first.
+  /// Runs `action` when `fit` is left, however that is; the last one first. What an action throws is logged, not thrown.
   void at_end_of_fit(std::function<void()> action) { cleanups_.push_back(std::move(action)); }
 
  private:

@@ -54,6 +54,25 @@ class FunctionalTrainer : public ::testing::Test {
 
 std::string bytes_of(const TrainState& state) { return flax_msgpack_bytes(to_flax(state.params)) + flax_msgpack_bytes(to_flax(state.opt_state)); }
 
+TEST_F(FunctionalTrainer, AStateOfTheUsersOwnStepsIsTrainedOn) {
+  Trainer trainer(options());
+  auto state = trainer.create_state(model_, {}, kSteps, create());
+  const auto first = data_->select({0, 1, 2, 3, 4, 5, 6, 7})->get_batch(std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
+  state = train_step(state, state.key, *first).state;  // no running loss yet
+  EXPECT_EQ(trainer.train(state, data_, data_).step, kSteps);
+  EXPECT_EQ(message_of("G-FN-2", [&] { trainer.train(TrainState(), data_, data_); }), "the state to train has no parameters");
+}
+
+TEST_F(FunctionalTrainer, SizesOfACheckpointAreChecked) {
+  Trainer trainer(options());
+  trainer.save_checkpoint(folder_ / "saved", trainer.create_state(model_, {}, kSteps, create()));
+  auto args = read_json(folder_ / "saved" / "args.json");
+  args["logging_steps"] = 0;
+  write_file_atomically(folder_ / "saved" / "args.json", dump_json(args));
+  EXPECT_EQ(message_of("G-FN-2", [&] { trainer.create_state(model_, {}, kSteps, create(folder_ / "saved")); }),
+            (folder_ / "saved" / "args.json").string() + ": logging_steps is 0, expected 1 or more");
+}
+
 TEST_F(FunctionalTrainer, LogsAndSavesAsTheReference) {
   Trainer trainer(options());
   const auto state = trainer.train(trainer.create_state(model_, {}, kSteps, create()), data_, data_);

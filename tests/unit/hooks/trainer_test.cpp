@@ -40,6 +40,30 @@ TEST(HookTrainer, RunsHooksByOrdAndKeepsTheOrderOfEqualOnes) {
   EXPECT_EQ(order, "abcd");
 }
 
+TEST(HookTrainer, AnActionAtTheEndOfFitMayFail) {
+  const auto run = small_run();
+  bool other_ran = false;
+  auto hook = std::make_shared<LambdaHook>(Point::before_fit, [&](Trainer& trainer) {
+    trainer.at_end_of_fit([&] { other_ran = true; });
+    trainer.at_end_of_fit([] { throw std::runtime_error("the file was closed already"); });
+  });
+  Trainer trainer({.model = run.net, .train_step = run.step, .train_dl = run.batches(1), .optim = run.optim, .epochs = 1, .hooks = {hook}, .device = torch::kCPU});
+  trainer.fit();
+  EXPECT_TRUE(other_ran);
+}
+
+TEST(HookTrainer, AScheduleHookWithoutAScheduleIsNamed) {
+  const auto run = small_run();
+  auto hook = std::make_shared<LRSchedulerHook>([](Optimizer&) { return std::shared_ptr<LRScheduler>(); });
+  Trainer trainer({.model = run.net, .train_step = run.step, .train_dl = run.batches(1), .optim = run.optim, .epochs = 1, .hooks = {hook}, .device = torch::kCPU});
+  try {
+    trainer.fit();
+    FAIL() << "no exception";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "G-HOOK-8");
+  }
+}
+
 TEST(HookTrainer, MainProcessHooksRunOnRankZeroOnly) {
   struct Main : MainProcessHook {
     int calls = 0;
