@@ -86,6 +86,7 @@ class PickleMachine {
     if (!stack_.empty()) errors_.malformed("values are left over at the end of the pickle");
     return TreeBuilder(arena_, errors_).tree(*result);
   }
+  size_t position() const { return position_; }
 
  private:
   std::string_view take(uint64_t count) {
@@ -279,8 +280,11 @@ void PickleArena::too_large(const std::string& what) const {
   throw Error("G-PT-5", ErrorKind::checkpoint, "cannot read " + file_ + ": " + what, "No state of a training run does that. The file is damaged or hostile.");
 }
 
-StateTree read_pickle(std::string_view pickle, const std::string& file, StorageSource storages) {
-  return PickleMachine(pickle, file, std::move(storages)).run();
+StateTree read_pickle(std::string_view pickle, const std::string& file, StorageSource storages, size_t* used) {
+  PickleMachine machine(pickle, file, std::move(storages));
+  auto tree = machine.run();
+  if (used != nullptr) *used = machine.position();
+  return tree;
 }
 
 }  // namespace gradus

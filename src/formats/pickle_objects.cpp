@@ -135,6 +135,7 @@ PickleValue* PickleObjects::storage(PickleValue* id) {
   const auto& name = errors_.need(parts[1], Kind::global, "type of a storage")->text;
   const auto& key = errors_.need(parts[2], Kind::text, "key of a storage")->text;
   const auto elements = errors_.need(parts[4], Kind::integer, "length of a storage")->integer;
+  if (parts.size() > 5 && parts[5]->kind != Kind::none) errors_.malformed("a storage that is part of another, as torch wrote before version 0.4");
   auto* value = arena_.make(Kind::storage);
   if (name != "torch.storage.UntypedStorage") {
     const auto* dtype = name.starts_with("torch.") ? torch_dtype_by_storage(std::string_view(name).substr(6)) : nullptr;
@@ -143,7 +144,7 @@ PickleValue* PickleObjects::storage(PickleValue* id) {
   }
   value->text = key;
   auto [found, fresh] = opened_.try_emplace(key);
-  if (fresh) found->second = storages_(key);
+  if (fresh) found->second = storages_(key, elements, value->type);
   const auto size = found->second.nbytes();
   if (elements < 0 || uint64_t(elements) > size / c10::elementSize(value->type))
     errors_.geometry(fmt::format("storage '{}' claims {} elements of {}, it has {} bytes", key, elements, c10::toString(value->type), size));

@@ -14,8 +14,8 @@
 
 namespace gradus {
 
-/// Gives the storage of a key; throws when there is none.
-using StorageSource = std::function<at::Storage(const std::string& key)>;
+/// Gives the storage of a key, of which `elements` of `type` are claimed; throws when there is none.
+using StorageSource = std::function<at::Storage(const std::string& key, int64_t elements, c10::ScalarType type)>;
 
 /// Says what is wrong and where, as `Error`.
 class PickleErrors {
@@ -70,6 +70,7 @@ class PickleObjects {
 };
 
 /// Interprets the pickle of a torch file. `file` is named in messages. Throws as `read_torch_file` does.
-StateTree read_pickle(std::string_view pickle, const std::string& file, StorageSource storages);
+/// `used`: receives how many bytes the pickle took; without it, what follows the pickle is passed over.
+StateTree read_pickle(std::string_view pickle, const std::string& file, StorageSource storages, size_t* used = nullptr);
 
 }  // namespace gradus

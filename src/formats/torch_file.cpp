@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "formats/byte_readers.h"
+#include "formats/legacy_torch_file.h"
 #include "formats/output_file.h"
 #include "formats/pickle_reader.h"
 #include "formats/pickle_writer.h"
@@ -45,13 +46,14 @@ WrittenFile write_tree(const ByteSink& sink, const StateTree& tree, const std::s
 }  // namespace
 
 StateTree read_torch_file(const std::shared_ptr<MappedFile>& file) {
+  if (is_legacy_torch_file(*file)) return read_legacy_torch_file(file);
   const ZipDirectory zip(*file);
   const auto* pickle = zip.find("data.pkl");
   if (pickle == nullptr) fail(*file, "the archive has no data.pkl");
   if (pickle->size > kMaxPickle) fail(*file, fmt::format("data.pkl has {} bytes, at most {} are read", pickle->size, kMaxPickle));
   if (const auto* order = zip.find("byteorder"); order != nullptr && content(*file, *order) != "little")
     fail(*file, "it was written on a machine of another byte order");
-  return read_pickle(content(*file, *pickle), file->name(), [&](const std::string& key) {
+  return read_pickle(content(*file, *pickle), file->name(), [&](const std::string& key, int64_t, c10::ScalarType) {
     const auto* entry = zip.find("data/" + key);
     if (entry == nullptr) fail(*file, "storage '" + key.substr(0, 80) + "' is missing");
     return storage_over(file, entry->offset, entry->size, kStorageAlignment);

@@ -65,7 +65,7 @@ Directory find_directory(const Archive& archive) {
   const auto end = find_end_record(archive);
   if (!end) {
     const bool pickle = archive.size() >= 2 && archive.number<uint8_t>(0) == 0x80;
-    archive.fail(pickle ? "it is a bare pickle, as torch wrote before version 1.6; load it in Python and torch.save it again"
+    archive.fail(pickle ? "it is a bare pickle, not a file of torch.save"
                         : "it is not a zip archive, or its end is missing");
   }
   Directory found{archive.number<uint32_t>(*end + 16), archive.number<uint32_t>(*end + 12), archive.number<uint16_t>(*end + 10)};

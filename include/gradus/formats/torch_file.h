@@ -9,7 +9,8 @@
 
 namespace gradus {
 
-/// Reads a file that `torch.save` wrote: `optimizer.pt`, `scheduler.pt`, `scaler.pt`, `rng_state.pth`, `pytorch_model.bin`.
+/// Reads a file that `torch.save` wrote: `optimizer.pt`, `scheduler.pt`, `scaler.pt`, `rng_state.pth`, `pytorch_model.bin`;
+/// also one from before version 1.6, whose storages are copied where they do not lie aligned.
 ///
 /// The pickle inside is interpreted by a small machine that only builds data. Names of classes and functions are
 /// compared as text with a fixed list and never called; any other name is refused. Tensors are private mapped views
@@ -17,7 +18,7 @@ namespace gradus {
 /// A numpy array becomes a tensor, an OrderedDict a dict, a Parameter its tensor, a set a list, a dtype or device
 /// its name, torch.Size a tuple.
 ///
-/// Throws G-IO-1 cannot be opened; G-PT-1 not a torch zip file, or damaged; G-PT-2 refused name;
+/// Throws G-IO-1 cannot be opened; G-PT-1 not a file of torch.save, or damaged; G-PT-2 refused name;
 /// G-PT-3 malformed pickle or a value that `StateTree` cannot hold; G-PT-4 a tensor that does not fit its storage;
 /// G-PT-5 nested too deep or too large when expanded.
 StateTree read_torch_file(const std::filesystem::path& file);

@@ -120,7 +120,9 @@ def main():
     plain_file(folder)
     rng_files(folder)
     torch.save({"weights": Evil()}, os.path.join(folder, "imports_os_system.pt"))
-    torch.save(torch.zeros(2), os.path.join(folder, "legacy.pt"), _use_new_zipfile_serialization=False)
+    table = torch.arange(6.0).view(2, 3)
+    old = {"table": table, "turned": table.t(), "row": table[1], "half": torch.tensor([1.5, -2.0], dtype=torch.bfloat16), "ids": torch.arange(3), "none": torch.zeros(0), "step": 7}
+    torch.save(old, os.path.join(folder, "legacy.pt"), _use_new_zipfile_serialization=False)
     versions = {"torch": torch.__version__, "safetensors": safetensors.__version__, "numpy": np.__version__, "seed": SEED}
     with open(os.path.join(folder, "versions.json"), "w") as file:
         json.dump(versions, file, indent=1)
