@@ -1,4 +1,4 @@
-// log_metrics, save_metrics, the model card, and how numbers are printed.
+// log_metrics, save_metrics, and how numbers are printed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gradus/core/files.h>
@@ -15,10 +15,12 @@ namespace gradus {
 namespace fs = std::filesystem;
 namespace {
 
-// Python's str() of a duration in seconds: 0:01:02.345678, cut to hundredths.
+// Python's str() of a duration in seconds: 0:01:02.345678, cut to hundredths; "1 day, 2:03:04.56" from a day on.
 std::string duration_text(double seconds) {
   const auto hundredths = int64_t(seconds * 100);
-  return fmt::format("{}:{:02}:{:02}.{:02}", hundredths / 360000, hundredths / 6000 % 60, hundredths / 100 % 60, hundredths % 100);
+  const auto days = hundredths / 8640000;
+  const auto before = days == 0 ? std::string() : fmt::format("{} day{}, ", days, days == 1 ? "" : "s");
+  return fmt::format("{}{}:{:02}:{:02}.{:02}", before, hundredths / 360000 % 24, hundredths / 6000 % 60, hundredths / 100 % 60, hundredths % 100);
 }
 
 // Metrics that count something and are integers in HF's files.
@@ -89,26 +91,6 @@ void Trainer::save_metrics(const std::string& split, const Metrics& metrics, boo
   auto all = fs::exists(file) ? read_json(file) : nlohmann::json::object();
   all.update(json);
   write_file_atomically(file, dump_json(all, 4));
-}
-
-void Trainer::create_model_card() const {
-  if (!parts_->args.should_save()) return;
-  const auto& args = parts_->args;
-  const auto& state = parts_->state;
-  std::string card = fmt::format("---\nlibrary_name: gradus\ntags:\n- generated_from_trainer\n---\n\n# {}\n\n", fs::path(*args.output_dir).filename().string());
-  card += fmt::format("Trained with gradus {} for {} steps ({:.2f} epochs).\n\n", kVersion, state.global_step, state.epoch);
-  card += "## Training procedure\n\nThe following options were used:\n\n";
-  card += fmt::format("- learning_rate: {}\n- train_batch_size: {}\n- eval_batch_size: {}\n- gradient_accumulation_steps: {}\n- seed: {}\n- optimizer: {}\n- lr_scheduler_type: {}\n- num_epochs: {}\n",
-                      json_number(args.learning_rate), args.train_batch_size(), args.eval_batch_size(), args.gradient_accumulation_steps, args.seed, args.optim, args.lr_scheduler_type,
-                      json_number(args.num_train_epochs));
-  card += "\n## Training results\n\n| Step | Epoch | Training Loss | Validation Loss |\n|---|---|---|---|\n";
-  std::string training_loss = "No log";
-  for (const auto& entry : state.log_history) {
-    if (entry.contains("loss")) training_loss = fmt::format("{:.4f}", entry["loss"].get<double>());
-    if (entry.contains("eval_loss"))
-      card += fmt::format("| {} | {:.4g} | {} | {:.4f} |\n", entry["step"].get<int64_t>(), entry.value("epoch", 0.0), training_loss, entry["eval_loss"].get<double>());
-  }
-  write_file_atomically(fs::path(*args.output_dir) / "README.md", card);
 }
 
 }  // namespace gradus

@@ -76,7 +76,7 @@ def write_json_lines(path, rows):
 
 def causal(cwd):
     base = ["train", "--task", "causal-lm", *SHORT]
-    result = run("causal-lm", cwd, *base, "--model_name_or_path", "gpt2", "--train_file", "text.txt", "--validation_file", "text.txt", "--block_size", "32", "--do_eval", "--max_eval_samples", "3", "--output_dir", "clm")
+    result = run("causal-lm", cwd, *base, "--model_name_or_path", "gpt2", "--train_file", "text.txt", "--validation_file", "text.txt", "--block_size", "32", "--do_eval", "--max_eval_samples", "3", "--eval_strategy", "steps", "--eval_steps", "3", "--output_dir", "clm")
     out = cwd / "clm"
     expect("causal-lm", keys_of(out / "train_results.json") == TRAIN_KEYS, f"train_results.json has {sorted(keys_of(out / 'train_results.json'))}")
     expect("causal-lm", keys_of(out / "eval_results.json") == EVAL_KEYS | {"eval_accuracy", "perplexity"}, f"eval_results.json has {sorted(keys_of(out / 'eval_results.json'))}")
@@ -84,6 +84,9 @@ def causal(cwd):
     expect("causal-lm", result["metrics"].get("eval", {}).get("eval_samples") == 3, "max_eval_samples counts blocks")
     for file in ("README.md", "trainer_state.json", "model.safetensors", "config.json", "tokenizer.json", "generation_config.json"):
         expect("causal-lm", (out / file).exists(), f"{file} is missing")
+    card = (out / "README.md").read_text() if (out / "README.md").exists() else ""
+    loss = result["metrics"].get("eval", {}).get("eval_loss", 0)
+    expect("causal-lm card", "| Training Loss | Epoch  | Step | Validation Loss | Accuracy |\n|:-------------:|" in card and card.count("\n| ") == 3 and f"\n- Loss: {loss:.4f}\n- Accuracy: " in card, card)
     cached = sorted((cwd / "cache").rglob("*.arrow"))
     expect("causal-lm cache", len(cached) == 1, f"{len(cached)} cached files, expected 1: both splits have the same contents")
     before = cached[0].stat().st_mtime_ns if cached else 0
