@@ -8,6 +8,7 @@
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
 
+#include <algorithm>
 #include <set>
 
 namespace gradus {
@@ -27,6 +28,38 @@ fs::path checked(const fs::path& checkpoint) {
   if (!report.complete())
     throw Error("G-CKPT-3", ErrorKind::checkpoint, fmt::format("cannot resume from {}: {}", checkpoint.string(), fmt::join(report.problems, "; ")), how_to_go_on(checkpoint.parent_path()));
   return checkpoint;
+}
+
+// The keys of a parameter group that these options set.
+std::set<std::string> group_keys(const ChangedOptions& changed, const StateTree& made) {
+  static const std::map<std::string, std::string> kKeys = {{"weight_decay", "weight_decay"}, {"adam_beta1", "betas"}, {"adam_beta2", "betas"}, {"adam_epsilon", "eps"}, {"learning_rate", "initial_lr"}};
+  std::set<std::string> keys;
+  for (const auto& [option, key] : kKeys)
+    if (changed.contains(option)) keys.insert(key);
+  if (changed.contains("optim_args"))  // they name settings; what an optimizer counts (steps, sums of weights) is none
+    for (const char* key : {"momentum", "dampening", "nesterov", "alpha", "centered", "eps", "lr_decay", "betas", "scale_parameter", "relative_step", "warmup_init", "clip_threshold", "decay_rate", "beta1", "r", "weight_lr_power",
+                            "decouple_lr", "max_lr", "kahan_sum", "ns_steps", "adjust_lr_fn", "adamw_lr"})
+      if (made.contains(key)) keys.insert(key);
+  return keys;
+}
+
+// `saved` with the settings of `made` where their options have changed. Rates that a metric has lowered stay lowered.
+StateTree with_new_settings(const StateTree& saved, const StateTree& made, const ChangedOptions& changed) {
+  auto groups = StateTree::list();
+  const auto& made_groups = made.at("param_groups").items();
+  const auto& saved_groups = saved.at("param_groups").items();
+  if (made_groups.size() != saved_groups.size()) return saved;  // load_state_dict says so
+  for (size_t g = 0; g < saved_groups.size(); ++g) {
+    auto group = saved_groups[g];
+    if (changed.contains("learning_rate") && group.contains("initial_lr") && made_groups[g].contains("initial_lr")) {
+      const double before = group.at("initial_lr").as_double();
+      if (before != 0) group.set("lr", group.at("lr").as_double() * made_groups[g].at("initial_lr").as_double() / before);
+    }
+    for (const auto& key : group_keys(changed, made_groups[g]))
+      if (const auto* value = made_groups[g].find(key)) group.set(key, *value);
+    groups.push(std::move(group));
+  }
+  return StateTree(saved).set("param_groups", std::move(groups));
 }
 
 }  // namespace
@@ -61,7 +94,7 @@ fs::path resolve_resume(const Resume& resume, const fs::path& run_dir) {
   return complete ? complete->path : fs::path();
 }
 
-void warn_about_changed_options(const TrainingArguments& args, const TrainerState& saved, const fs::path& checkpoint) {
+ChangedOptions warn_about_changed_options(const TrainingArguments& args, const TrainerState& saved, const fs::path& checkpoint) {
   const auto warn = [](const std::string& name, const nlohmann::json& now, const nlohmann::json& then, const char* file) {
     log_warning(fmt::format("{}: {} (from args) != {} (from {}); the new value is used.", name, dump_json(now), dump_json(then), file));
   };
@@ -72,9 +105,13 @@ void warn_about_changed_options(const TrainingArguments& args, const TrainerStat
     static const std::set<std::string> kFree = {"output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "overwrite_output_dir", "run_name", "log_level",
                                                 "log_level_replica", "disable_tqdm", "report_to", "num_threads", "dataloader_num_workers", "local_rank", "save_total_limit"};
     const auto former = read_json(file);
-    for (const auto& [name, value] : current.items())
-      if (!kFree.contains(name) && former.contains(name) && former[name] != value) warn(name, value, former[name], "training_args.json");
-    return;
+    ChangedOptions changed;
+    for (const auto& [name, value] : current.items()) {
+      if (kFree.contains(name) || !former.contains(name) || former[name] == value) continue;
+      warn(name, value, former[name], "training_args.json");
+      changed.emplace(name, former[name]);
+    }
+    return changed;
   }
   const auto compare = [&](const char* name, const StepsOrRatio& now, int64_t then) {
     if (!now.is_ratio() && now.steps(0) != then) warn(name, now.steps(0), then, "trainer_state.json");
@@ -84,6 +121,28 @@ void warn_about_changed_options(const TrainingArguments& args, const TrainerStat
   compare("save_steps", args.save_steps, saved.save_steps);
   if (saved.train_batch_size && *saved.train_batch_size != args.train_batch_size())
     warn("per_device_train_batch_size", args.train_batch_size(), *saved.train_batch_size, "trainer_state.json");
+  return {};
+}
+
+void load_training_state(const StateTree& optimizer_state, const StateTree& schedule_state, Optimizer& optimizer, LRScheduler& lr_scheduler, const ChangedOptions& changed, int64_t global_step) {
+  const auto made = optimizer.state_dict();
+  const auto made_schedule = lr_scheduler.state_dict();
+  optimizer.load_state_dict(with_new_settings(optimizer_state, made, changed));
+  if (changed.contains("lr_scheduler_type")) {  // its state means nothing to the new one, which goes on at the same step
+    if (!lr_scheduler.is_metric_driven())
+      for (int64_t i = 0; i < global_step; ++i) lr_scheduler.step();
+    return;
+  }
+  auto schedule = schedule_state;
+  if (changed.contains("learning_rate") && made_schedule.contains("base_lrs")) schedule.set("base_lrs", made_schedule.at("base_lrs"));
+  lr_scheduler.load_state_dict(schedule);
+  const bool other_rates = std::any_of(changed.begin(), changed.end(), [](const auto& option) {
+    static const std::set<std::string> kOfSchedules = {"learning_rate", "lr_scheduler_kwargs", "warmup_steps", "max_steps", "num_train_epochs"};
+    return kOfSchedules.contains(option.first);
+  });
+  if (!other_rates) return;
+  const auto rates = lr_scheduler.rates_after(lr_scheduler.steps_done());
+  for (size_t g = 0; g < rates.size(); ++g) optimizer.param_groups().at(g).lr = rates[g];
 }
 
 }  // namespace gradus

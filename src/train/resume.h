@@ -1,6 +1,9 @@
 #pragma once
 
+#include <gradus/optim/schedulers.h>
 #include <gradus/train/trainer.h>
+
+#include <map>
 
 namespace gradus {
 
@@ -8,7 +11,14 @@ namespace gradus {
 /// Throws `Error` G-CKPT-1 when there is none, G-CKPT-3 when the one asked for is not complete.
 std::filesystem::path resolve_resume(const Resume& resume, const std::filesystem::path& run_dir);
 
-/// One warning for every option that differs from those the checkpoint was written with; the new ones are used.
-void warn_about_changed_options(const TrainingArguments& args, const TrainerState& saved, const std::filesystem::path& checkpoint);
+/// Options that differ from those a checkpoint was written with, and their former values.
+using ChangedOptions = std::map<std::string, nlohmann::json>;
+
+/// One warning for every option that differs; the new ones are used. Gives those known from training_args.json, which Python does not write.
+ChangedOptions warn_about_changed_options(const TrainingArguments& args, const TrainerState& saved, const std::filesystem::path& checkpoint);
+
+/// Takes over the saved states of optimizer and schedule, whose settings come with them; those among `changed` keep the values
+/// that both were made with now.
+void load_training_state(const StateTree& optimizer_state, const StateTree& schedule_state, Optimizer& optimizer, LRScheduler& lr_scheduler, const ChangedOptions& changed, int64_t global_step);
 
 }  // namespace gradus

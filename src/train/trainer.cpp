@@ -38,7 +38,16 @@ void check_options(const TrainerOptions& options, const TrainingArguments& args)
   if (!options.optimizers.optimizer && !options.optimizer_factory) check_optimizer_name(args.optim);
 }
 
-void say_if_several_gpus(const TrainingArguments& args) {
+// What the arguments say about the whole process: threads, kernels, random numbers.
+void set_up_process(const TrainingArguments& args) {
+  device::set_num_threads(args.num_threads);
+  if (args.tf32) device::allow_tf32(*args.tf32);
+  if (args.full_determinism) {
+    device::use_deterministic_algorithms();
+    device::use_deterministic_attention();
+  }
+  device::load_cuda();
+  device::seed_all(args.seed);
   if (!args.use_cpu && device::gpu_count() > 1) log_warning_once(fmt::format("{} GPUs are there; one is used.", device::gpu_count()));
 }
 
@@ -54,15 +63,7 @@ Trainer::Trainer(TrainerOptions options) {
   auto args = options.args.resolved();
   set_log_level(args.get_process_log_level());
   check_options(options, args);
-  device::set_num_threads(args.num_threads);
-  if (args.tf32) device::allow_tf32(*args.tf32);
-  if (args.full_determinism) {
-    device::use_deterministic_algorithms();
-    device::use_deterministic_attention();
-  }
-  device::load_cuda();
-  device::seed_all(args.seed);
-  say_if_several_gpus(args);
+  set_up_process(args);
   parts_ = std::make_unique<Parts>(std::move(args), device::pick_device(options.args.use_cpu, 0));
   auto& p = *parts_;
   p.memory.start("init");
@@ -111,6 +112,7 @@ Trainer::Trainer(TrainerOptions options) {
   else p.callbacks.push_back(std::make_shared<ProgressCallback>());
 
   if (p.args.should_save()) make_directory(*p.args.output_dir);
+  p.export_callback_states();
   call(Event::init_end);
   p.memory.stop("init", nullptr);
 }
@@ -257,6 +259,7 @@ void Trainer::create_optimizer() {
 void Trainer::create_scheduler(int64_t num_training_steps) {
   auto& p = *parts_;
   if (p.lr_scheduler) return;
+  if (!p.optimizer) throw Error("G-TRAIN-5", ErrorKind::usage, "a schedule needs an optimizer: create_optimizer or optimizer_factory made none", "Return one from optimizer_factory, or call set_optimizer in create_optimizer.");
   p.lr_scheduler = get_scheduler(p.args.lr_scheduler_type, *p.optimizer, p.args.get_warmup_steps(num_training_steps), num_training_steps, p.args.lr_scheduler_kwargs);
   p.created_lr_scheduler = true;
 }

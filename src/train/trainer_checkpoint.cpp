@@ -102,14 +102,14 @@ void restore_callback_tensors(const std::vector<std::shared_ptr<TrainerCallback>
 }
 
 // Optimizer and schedule only together, as in HF.
-void restore_optimizer(const fs::path& checkpoint, Optimizer& optimizer, LRScheduler& lr_scheduler, const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
+void restore_optimizer(const fs::path& checkpoint, Optimizer& optimizer, LRScheduler& lr_scheduler, const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, const ChangedOptions& changed,
+                       int64_t global_step) {
   if (!fs::exists(checkpoint / "optimizer.pt") || !fs::exists(checkpoint / "scheduler.pt")) {
     log_warning(checkpoint.string() + " has no optimizer.pt and scheduler.pt (save_only_model): both start anew.");
     return;
   }
   const auto state = read_torch_file(checkpoint / "optimizer.pt");
-  optimizer.load_state_dict(state);
-  lr_scheduler.load_state_dict(read_torch_file(checkpoint / "scheduler.pt"));
+  load_training_state(state, read_torch_file(checkpoint / "scheduler.pt"), optimizer, lr_scheduler, changed, global_step);
   if (const auto* tensors = state.find("gradus_callbacks")) restore_callback_tensors(callbacks, *tensors);
 }
 
@@ -162,6 +162,8 @@ bool Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
   return pass_had_ended;
 }
 
+void Trainer::Parts::export_callback_states() { state.stateful_callbacks = exported_states(callbacks, control); }
+
 void Trainer::save_checkpoint(Run& run) {
   auto& p = *parts_;
   if (!p.args.should_save()) return;
@@ -169,11 +171,11 @@ void Trainer::save_checkpoint(Run& run) {
   p.store_flos();
   const fs::path run_dir = *p.args.output_dir;
   const auto directory = checkpoint_path(run_dir, p.state.global_step);
-  if (p.args.save_strategy != "no" && p.state.best_global_step) {
+  if (p.args.save_strategy != "no" && p.state.best_global_step.value_or(0) > 0) {  // HF takes step 0 for none
     const auto best = checkpoint_path(run_dir, *p.state.best_global_step);
     if (best == directory || fs::is_directory(best)) p.state.best_model_checkpoint = best.string();
   }
-  p.state.stateful_callbacks = exported_states(p.callbacks, p.control);
+  p.export_callback_states();
 
   auto& buffers = p.writer.buffers();
   buffers.begin();
@@ -213,11 +215,11 @@ void Trainer::restore_run(Run& run, const fs::path& checkpoint) {
     log_warning("The best checkpoint " + *p.state.best_model_checkpoint + " of the resumed run does not exist any more and is ignored.");
     p.state.best_model_checkpoint.reset();
   }
-  warn_about_changed_options(p.args, p.state, checkpoint);
+  const auto changed = warn_about_changed_options(p.args, p.state, checkpoint);
   run.last_logged_step = p.state.global_step;
   run.loss_from_step = p.state.global_step;
 
-  restore_optimizer(checkpoint, *p.optimizer, *p.lr_scheduler, p.callbacks);
+  restore_optimizer(checkpoint, *p.optimizer, *p.lr_scheduler, p.callbacks, changed, p.state.global_step);
   if (p.scaler && fs::exists(checkpoint / "scaler.pt")) p.scaler->load_state_dict(read_torch_file(checkpoint / "scaler.pt"));
   if (fs::exists(checkpoint / "rng_state.pth")) {
     run.rng = read_rng_state(checkpoint / "rng_state.pth");

@@ -45,7 +45,7 @@ DataLoaderOptions loader_options(const TrainingArguments& args, const DatasetRef
   return {.dataset = dataset,
           .batch_size = batch_size,
           .collator = collator,
-          .drop_last = args.dataloader_drop_last,
+          .drop_last = args.dataloader_drop_last && !dataset.is_iterable(),  // HF keeps the last batch of a stream
           .num_workers = args.dataloader_num_workers,
           .prefetch_factor = args.dataloader_prefetch_factor,
           .persistent_workers = args.dataloader_persistent_workers,

@@ -46,6 +46,49 @@ class UseAverage {
 
 torch::Tensor single(const TensorList& parts) { return parts.size() == 1 ? parts.front() : torch::Tensor(); }
 
+bool includes(const TrainingArguments& args, const char* what) { return std::find(args.include_for_metrics.begin(), args.include_for_metrics.end(), what) != args.include_for_metrics.end(); }
+
+// What one batch gave.
+struct BatchResult {
+  TensorList losses, predictions, labels, inputs;
+
+  EvalPrediction as_prediction() const {
+    return {.predictions = single(predictions), .label_ids = single(labels), .inputs = single(inputs), .losses = single(losses), .prediction_parts = predictions, .label_parts = labels};
+  }
+};
+
+// What all batches gave.
+struct Gathered {
+  EvalAccumulator losses, predictions, labels, inputs;
+
+  /// `outputs`: predictions, labels and inputs too, not only the losses.
+  void add(const BatchResult& batch, bool outputs) {
+    if (!batch.losses.empty()) losses.add(batch.losses);
+    if (!outputs) return;
+    if (!batch.inputs.empty()) inputs.add(batch.inputs);
+    if (!batch.predictions.empty()) predictions.add(batch.predictions);
+    if (!batch.labels.empty()) labels.add(batch.labels);
+  }
+  void to_cpu() {
+    for (auto* each : {&losses, &predictions, &labels, &inputs}) each->to_cpu();
+  }
+  EvalPrediction joined(bool concatenate) const {
+    EvalPrediction all;
+    if (concatenate) {
+      all.prediction_parts = predictions.join();
+      all.label_parts = labels.join();
+      all.predictions = single(all.prediction_parts);
+      all.label_ids = single(all.label_parts);
+    } else {
+      all.prediction_batches = predictions.batches();
+      all.label_batches = labels.batches();
+    }
+    all.losses = single(losses.join());
+    all.inputs = single(inputs.join());
+    return all;
+  }
+};
+
 Metrics with_prefix(const Metrics& metrics, const std::string& prefix) {
   Metrics renamed;
   for (const auto& [key, value] : metrics) renamed[key.starts_with(prefix + "_") ? key : prefix + "_" + key] = value;
@@ -60,7 +103,10 @@ Metrics Trainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore
   if (!eval_dataset) throw Error("G-TRAIN-12", ErrorKind::usage, "evaluate() needs an eval_dataset: the Trainer has none", "Give one to evaluate() or to the Trainer.");
   if (eval_dataset.is_named()) {
     Metrics all;
-    for (const auto& [name, dataset] : eval_dataset.named()) all.merge(evaluate(dataset, ignore_keys, metric_key_prefix + "_" + name));
+    for (const auto& [name, dataset] : eval_dataset.named()) {
+      if (!dataset) throw Error("G-TRAIN-12", ErrorKind::usage, "evaluate(): the eval_dataset '" + name + "' is a null pointer", "Give it a data set, or leave it out.");
+      all.merge(evaluate(dataset, ignore_keys, metric_key_prefix + "_" + name));
+    }
     return all;
   }
   const MemoryTracker::Stage measured(p.memory, "eval");
@@ -72,7 +118,7 @@ Metrics Trainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore
   output.metrics.merge(speed_metrics(metric_key_prefix, start + output.metrics[metric_key_prefix + "_model_preparation_time"], double(output.num_samples), steps));
   if (!p.model_preparation_time) output.metrics.erase(metric_key_prefix + "_model_preparation_time");
   log(output.metrics);
-  output.metrics["epoch"] = p.state.epoch;
+  p.add_counts(output.metrics);
   call(Event::evaluate, {}, output.metrics);
   p.memory.stop("eval", &output.metrics);
   return output.metrics;
@@ -89,7 +135,19 @@ PredictionOutput Trainer::predict(DatasetRef test_dataset, std::optional<Names> 
   call(Event::predict, {}, output.metrics);
   p.memory.stop("test", &output.metrics);
   auto& found = output.prediction;
-  return {found.predictions, found.label_ids, std::move(found.prediction_parts), std::move(found.label_parts), std::move(output.metrics)};
+  return {found.predictions, found.label_ids, std::move(found.prediction_parts), std::move(found.label_parts), std::move(output.metrics), std::move(found.prediction_batches), std::move(found.label_batches)};
+}
+
+void Trainer::Parts::begin_evaluation() {
+  if (!std::exchange(model_prepared, true)) {
+    const double start = wall_clock();
+    model->to(device);
+    model_preparation_time = std::round((wall_clock() - start) * 1e4) / 1e4;
+  }
+  if (!is_in_train && args.fp16_full_eval) model->to(device, torch::kHalf);
+  else if (!is_in_train && args.bf16_full_eval) model->to(device, torch::kBFloat16);
+  model->eval();
+  if (optimizer) optimizer->eval();
 }
 
 EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std::string& description, std::optional<bool> prediction_loss_only,
@@ -98,25 +156,15 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
   auto& model = *p.model;
   const bool loss_only = prediction_loss_only.value_or(p.args.prediction_loss_only);
   const bool keep = !p.args.batch_eval_metrics || description == "Prediction";
-  const auto includes = [&](const char* what) { return std::find(p.args.include_for_metrics.begin(), p.args.include_for_metrics.end(), what) != p.args.include_for_metrics.end(); };
-  const bool with_inputs = includes("inputs"), with_losses = includes("loss");
+  const bool with_inputs = includes(p.args, "inputs"), with_losses = includes(p.args, "loss");
 
-  if (!std::exchange(p.model_prepared, true)) {
-    const double start = wall_clock();
-    model.to(p.device);
-    p.model_preparation_time = std::round((wall_clock() - start) * 1e4) / 1e4;
-  }
-  if (!p.is_in_train && p.args.fp16_full_eval) model.to(p.device, torch::kHalf);
-  else if (!p.is_in_train && p.args.bf16_full_eval) model.to(p.device, torch::kBFloat16);
-
+  p.begin_evaluation();
   log_info("***** Running " + description + " *****");
   log_info(dataloader.num_examples() ? fmt::format("  Num examples = {}", *dataloader.num_examples()) : "  Num examples: Unknown");
   log_info(fmt::format("  Batch size = {}", p.args.eval_batch_size()));
-  model.eval();
-  if (p.optimizer) p.optimizer->eval();
   p.eval_loader = dataloader;
 
-  EvalAccumulator losses, predictions, labels, inputs;
+  Gathered gathered;
   double loss_sum = 0, loss_weight = 0;
   Metrics metrics;
   int64_t observed = 0, step = 0;
@@ -128,31 +176,25 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
     const int64_t rows = batch->rows();
     observed += rows;
     auto result = prediction_step(model, *batch, loss_only, ignored);
+    BatchResult now;
     if (result.loss) {
       const double weight = p.args.eval_loss_weighting == "tokens" && batch->contains("labels") ? (*get_eval_items(*batch)).item<double>() : double(rows);
       loss_sum += result.loss->item<double>() * weight;
       loss_weight += weight;
-      if (with_losses) losses.add({result.loss->repeat({rows})});
+      if (with_losses) now.losses = {result.loss->repeat({rows})};
     }
-    TensorList inputs_now;
     if (with_inputs)
-      if (const auto* input = batch->find(model.main_input_name())) inputs_now = {*input};
-    if (!inputs_now.empty() && keep) inputs.add(inputs_now);
-    if (!result.logits.empty() && p.preprocess_logits) result.logits = p.preprocess_logits(result.logits, result.labels);
-    if (!result.logits.empty() && keep) predictions.add(result.logits);
-    if (!result.labels.empty() && keep) labels.add(result.labels);
+      if (const auto* input = batch->find(model.main_input_name())) now.inputs = {*input};
+    now.predictions = !result.logits.empty() && p.preprocess_logits ? p.preprocess_logits(result.logits, result.labels) : std::move(result.logits);
+    now.labels = std::move(result.labels);
+    gathered.add(now, keep);
     call(Event::prediction_step);
 
     auto next = batches.next();
     if (p.args.batch_eval_metrics) {
-      if (p.compute_metrics && !result.logits.empty() && !result.labels.empty()) {
-        EvalPrediction now{.predictions = single(result.logits), .label_ids = single(result.labels), .prediction_parts = result.logits, .label_parts = result.labels};
-        if (with_losses && result.loss) now.losses = result.loss->repeat({rows});
-        if (!inputs_now.empty()) now.inputs = inputs_now.front();
-        metrics = p.compute_metrics(now, /*compute_result=*/!next);
-      }
+      if (p.compute_metrics && !now.predictions.empty() && !now.labels.empty()) metrics = p.compute_metrics(now.as_prediction(), /*compute_result=*/!next);
     } else if (p.args.eval_accumulation_steps && (step + 1) % *p.args.eval_accumulation_steps == 0) {
-      for (auto* each : {&losses, &predictions, &labels, &inputs}) each->to_cpu();
+      gathered.to_cpu();
     }
     batch = std::move(next);
     ++step;
@@ -161,19 +203,8 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
   EvalLoopOutput output;
   output.num_samples = dataloader.num_examples().value_or(observed);
   if (output.num_samples == 0) output.num_samples = observed;
-  auto& all = output.prediction;
-  if (p.args.eval_do_concat_batches) {
-    all.prediction_parts = predictions.join();
-    all.label_parts = labels.join();
-    all.predictions = single(all.prediction_parts);
-    all.label_ids = single(all.label_parts);
-  } else {
-    all.prediction_batches = predictions.batches();
-    all.label_batches = labels.batches();
-  }
-  if (!losses.empty()) all.losses = single(losses.join());
-  if (!inputs.empty()) all.inputs = single(inputs.join());
-  if (p.compute_metrics && !p.args.batch_eval_metrics && !predictions.empty() && !labels.empty()) metrics = p.compute_metrics(all);
+  output.prediction = gathered.joined(p.args.eval_do_concat_batches);
+  if (p.compute_metrics && !p.args.batch_eval_metrics && !gathered.predictions.empty() && !gathered.labels.empty()) metrics = p.compute_metrics(output.prediction);
   if (loss_weight > 0) metrics[metric_key_prefix + "_loss"] = loss_sum / loss_weight;
   if (p.model_preparation_time) metrics[metric_key_prefix + "_model_preparation_time"] = *p.model_preparation_time;
   output.metrics = with_prefix(metrics, metric_key_prefix);
@@ -201,6 +232,7 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
   const auto forward = [&](const Batch& given) {
     if (!has_labels) return run_model(model, given, /*training=*/false);
     auto computed = compute_loss(model, given, get_num_items_in_batch({given}));
+    if (!computed.loss.defined()) throw Error("G-TRAIN-7", ErrorKind::training, "compute_loss gave no loss for a batch of the evaluation", "Return a tensor for every batch with labels.");
     if (prediction_loss_only) computed.outputs = ModelOutput();
     computed.outputs.set("loss", computed.loss.detach().mean());
     return std::move(computed.outputs);

@@ -47,7 +47,8 @@ struct Trainer::Parts {
   bool created_lr_scheduler = false;  ///< by us: made anew at every train()
   std::optional<GradScaler> scaler;   ///< fp16
   torch::ScalarType autocast_dtype = torch::kFloat;
-  std::vector<torch::Tensor> parameters;  ///< those that carry the optimizer's gradients, for clipping
+  std::vector<torch::Tensor> parameters;  ///< those that carry gradients, for clipping: the optimizer's and the bystanders
+  std::vector<torch::Tensor> bystanders;  ///< parameters of the model that get gradients although the optimizer does not have them
   std::unique_ptr<DebugUnderflowOverflow> debug;  ///< --debug underflow_overflow
 
   // What a run on a GPU adds; all of it lives from begin_run to the end of train().
@@ -83,6 +84,18 @@ struct Trainer::Parts {
 
   /// float32 where nothing is to be cast on the way.
   torch::ScalarType cast_to() const { return masters ? torch::kFloat : autocast_dtype; }
+
+  /// Puts the model where and as an evaluation wants it.
+  void begin_evaluation();
+
+  /// Of the model as it is now; usually none.
+  std::vector<torch::Tensor> find_bystanders() const;
+  /// Drops the gradients of the whole model, as HF does.
+  void zero_grad();
+  /// What HF adds to every log, and so to the metrics that evaluate() and train() return.
+  void add_counts(Metrics& metrics) const;
+  /// Brings state.stateful_callbacks up to date.
+  void export_callback_states();
 
   void store_flos() {
     state.total_flos += current_flos;

@@ -67,6 +67,8 @@ struct PredictionOutput {
   TensorList prediction_parts;
   TensorList label_parts;
   Metrics metrics;
+  std::vector<TensorList> prediction_batches = {};  ///< with eval_do_concat_batches=false, in place of the four above: the parts of each batch
+  std::vector<TensorList> label_batches = {};
 };
 
 /// Joins two batches of rows: dimension 0 grows, dimension 1 is padded with `padding` to the longer one; scalars become rows.

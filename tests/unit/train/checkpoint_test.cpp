@@ -201,6 +201,33 @@ TEST(Checkpointing, TestResumeTrainingWithDifferentBatchSize) {
   EXPECT_EQ(trainer.state().train_batch_size, 8);
 }
 
+// DESIGN: options changed on resume win; those of optimizer and schedule too, although their states hold the former ones.
+TEST(Checkpointing, SettingsOfTheOptimizerChangedOnResumeAreUsed) {
+  Box box;
+  Trainer(regression(box, {.max_steps = 8, .learning_rate = 0.1, .weight_decay = 0.0, .adam_beta1 = 0.9, .logging_steps = 1, .save_steps = 4})).train();
+  const auto resumed = [&](TrainingArguments args) {
+    args.output_dir = box.dir("again");
+    args.logging_steps = 1;
+    args.save_strategy = "no";
+    auto trainer = std::make_unique<Trainer>(regression(box, std::move(args)));
+    trainer->train(Resume::from(box.run() / "checkpoint-4"));
+    return trainer;
+  };
+  const auto rate = [](const Trainer& trainer, size_t step) { return trainer.state().log_history.at(step - 1).at("learning_rate").get<double>(); };
+  const auto other = resumed({.max_steps = 8, .learning_rate = 0.06, .weight_decay = 0.2, .adam_beta1 = 0.8});
+  EXPECT_DOUBLE_EQ(rate(*other, 5), 0.06 * 4 / 8);
+  EXPECT_DOUBLE_EQ(rate(*other, 8), 0.06 * 1 / 8);
+  EXPECT_EQ(other->optimizer()->param_groups().front().weight_decay, 0.2);
+  EXPECT_EQ(other->optimizer()->state_dict().at("param_groups").items().front().at("betas").items().front().as_double(), 0.8);
+  EXPECT_EQ(box->heard("learning_rate: 0.06 (from args) != 0.1 (from training_args.json); the new value is used."), 1);
+  const auto longer = resumed({.max_steps = 16, .learning_rate = 0.1});
+  EXPECT_DOUBLE_EQ(rate(*longer, 5), 0.1 * 12 / 16) << "the rate of the longer schedule from the first step on";
+  const auto constant = resumed({.max_steps = 8, .learning_rate = 0.1, .lr_scheduler_type = "constant"});
+  EXPECT_DOUBLE_EQ(rate(*constant, 5), 0.1);
+  const auto cosine = resumed({.max_steps = 8, .learning_rate = 0.1, .lr_scheduler_type = "cosine"});
+  EXPECT_NEAR(rate(*cosine, 5), 0.05, 1e-12);
+}
+
 TEST(Checkpointing, TestCompareTrainerAndCheckpointArgsLogging) {
   Box box;
   Trainer(regression(box, {.per_device_train_batch_size = 4, .max_steps = 6, .eval_strategy = "steps", .eval_steps = 5, .save_steps = 5})).train();
@@ -374,11 +401,16 @@ TEST(Checkpointing, SaveModelAndStateAndMetrics) {
   EXPECT_EQ(saved_weights(box.run()), weights(trainer));
   EXPECT_EQ(read_file(box.run() / "train_results.json"), "{\n    \"train_loss\": 0.5,\n    \"train_samples\": 64\n}");
   EXPECT_EQ(read_json(box.run() / "all_results.json").size(), 3U);
-  EXPECT_EQ(read_json(box.run() / "trainer_state.json").at("global_step"), 2);
+  const auto state = read_json(box.run() / "trainer_state.json");
+  EXPECT_EQ(state.at("global_step"), 2);
+  EXPECT_TRUE(state.at("stateful_callbacks").contains("TrainerControl")) << "also before the first checkpoint";
   box->printed.clear();
   trainer.log_metrics("train", {{"train_loss", 0.123456}, {"train_runtime", 3723.456}, {"train_mem_cpu_alloc_delta", 3 << 20}, {"total_flos", double(5LL << 30)}});
   EXPECT_EQ(box->printed,
             "***** train metrics *****\n  total_flos                =        5GF\n  train_loss                =     0.1235\n  train_mem_cpu_alloc_delta =        3MB\n  train_runtime             = 1:02:03.45\n");
+  box->printed.clear();
+  trainer.log_metrics("eval", {{"eval_runtime", 90061.5}});
+  EXPECT_EQ(box->printed, "***** eval metrics *****\n  eval_runtime = 1 day, 1:01:01.50\n");
 }
 
 }  // namespace

@@ -80,6 +80,25 @@ TEST(Evaluation, TestPredict) {
   EXPECT_TRUE(torch::equal(twice.prediction_parts[0], twice.prediction_parts[1]));
 }
 
+TEST(Evaluation, PredictGivesEveryBatchWhenTheyAreNotToBeJoined) {
+  Box box;
+  const auto found = Trainer(regression(box, {.per_device_eval_batch_size = 4, .eval_do_concat_batches = false}, 1.5, 2.5)).predict(RegressionData(10).rows);
+  EXPECT_TRUE(found.prediction_parts.empty());
+  ASSERT_EQ(found.prediction_batches.size(), 3U);
+  ASSERT_EQ(found.label_batches.size(), 3U);
+  EXPECT_TRUE(torch::allclose(found.prediction_batches[2].at(0), 1.5 * RegressionData(10).x.slice(0, 8) + 2.5));
+  EXPECT_EQ(found.label_batches[2].at(0).size(0), 2);
+}
+
+TEST(Evaluation, WhatIsReturnedHasTheCountsOfTheLog) {
+  Box box;
+  Trainer trainer(regression(box, {.max_steps = 1, .include_num_input_tokens_seen = "all"}));
+  EXPECT_TRUE(trainer.evaluate().contains("num_input_tokens_seen"));
+  const auto metrics = trainer.train().metrics;
+  EXPECT_TRUE(metrics.contains("num_input_tokens_seen"));
+  EXPECT_TRUE(metrics.contains("epoch"));
+}
+
 TEST(Evaluation, TestPredictWithSeveralLabelNames) {
   struct TwoLabels : RegressionModel {
     using RegressionModel::RegressionModel;
@@ -310,6 +329,13 @@ TEST(Evaluation, TestEvaluationIterableDataset) {
   }
 }
 
+TEST(Evaluation, AStreamKeepsItsLastBatchWithDropLast) {
+  Box box;
+  Trainer trainer(regression(box, {.per_device_eval_batch_size = 8, .dataloader_drop_last = true}));
+  EXPECT_EQ(trainer.predict(std::make_shared<Stream>(10, false)).predictions.size(0), 10);
+  EXPECT_EQ(trainer.predict(RegressionData(10).rows).predictions.size(0), 8);
+}
+
 TEST(Evaluation, TestRemoveColumns) {
   Box box;
   const RegressionData data;
@@ -357,6 +383,22 @@ TEST(Optimizers, TestCustomOptimizer) {
   EXPECT_EQ(trainer.optimizer(), sgd);
   EXPECT_EQ(trainer.lr_scheduler(), schedule);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(trainer.state().log_history.at(size_t(i)).at("learning_rate"), 1.0);
+}
+
+TEST(Optimizers, GradientsOfParametersItDoesNotHaveCountInTheNormAndAreDropped) {
+  const auto norms = [](bool all) {
+    Box box;
+    auto options = regression(box, {.max_steps = 3, .logging_steps = 1, .save_strategy = "no"});
+    auto parameters = options.model->parameters();
+    if (!all) parameters.pop_back();
+    options.optimizers.optimizer = std::make_shared<SGD>(parameters, SGDOptions{.lr = 0.0});
+    Trainer trainer(std::move(options));
+    trainer.train();
+    std::vector<double> found;
+    for (int i = 0; i < 3; ++i) found.push_back(trainer.state().log_history.at(size_t(i)).at("grad_norm"));
+    return found;
+  };
+  EXPECT_EQ(norms(false), norms(true));
 }
 
 TEST(Optimizers, TestOptimizerFactory) {
