@@ -121,12 +121,22 @@ std::vector<WrittenShard> write_safetensors_folder(const fs::path& folder, const
   for (size_t i = 0; i < shards.size(); ++i)
     names.push_back(shards.size() == 1 ? options.stem + ".safetensors"
                                        : fmt::format("{}-{:05d}-of-{:05d}.safetensors", options.stem, i + 1, shards.size()));
+  // Under other names first: the tensors may be views of the very files that are there (`read_safetensors` maps them), and a failure must not cost those.
+  const auto temporary = [&](const std::string& name) { return folder / (".tmp-" + name); };
   std::vector<WrittenShard> written;
-  for (size_t i = 0; i < shards.size(); ++i)
-    written.push_back({names[i], write_safetensors(folder / names[i], shards[i], {{"format", "pt"}}, options.sync)});
-  if (shards.size() > 1) {
-    const auto index = options.stem + ".safetensors.index.json";
-    written.push_back({index, write_text(folder / index, index_text(shards, names), options.sync)});
+  try {
+    for (size_t i = 0; i < shards.size(); ++i)
+      written.push_back({names[i], write_safetensors(temporary(names[i]), shards[i], {{"format", "pt"}}, options.sync)});
+    if (shards.size() > 1) {
+      const auto index = options.stem + ".safetensors.index.json";
+      written.push_back({index, write_text(temporary(index), index_text(shards, names), options.sync)});
+    }
+    for (const auto& shard : written) move_file(temporary(shard.file_name), folder / shard.file_name);
+  } catch (...) {
+    std::error_code ignored;
+    for (const auto& name : names) fs::remove(temporary(name), ignored);
+    fs::remove(temporary(options.stem + ".safetensors.index.json"), ignored);
+    throw;
   }
   remove_stale_weights(folder, written, options.stem);
   return written;

@@ -63,7 +63,8 @@ struct ShardOptions {
 /// Writes `model.safetensors`, or, above `max_shard_size`, `model-00001-of-0000N.safetensors` … with
 /// `model.safetensors.index.json`, cut as transformers cuts: in the given order, a new file when the next tensor does
 /// not fit, tied tensors beside the first of them. Returns every file written, the index last.
-/// Files of an earlier, differently cut save under the same stem are removed afterwards.
+/// All are written under other names and renamed at the end, so that the tensors may be views of the files that are replaced, and a failed
+/// write leaves those as they were. Files of an earlier, differently cut save under the same stem are removed afterwards.
 std::vector<WrittenShard> write_safetensors_folder(const std::filesystem::path& folder, const NamedTensors& tensors,
                                                    const ShardOptions& options = {});
 

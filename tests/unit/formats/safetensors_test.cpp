@@ -176,6 +176,23 @@ TEST(Safetensors, RefusesToWriteWhatTheFormatCannotHold) {
   EXPECT_THROW(write_safetensors(file / "no" / "such", {}), Error);
 }
 
+TEST(Safetensors, AFolderCanBeSavedOverItself) {
+  const auto folder = fresh_folder("safetensors_over_itself");
+  const NamedTensors first = {{"a", at::arange(5000)}, {"b", at::arange(3000)}};
+  write_safetensors_folder(folder, first);
+  const auto mapped = read_safetensors_folder(folder);  // views of the file
+  write_safetensors_folder(folder, mapped, {.max_shard_size = 30'000});
+  const auto again = read_safetensors_folder(folder);
+  write_safetensors_folder(folder, again, {.max_shard_size = 30'000});
+  for (const auto& tensors : {mapped, again, read_safetensors_folder(folder)})
+    for (const auto& [name, tensor] : tensors) EXPECT_TRUE(at::equal(tensor, at::arange(tensor.numel()))) << name;
+
+  const auto bad = at::ones({1}, at::kComplexDouble);
+  EXPECT_THROW(write_safetensors_folder(folder, {{"a", at::ones({5000})}, {"z", bad}}, {.max_shard_size = 30'000}), Error);
+  EXPECT_EQ(read_safetensors_folder(folder).size(), 2u) << "what was there stays";
+  for (const auto& entry : fs::directory_iterator(folder)) EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << entry.path();
+}
+
 TEST(Safetensors, CutsShardsAsTransformersDoes) {
   const auto folder = fresh_folder("safetensors_shards");
   const auto bytes = [](int64_t n) { return at::zeros({n}, at::kByte); };
