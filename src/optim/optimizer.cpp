@@ -147,6 +147,7 @@ torch::Tensor Optimizer::grad_for(const torch::Tensor& holder) const {
 
 // False when a gradient came or went since the buckets were made.
 bool Optimizer::collect_grads() {
+  const bool converts = !weights_.empty() && !updates_weights();
   for (const auto& [group, index] : inactive_)
     if (holder(group, index).grad().defined()) return false;
   for (auto& bucket : buckets_) {
@@ -155,7 +156,7 @@ bool Optimizer::collect_grads() {
       const auto& from = bucket.weights.empty() ? param : bucket.weights[i];
       const auto& grad = from.grad();
       if (!grad.defined() || grad.layout() != at::kStrided || !lies_as(grad, param)) return false;
-      bucket.grads[i] = bucket.weights.empty() ? grad : grad_for(from);
+      bucket.grads[i] = converts && !bucket.weights.empty() ? grad.to(at::kFloat) : grad;
     }
   }
   return true;

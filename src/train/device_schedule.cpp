@@ -5,7 +5,8 @@
 namespace gradus {
 namespace {
 
-constexpr int64_t kMostRows = 1 << 16;  // that a following table is filled with beforehand
+constexpr int64_t kMostRows = 1 << 16;     // that a following table is filled with beforehand
+constexpr int64_t kMostLedRows = 1 << 24;  // a leading one must hold the whole run
 
 // The rates of the steps from the first on; zeros where the schedule cannot tell.
 torch::Tensor rows_of(LRScheduler& scheduler, int64_t length, int64_t groups) {
@@ -23,14 +24,15 @@ torch::Tensor rows_of(LRScheduler& scheduler, int64_t length, int64_t groups) {
 std::unique_ptr<DeviceSchedule> DeviceSchedule::leading(LRScheduler& scheduler, int64_t max_steps, torch::Device device) {
   const auto done = scheduler.steps_done();
   const auto groups = int64_t(scheduler.rates_after(done).size());
-  if (groups == 0) return nullptr;
-  const auto rows = rows_of(scheduler, std::max(max_steps, done) + 1, groups);
+  const auto last = std::max(max_steps, done);
+  if (groups == 0 || last >= kMostLedRows) return nullptr;
+  const auto rows = rows_of(scheduler, last + 1, groups);
   return std::unique_ptr<DeviceSchedule>(new DeviceSchedule(scheduler, /*leads=*/true, rows, done, device));
 }
 
 std::unique_ptr<DeviceSchedule> DeviceSchedule::following(LRScheduler& scheduler, const std::vector<ParamGroup>& groups, int64_t max_steps, torch::Device device) {
   const auto done = scheduler.steps_done();
-  const auto length = std::min(std::max(max_steps, done) + 1, kMostRows);
+  const auto length = std::min(std::max(max_steps, done), kMostRows - 1) + 1;
   const auto rows = rows_of(scheduler, length, int64_t(groups.size()));
   return std::unique_ptr<DeviceSchedule>(new DeviceSchedule(scheduler, /*leads=*/false, rows, done % length, device));
 }

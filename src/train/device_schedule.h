@@ -16,7 +16,7 @@ namespace gradus {
 /// brought up to date by `settle`. Otherwise the host leads: it steps its schedule as ever, and `follow` writes down where the table has another rate.
 class DeviceSchedule {
  public:
-  /// The device leads. Null where the schedule does not follow from the number of steps alone.
+  /// The device leads. Null where the schedule does not follow from the number of steps alone, or the run is too long for a table (16 million steps).
   static std::unique_ptr<DeviceSchedule> leading(LRScheduler& scheduler, int64_t max_steps, torch::Device device);
   /// The host leads, with any schedule.
   static std::unique_ptr<DeviceSchedule> following(LRScheduler& scheduler, const std::vector<ParamGroup>& groups, int64_t max_steps, torch::Device device);

@@ -144,6 +144,14 @@ TEST_F(Checkpoints, LeftoversOfAKilledProcessAreRemoved) {
   EXPECT_TRUE(fs::exists(folder_ / "other"));
 }
 
+TEST_F(Checkpoints, ARemovedOneLeavesNothing) {
+  fs::create_directories(folder_ / "checkpoint-5" / "inside");
+  fs::create_directories(folder_ / "checkpoint-10");
+  for (const auto& dir : list_checkpoints(folder_)) remove_checkpoint(dir);
+  remove_checkpoint({folder_ / "checkpoint-7", 7});  // not there: nothing happens
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
 TEST_F(Checkpoints, SnapshotsAreCopies) {
   SnapshotBuffers buffers;
   auto weight = torch::ones({3});

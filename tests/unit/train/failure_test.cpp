@@ -4,6 +4,7 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/formats/weights_folder.h>
+#include <gradus/optim/optimizer.h>
 #include <gradus/train/plan.h>
 #include <signal.h>
 
@@ -92,6 +93,27 @@ TEST(Failure, AModelInitMayGiveNoneLater) {
   Trainer trainer(std::move(options));
   EXPECT_EQ(error_of([&] { trainer.train(); }).id(), "G-TRAIN-8");
   EXPECT_TRUE(trainer.evaluate().contains("eval_loss"));
+}
+
+TEST(Failure, PartsThatAUserMakesMayBeMissing) {
+  Box box;
+  auto options = regression(box);
+  options.eval_dataset = {{"good", RegressionData(8).rows}, {"bad", nullptr}};
+  EXPECT_EQ(error_of([&] { Trainer(options).evaluate(); }).message(), "evaluate(): the eval_dataset 'bad' is a null pointer");
+
+  options = regression(box);
+  options.optimizer_factory = [](std::vector<ParamGroupInit>, const TrainingArguments&) { return nullptr; };
+  EXPECT_EQ(error_of([&] { Trainer(options).train(); }).id(), "G-TRAIN-5");
+
+  struct NoSchedule : Trainer {
+    using Trainer::Trainer;
+    void create_scheduler(int64_t) override {}
+  };
+  EXPECT_EQ(error_of([&] { NoSchedule(regression(box)).train(); }).message(), "create_optimizer_and_scheduler made no schedule");
+
+  options = regression(box);
+  options.compute_loss_func = [](const ModelOutput&, const torch::Tensor&, const std::optional<torch::Tensor>&) { return torch::Tensor(); };
+  EXPECT_EQ(error_of([&] { Trainer(options).evaluate(); }).id(), "G-TRAIN-7");
 }
 
 TEST(Failure, ASavedModelIsNotHiddenByAnEarlierOneCutDifferently) {
