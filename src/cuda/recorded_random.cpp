@@ -7,7 +7,7 @@ namespace {
 
 // What `increment` more numbers would begin with; captured_ says whether work is being recorded.
 at::PhiloxCudaState advance_by(const at::Tensor& like, uint64_t increment) {
-  const auto& generator = at::cuda::detail::getDefaultCUDAGenerator(like.device().index());
+  auto generator = at::cuda::detail::getDefaultCUDAGenerator(like.device().index());
   const std::scoped_lock lock(generator.mutex());
   return at::check_generator<at::CUDAGeneratorImpl>(generator)->philox_cuda_state(increment);
 }

@@ -232,16 +232,29 @@ TEST_F(Gpu, SkippedStepsHoldTheScheduleBack) {
 
 TEST_F(Gpu, BetweenLogsTheHostNeverWaits) {
   using Count = long (*)();
+  using Change = std::function<void(TrainingArguments&)>;
   const auto count = reinterpret_cast<Count>(::dlsym(RTLD_DEFAULT, "gradus_sync_count"));
   if (count == nullptr) GTEST_SKIP() << "libsync_counter.so is not preloaded";
-  for (const std::string kind : {"bf16", "fp16", "float32", "plain bf16"}) {
+  const std::vector<std::pair<std::string, Change>> kinds = {
+      {"bf16", [](auto& args) { args.bf16 = true; }},
+      {"fp16", [](auto& args) { args.fp16 = true; }},
+      {"float32", [](auto&) {}},
+      {"plain bf16", [](auto& args) { args.bf16 = true, args.cuda_graphs = "off"; }},
+      {"windows", [](auto& args) { args.bf16 = true, args.gradient_accumulation_steps = 3; }},
+      {"tokens counted, labels smoothed", [](auto& args) { args.bf16 = true, args.include_num_input_tokens_seen = "non_padding", args.label_smoothing_factor = 0.1; }},
+      {"noise, cosine, not clipped", [](auto& args) { args.bf16 = true, args.neftune_noise_alpha = 5.0, args.lr_scheduler_type = "cosine", args.max_grad_norm = 0; }},
+      {"checkpointed", [](auto& args) { args.bf16 = true, args.gradient_checkpointing = true; }},
+      {"offloaded", [](auto& args) { args.bf16 = true, args.gradient_checkpointing = true, args.gradient_checkpointing_kwargs = {{"offload", true}}, args.cuda_graphs = "off"; }},
+      {"sgd", [](auto& args) { args.bf16 = true, args.optim = "sgd"; }},
+      {"adafactor", [](auto& args) { args.bf16 = true, args.optim = "adafactor"; }},
+      {"lion_32bit", [](auto& args) { args.bf16 = true, args.optim = "lion_32bit"; }},
+  };
+  for (const auto& [kind, change] : kinds) {
     auto args = arguments(out("a"));
     args.full_determinism = false;
     args.max_steps = 260;
     args.logging_steps = 120;
-    args.bf16 = kind.find("bf16") != std::string::npos;
-    args.fp16 = kind == "fp16";
-    args.cuda_graphs = kind == "plain bf16" ? "off" : "auto";
+    change(args);
     Trainer trainer({.model = gpt2(0.1), .args = args, .train_dataset = tokens(400)});
     std::map<int64_t, long> at_step;
     log_->clear();
