@@ -46,6 +46,17 @@ Tensor transformed(const Tensor& tensor, WeightRule::Transform transform) {
   return transform == WeightRule::Transform::transpose && tensor.dim() == 2 ? tensor.t() : tensor;
 }
 
+/// Of the first floating tensor, which for safetensors is the first by name: what `dtype="auto"` finds in transformers.
+std::optional<torch::Dtype> dtype_of_files(const fs::path& folder, const NamedTensors& tensors) {
+  const bool by_name = fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
+  const std::pair<std::string, Tensor>* first = nullptr;
+  for (const auto& entry : tensors) {
+    if (!entry.second.is_floating_point() || (first != nullptr && !(by_name && entry.first < first->first))) continue;
+    first = &entry;
+  }
+  return first == nullptr ? std::nullopt : std::optional(first->second.scalar_type());
+}
+
 NamedTensors read_weight_files(const fs::path& folder) {
   if (const auto problem = weights_problem(folder))
     throw Error("G-MODEL-7", ErrorKind::model, fmt::format("cannot load the model in {}: {}", folder.string(), *problem),
@@ -82,13 +93,11 @@ class FileTensors {
         found.emplace(name, transformed(tensor, transform));
       else if (!is_ignored(table, name))
         unexpected.push_back(file_name);
-      if (!dtype && tensor.is_floating_point()) dtype = tensor.scalar_type();
     }
   }
 
   std::unordered_map<std::string, Tensor> found;
   std::vector<std::string> unexpected;
-  std::optional<torch::Dtype> dtype;  ///< of the first floating tensor
 };
 
 /// The module under a dotted name; null when there is none.
@@ -182,13 +191,15 @@ void PreTrainedModel::load_state_dict(const StateDict& state) {
 
 LoadReport PreTrainedModel::load_weights(const fs::path& directory, const PretrainedOptions& options) {
   auto tensors = all_tensors(named_module());
-  const FileTensors file(read_weight_files(directory), weight_table(), base_prefix_, {tensors.begin(), tensors.end()});
+  auto stored = read_weight_files(directory);
+  const auto stored_dtype = dtype_of_files(directory, stored);
+  const FileTensors file(std::move(stored), weight_table(), base_prefix_, {tensors.begin(), tensors.end()});
   untie_different(named_module(), file, config_);
   tensors = all_tensors(named_module());
   LoadReport report;
   report.unexpected = file.unexpected;
 
-  const auto dtype = options.dtype ? options.dtype : file.dtype;
+  const auto dtype = options.dtype ? options.dtype : stored_dtype;
   const auto converted = [&](const Tensor& value) {
     const auto wanted = value.is_floating_point() && dtype ? *dtype : value.scalar_type();
     return value.to(torch::TensorOptions().dtype(wanted).device(options.device)).contiguous();

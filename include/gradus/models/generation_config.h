@@ -123,8 +123,10 @@ class GenerationConfig {
   GenerationConfig() = default;
   /// Throws `Error` G-GEN-1 (key, expected, received) for a value of another type or NaN.
   static GenerationConfig from_json(const nlohmann::json& values, const std::string& where = "generation_config.json");
-  /// Those of a model's config.json that concern generation: the special tokens.
+  /// Those of a model's settings that concern generation: the special tokens.
   static GenerationConfig from_model_config(const nlohmann::json& config);
+  /// All options that an older config.json may hold, for a folder without generation_config.json. Throws as from_json.
+  static GenerationConfig from_config_file(const nlohmann::json& config);
   static GenerationConfig load(const std::filesystem::path& file);
 
   nlohmann::json to_json() const;

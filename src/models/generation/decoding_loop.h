@@ -30,11 +30,14 @@ class Decoder {
  private:
   void prepare_prompt(const Batch& inputs, const GenerationOptions& options);
   void prepare_start(const Batch& inputs, const GenerationOptions& options);
+  void prepare_positions(const Batch& inputs);
 
   PreTrainedModel& model_;
   bool use_cache_;
   torch::Tensor prompt_, given_ids_;
   torch::Tensor attention_mask_;  ///< over the prompt (or the encoder's tokens); grows with the text of decoder-only models
+  torch::Tensor positions_;       ///< decoder-only: of all tokens so far; a new one follows the last
+  torch::Tensor types_;           ///< decoder-only, when token_type_ids are given; a new token has the type of the last
   torch::Tensor encoder_states_;
   torch::Tensor decoder_mask_;  ///< encoder-decoder, when given; grows with the text
   layers::KeyValueCache cache_;

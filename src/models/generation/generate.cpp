@@ -57,12 +57,12 @@ void warn_of_lengths(const GenerationOptions& options, int64_t prompt, int64_t l
     log_warning(fmt::format("Unfeasible length constraints: at least {} tokens are asked for, but at most {} are possible. Generation stops at the maximum.", shortest, limit));
 }
 
-/// Options of the folder that transformers acts upon and we do not: what comes out differs, so it is said.
-void warn_of_unread(const nlohmann::json& other) {
-  for (const auto* name : {"guidance_scale", "penalty_alpha", "num_beam_groups", "diversity_penalty", "constraints", "force_words_ids", "watermarking_config", "prompt_lookup_num_tokens", "dola_layers", "token_healing"}) {
+/// Options of the folder that make other text and that we cannot follow.
+void refuse_unread(const nlohmann::json& other) {
+  for (const auto* name : {"guidance_scale", "penalty_alpha", "num_beam_groups", "diversity_penalty", "constraints", "force_words_ids", "watermarking_config", "dola_layers", "token_healing"}) {
     const auto found = other.find(name);
     const bool set = found != other.end() && !found->is_null() && *found != false && *found != 0 && *found != 1;
-    if (set) log_warning_once(fmt::format("generation_config.json sets {} to {}; there is no such option here, it has no effect.", name, dump_json(*found)));
+    if (set) refuse(fmt::format("the model's generation_config.json sets {} to {}, which cannot be followed here", name, dump_json(*found)), "Remove it from generation_config.json to generate without it.");
   }
 }
 
@@ -99,6 +99,8 @@ Decoder::Decoder(PreTrainedModel& model, const Batch& inputs, const GenerationOp
     encoder_states_ = repeated(model.encode(encoder), copies);
   }
   attention_mask_ = repeated(attention_mask_, copies);
+  if (positions_.defined()) positions_ = repeated(positions_, copies);
+  if (types_.defined()) types_ = repeated(types_, copies);
   if (decoder_mask_.defined()) decoder_mask_ = repeated(decoder_mask_, copies);
   prompt_ = repeated(prompt_, copies);
 }
@@ -106,6 +108,7 @@ Decoder::Decoder(PreTrainedModel& model, const Batch& inputs, const GenerationOp
 void Decoder::prepare_prompt(const Batch& inputs, const GenerationOptions& options) {
   const auto device = model_.device();
   const auto* given = inputs.find("input_ids");
+  if (given == nullptr && inputs.contains("inputs_embeds")) refuse("the batch holds inputs_embeds, but text can only be continued from token ids", "Give input_ids.");
   if (given == nullptr && (model_.is_encoder_decoder() || !options.bos_token_id))
     refuse(fmt::format("the batch holds no input_ids ({})", inputs.empty() ? "it is empty" : fmt::format("only {}", fmt::join(inputs.names(), ", "))),
            "Give a prompt, or set bos_token_id to start from it.");
@@ -123,6 +126,22 @@ void Decoder::prepare_prompt(const Batch& inputs, const GenerationOptions& optio
   if (pad && ids.size(0) > 1 && (mask != nullptr ? attention_mask_.select(1, last).eq(0) : ids.select(1, last).eq(*pad)).any().item<bool>())
     log_warning_once("A decoder-only architecture is being used, but right-padding was detected. For correct generation, pad on the left.");
   prompt_ = ids;
+  prepare_positions(inputs);
+}
+
+/// Given ones, or the number of text tokens before each; 0 for padding.
+void Decoder::prepare_positions(const Batch& inputs) {
+  const auto given = [&](const char* name) {
+    const auto* found = inputs.find(name);
+    if (found == nullptr) return Tensor();
+    const auto rows = (found->dim() == 1 ? found->unsqueeze(0) : *found).to(model_.device()).to(torch::kLong);
+    if (rows.dim() != 2 || rows.size(1) != prompt_.size(1) || (rows.size(0) != 1 && rows.size(0) != prompt_.size(0)))
+      refuse(fmt::format("{} have shape [{}], input_ids [{}]", name, fmt::join(rows.sizes(), ", "), fmt::join(prompt_.sizes(), ", ")), "Both must have one entry per token.");
+    return rows.expand(prompt_.sizes());
+  };
+  types_ = given("token_type_ids");
+  positions_ = given("position_ids");
+  if (!positions_.defined()) positions_ = (attention_mask_.cumsum(1) - 1).masked_fill_(attention_mask_.eq(0), 0);
 }
 
 /// The start token, or the given decoder_input_ids with it in front where it is missing.
@@ -161,10 +180,12 @@ Tensor Decoder::next_logits(const Tensor& ids) {
     }
   } else {
     if (attention_mask_.size(1) < ids.size(1)) attention_mask_ = torch::constant_pad_nd(attention_mask_, {0, ids.size(1) - attention_mask_.size(1)}, 1);
-    const auto positions = (attention_mask_.cumsum(1) - 1).masked_fill_(attention_mask_.eq(0), 0);
+    while (positions_.size(1) < ids.size(1)) positions_ = at::cat({positions_, positions_.narrow(1, positions_.size(1) - 1, 1) + 1}, 1);
+    while (types_.defined() && types_.size(1) < ids.size(1)) types_ = at::cat({types_, types_.narrow(1, types_.size(1) - 1, 1)}, 1);
     inputs.set("input_ids", tokens);
     inputs.set("attention_mask", attention_mask_);
-    inputs.set("position_ids", positions.narrow(1, seen, fresh));
+    inputs.set("position_ids", positions_.narrow(1, seen, fresh));
+    if (types_.defined()) inputs.set("token_type_ids", types_.narrow(1, seen, fresh));
   }
   return model_.decode(inputs, cache_).to(torch::kFloat);
 }
@@ -244,7 +265,7 @@ Tensor PreTrainedModel::generate(const Batch& inputs, const GenerationOptions& g
   Decoder decoder(*this, inputs, options, std::max(beams, *options.num_return_sequences));
   const auto prompt = decoder.prompt().size(1), limit = length_limit(options, config_, is_encoder_decoder() ? "the start of the decoder" : "the prompt", prompt);
   warn_of_lengths(options, prompt, limit);
-  warn_of_unread(generation_config.other);
+  refuse_unread(generation_config.other);
   if (options.streamer && decoder.prompt().size(0) != 1) refuse(fmt::format("a streamer takes one row, received {}", decoder.prompt().size(0)), "Give the prompts one by one, or leave the streamer out.");
   const DecodingPlan plan{options, limit, pad_of(options), make_logits_processors(options, {prompt, limit, decoder.given_ids()}), StopRules(options, limit)};
   return beams > 1 ? beam_search(decoder, plan) : sample(decoder, plan);

@@ -159,12 +159,26 @@ void check_count(const char* name, const std::optional<int64_t>& value, int64_t 
   if (value) check(*value >= low, name, fmt::format("at least {}", low), std::to_string(*value));
 }
 
+/// A token that is forced where it is also barred would leave none.
+void check_forced(const char* name, const std::vector<int64_t>& forced, const std::vector<int64_t>& barred) {
+  const bool some_left = std::any_of(forced.begin(), forced.end(), [&](int64_t id) { return std::find(barred.begin(), barred.end(), id) == barred.end(); });
+  check(forced.empty() || some_left, name, "a token that suppress_tokens does not bar", nlohmann::json(forced).dump());
+}
+
+void check_words(const std::vector<std::vector<int64_t>>& words) {
+  const bool good = !words.empty() && std::all_of(words.begin(), words.end(), [](const auto& word) { return !word.empty() && *std::min_element(word.begin(), word.end()) >= 0; });
+  check(good, "bad_words_ids", "a list of lists with at least one token id each", nlohmann::json(words).dump().substr(0, 80));
+}
+
 /// Combinations that cannot work, and those that are merely without effect.
 void check_combinations(const GenerationOptions& options) {
   const auto beams = *options.num_beams, returned = *options.num_return_sequences;
   if (beams == 1 && !*options.do_sample) check(returned == 1, "num_return_sequences", "1 with greedy search (no sampling, one beam)", std::to_string(returned));
   check(!options.streamer || (beams == 1 && returned == 1), "streamer", "unset with several beams or sequences", "one");
   if (beams > 1) check(returned <= beams, "num_return_sequences", fmt::format("at most num_beams ({})", beams), std::to_string(returned));
+  if (options.suppress_tokens && options.forced_bos_token_id) check_forced("forced_bos_token_id", {*options.forced_bos_token_id}, *options.suppress_tokens);
+  if (options.suppress_tokens && options.forced_eos_token_id) check_forced("forced_eos_token_id", options.forced_eos_token_id->ids(), *options.suppress_tokens);
+  if (options.bad_words_ids) check_words(*options.bad_words_ids);
   if (options.stop_strings && !options.stop_strings->empty())
     check(static_cast<bool>(options.decode), "stop_strings", "given together with `decode`, which turns ids into text", "without it");
 }
@@ -195,10 +209,19 @@ GenerationConfig GenerationConfig::from_json(const nlohmann::json& values, const
 
 GenerationConfig GenerationConfig::from_model_config(const nlohmann::json& config) {
   nlohmann::json values = {{"_from_model_config", true}};
-  for (const auto* name : {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"}) {
+  for (const auto* name : {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}) {
     const auto found = config.find(name);
     if (found != config.end() && !found->is_null()) values[name] = *found;
   }
+  return from_json(values, "config.json");
+}
+
+GenerationConfig GenerationConfig::from_config_file(const nlohmann::json& config) {
+  nlohmann::json values = {{"_from_model_config", true}};
+  for_each_option([&](const char* name, auto) {
+    const auto found = config.find(name);
+    if (found != config.end() && !found->is_null()) values[name] = *found;
+  });
   return from_json(values, "config.json");
 }
 

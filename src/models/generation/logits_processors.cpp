@@ -1,10 +1,13 @@
 #include "models/generation/logits_processors.h"
 
+#include <gradus/core/error.h>
+
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/isin.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
@@ -65,12 +68,20 @@ Tensor bar_ngrams(const Tensor& ids, const Tensor& scores, size_t size, const st
   return result;
 }
 
+/// A word with an id that no token has can never come: a mistake, as in transformers.
+void check_in_vocabulary(const char* name, const std::vector<int64_t>& ids, int64_t vocabulary) {
+  for (const auto id : ids)
+    if (id >= vocabulary)
+      throw Error("G-GEN-2", ErrorKind::usage, fmt::format("generate: {} holds token {}, but the model's vocabulary has {}", name, id, vocabulary), "Encode the words with the model's own tokenizer.");
+}
+
 /// Adds each bias to the last token of its sequence where the row ends in the tokens before it.
 Tensor add_sequence_bias(const Tensor& ids, const Tensor& scores, const std::vector<SequenceBias>& biases) {
   auto bias = at::zeros_like(scores);
   for (const auto& one : biases) {
+    check_in_vocabulary("sequence_bias", one.ids, scores.size(1));
     const auto before = static_cast<int64_t>(one.ids.size()) - 1;
-    if (one.ids.back() >= scores.size(1) || before > ids.size(1)) continue;
+    if (before > ids.size(1)) continue;
     auto column = bias.select(1, one.ids.back());
     if (before == 0)
       column.fill_(one.bias);
@@ -95,7 +106,7 @@ Tensor bar_sequences(const Tensor& ids, const Tensor& scores, const std::vector<
   auto result = scores.clone();
   const auto rows = as_rows(ids);
   for (const auto& sequence : sequences) {
-    if (sequence.empty() || sequence.back() < 0 || sequence.back() >= scores.size(1)) continue;
+    check_in_vocabulary("bad_words_ids", sequence, scores.size(1));
     for (size_t row = 0; row < rows.size(); ++row) {
       const auto before = sequence.size() - 1;
       if (before > rows[row].size()) continue;

@@ -1,3 +1,4 @@
+#include <gradus/core/json.h>
 #include <gradus/kernels/fused.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/layers/rotary.h>
@@ -70,7 +71,7 @@ Tensor longrope_frequencies(double base, int64_t width, const ConfigReader& rope
   if (given == nullptr || !given->is_array() || static_cast<int64_t>(given->size()) != width / 2)
     rope.fail(name, expected, given == nullptr ? "nothing" : given->is_array() ? fmt::format("{} entries", given->size()) : std::string("something else"));
   for (const auto& factor : *given) {
-    if (!factor.is_number() || !std::isfinite(factor.get<double>()) || factor.get<double>() <= 0.0) rope.fail(name, expected, factor.dump());
+    if (!factor.is_number() || !std::isfinite(factor.get<double>()) || factor.get<double>() <= 0.0) rope.fail(name, expected, dump_json(factor));
     factors.push_back(factor.get<double>());
   }
   const auto waves = at::pow(base, at::arange(0, width, 2, torch::kLong).to(torch::kFloat) / static_cast<double>(width));
@@ -129,6 +130,7 @@ RotaryEmbedding::RotaryEmbedding(const nlohmann::json& config, int64_t head_widt
     const auto factor = rope.optional_number("factor").value_or(static_cast<double>(positions) / trained);
     const auto implied = factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(trained));
     attention_factor_ = rope.optional_number("attention_factor").value_or(implied);
+    if (!std::isfinite(attention_factor_)) rope.fail("original_max_position_embeddings", "more than 1", std::to_string(static_cast<int64_t>(trained)));
     inverse_frequencies_ = longrope_frequencies(base_, width_, rope, "short_factor");
     beyond_ = longrope_frequencies(base_, width_, rope, "long_factor");
     trained_length_ = static_cast<int64_t>(trained);

@@ -1,5 +1,6 @@
 #include "models/llama/llama_config.h"
 
+#include <gradus/core/json.h>
 #include <gradus/models/config_reader.h>
 
 #include <nlohmann/json.hpp>
@@ -26,7 +27,7 @@ Variant variant_of(const std::string& model_type) {
 /// Whether a block of that name slides. Other kinds of attention cannot be computed here.
 bool is_sliding(const ConfigReader& read, const nlohmann::json& name) {
   if (name == "sliding_attention") return true;
-  if (name != "full_attention") read.fail("layer_types", "full_attention or sliding_attention for each layer", name.dump());
+  if (name != "full_attention") read.fail("layer_types", "full_attention or sliding_attention for each layer", dump_json(name));
   return false;
 }
 

@@ -49,6 +49,8 @@ ROPE = {
     "dynamic": dict(rope_type="dynamic", factor=2.0, rope_theta=10000.0),
     "llama3": dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16, rope_theta=500000.0),
     "yarn": dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=8, rope_theta=10000.0),
+    "longrope": dict(rope_type="longrope", short_factor=[1.0, 1.5], long_factor=[2.0, 4.0], original_max_position_embeddings=12, rope_theta=10000.0),
+    "proportional": dict(rope_type="proportional", partial_rotary_factor=0.5, factor=2.0, rope_theta=10000.0),
 }
 
 

@@ -139,13 +139,24 @@ TEST(Generate, SaysWhatCannotBeMet) {
   const auto model = tiny_model();
   const auto heard = std::make_shared<Heard>();
   const auto before = set_log_sink(heard);
-  model->generation_config.other["dola_layers"] = "high";
   model->generate(prompt(), {.max_length = 9, .max_new_tokens = 3, .min_length = 4, .min_new_tokens = 8});
   set_log_sink(before);
   EXPECT_TEXT(heard->text, "Both max_new_tokens (=3) and max_length (=9) are set; max_new_tokens wins.");
   EXPECT_TEXT(heard->text, "Both min_new_tokens (=8) and min_length (=4) are set; min_new_tokens wins.");
   EXPECT_TEXT(heard->text, "Unfeasible length constraints: at least 11 tokens are asked for, but at most 6 are possible.");
-  EXPECT_TEXT(heard->text, "generation_config.json sets dola_layers to \"high\"; there is no such option here, it has no effect.");
+  model->generation_config.other = {{"num_beam_groups", 1}, {"guidance_scale", nullptr}, {"dola_layers", "high"}};
+  EXPECT_TEXT(error_of([&] { model->generate(prompt()); }), "the model's generation_config.json sets dola_layers to \"high\", which cannot be followed here [G-GEN-2]");
+}
+
+TEST(Generate, PositionsAndTypesOfNewTokensFollowThoseOfThePrompt) {
+  const auto model = AutoModelForCausalLM::from_config({{"model_type", "gpt2"}, {"vocab_size", 40}, {"n_positions", 32}, {"n_embd", 8}, {"n_layer", 1}, {"n_head", 2}, {"eos_token_id", nullptr}});
+  model->eval();
+  const auto ids = torch::tensor({{5, 6, 7}}), positions = torch::tensor({{9, 3, 4}}), types = torch::tensor({{11, 12, 13}});
+  const auto text = model->generate({{"input_ids", ids}, {"position_ids", positions}, {"token_type_ids", types}}, {.max_new_tokens = 3});
+  const Batch whole{{"input_ids", text.narrow(1, 0, 5)}, {"position_ids", torch::tensor({{9, 3, 4, 5, 6}})}, {"token_type_ids", torch::tensor({{11, 12, 13, 13, 13}})}, {"attention_mask", torch::ones({1, 5}, torch::kLong)}};
+  EXPECT_TRUE(torch::equal(model->forward(whole).logits().argmax(-1).narrow(1, 2, 3), text.narrow(1, 3, 3)));
+  EXPECT_TEXT(error_of([&] { model->generate({{"input_ids", ids}, {"position_ids", torch::tensor({{1, 2}})}}); }), "position_ids have shape [1, 2], input_ids [1, 3]");
+  EXPECT_TEXT(error_of([&] { model->generate({{"inputs_embeds", torch::ones({1, 2, 8})}}); }), "text can only be continued from token ids");
 }
 
 TEST(Generate, StartsFromTheFirstTokenWithoutAPrompt) {
@@ -169,6 +180,20 @@ TEST(GenerationConfig, RefusesOtherTypes) {
   EXPECT_TEXT(error_of([] { GenerationConfig::from_json({{"num_beams", 2.5}}); }), "num_beams must be an integer, received 2.5");
   EXPECT_TEXT(error_of([] { GenerationConfig::from_json({{"early_stopping", "soon"}}); }), "true, false or \"never\"");
   EXPECT_TEXT(error_of([] { GenerationConfig::from_json({{"eos_token_id", "end"}}); }), "eos_token_id must be an integer");
+}
+
+TEST(GenerationConfig, RefusesWordsAndTokensThatLeaveNothing) {
+  const auto refused = [](GenerationOptions options) { return error_of([&] { complete_options(std::move(options), {}); }); };
+  EXPECT_TEXT(refused({.forced_bos_token_id = 5, .suppress_tokens = Ids{4, 5}}), "forced_bos_token_id must be a token that suppress_tokens does not bar, received [5] [G-GEN-2]");
+  EXPECT_TEXT(refused({.forced_eos_token_id = TokenIds{5, 4}, .suppress_tokens = Ids{4, 5}}), "forced_eos_token_id must be a token that suppress_tokens does not bar");
+  EXPECT_NO_THROW(complete_options({.forced_eos_token_id = TokenIds{5, 6}, .suppress_tokens = Ids{4, 5}}, {}));
+  EXPECT_TEXT(refused({.bad_words_ids = std::vector<Ids>{}}), "bad_words_ids must be a list of lists with at least one token id each, received []");
+  EXPECT_TEXT(refused({.bad_words_ids = std::vector<Ids>{{3}, {}}}), "received [[3],[]]");
+}
+
+TEST(GenerationConfig, ReadsOptionsOfAnOlderConfig) {
+  const auto config = GenerationConfig::from_config_file({{"model_type", "t5"}, {"max_length", 25}, {"num_beams", 2}, {"eos_token_id", 1}, {"pad_token_id", nullptr}, {"d_model", 8}});
+  EXPECT_EQ(config.to_json(), (json{{"_from_model_config", true}, {"max_length", 25}, {"num_beams", 2}, {"eos_token_id", 1}}));
 }
 
 TEST(GenerationConfig, OptionsWinOverTheFolderAndTheFolderOverDefaults) {

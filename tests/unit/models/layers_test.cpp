@@ -272,9 +272,11 @@ TEST(EmbeddingNoise, HasNeftunesSize) {
 
 TEST(RotaryEmbedding, RefusesWhatItDoesNotKnow) {
   const auto with = [](nlohmann::json rope) { return error_of([&] { RotaryEmbedding({{"rope_parameters", rope}}, 8); }); };
-  EXPECT_NE(with({{"rope_type", "spiral"}}).find("config.json: rope_parameters: rope_type must be default, linear, dynamic, llama3 or yarn, received \"spiral\" [G-MODEL-5]"), std::string::npos);
+  EXPECT_NE(with({{"rope_type", "spiral"}}).find("config.json: rope_parameters: rope_type must be default, linear, dynamic, llama3, longrope, proportional or yarn, received \"spiral\" [G-MODEL-5]"), std::string::npos);
   EXPECT_NE(with({{"rope_type", "linear"}}).find("factor must be given, received nothing"), std::string::npos);
   EXPECT_NE(with({{"rope_type", "linear"}, {"factor", std::nan("")}}).find("factor must be a finite number"), std::string::npos);
+  EXPECT_NE(with({{"rope_type", "longrope"}, {"short_factor", {1.0, 1.0}}}).find("short_factor must be a list of 4 finite numbers above 0, one per pair of rotated channels, received 2 entries"), std::string::npos);
+  EXPECT_NE(with({{"full_attention", {{"rope_type", "linear"}, {"factor", 2.0}}}}).find("config.json: rope_parameters must be one set of numbers for all layers, received one for full_attention of its own"), std::string::npos);
 }
 
 }  // namespace

@@ -107,6 +107,18 @@ TEST(AutoModel, RefusesBadConfigs) {
   EXPECT_TEXT(error_of([] { AutoModelForCausalLM::from_config(json::array()); }), "expected an object");
 }
 
+TEST(AutoModel, RefusesConfigsThatCannotBeComputed) {
+  const auto with = [](const char* type, const char* key, json value) {
+    const json config = {{"model_type", type}, {"vocab_size", 40}, {"hidden_size", 16}, {"intermediate_size", 16}, {"num_hidden_layers", 2}, {"num_attention_heads", 2}, {"num_key_value_heads", 2}, {key, std::move(value)}};
+    return error_of([&] { AutoModel::from_config(config); });
+  };
+  EXPECT_TEXT(with("llama", "quantization_config", {{"quant_method", "gptq"}}), "quantization_config must be absent, received {\"quant_method\": \"gptq\"} [G-MODEL-5]");
+  EXPECT_TEXT(with("llama", "per_layer_config", {{"0", {{"head_dim", 4}}}}), "per_layer_config must be absent");
+  EXPECT_TEXT(with("mistral", "layer_types", {"chunked_attention", "full_attention"}), "layer_types must be full_attention or sliding_attention for each layer, received \"chunked_attention\"");
+  EXPECT_TEXT(with("qwen2", "layer_types", {"full_attention", "sliding_attention"}), "sliding_window must be a number and use_sliding_window true");
+  EXPECT_TEXT(with("bert", "position_embedding_type", "relative_key"), "position_embedding_type must be absolute");
+}
+
 TEST(AutoModel, TakesTheUsersOwn) {
   AutoModelForCausalLM::register_model("my-gpt", [](const json& config) {
     auto changed = config;
