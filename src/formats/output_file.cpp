@@ -4,6 +4,7 @@
 #include <gradus/core/files.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,9 @@ constexpr size_t kGather = size_t{64} << 10;
 }
 
 OutputFile::OutputFile(std::filesystem::path file) : file_(std::move(file)) {
+  // A file that is there is replaced, not cut short: tensors may be mapped views of it.
+  struct stat info {};
+  if (::lstat(file_.c_str(), &info) == 0 && S_ISREG(info.st_mode)) ::unlink(file_.c_str());
   fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) fail(errno);
   gathered_.reserve(kGather);

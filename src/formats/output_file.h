@@ -10,7 +10,7 @@
 namespace gradus {
 
 /// A file being written from first to last byte. Small pieces are gathered, large ones go straight to the system.
-/// Throws G-IO-2. Destroyed without `close`, it leaves what was written so far.
+/// A file that is there is replaced, so that mappings of it stay valid. Throws G-IO-2. Destroyed without `close`, it leaves what was written so far.
 class OutputFile {
  public:
   explicit OutputFile(std::filesystem::path file);

@@ -40,7 +40,8 @@ SafetensorsFile read_safetensors(const std::filesystem::path& file);
 /// Tensors may lie anywhere in any layout of strides; each is brought to contiguous CPU memory only while it is
 /// written, so the extra memory is one tensor. May be called from any thread as long as nobody changes the tensors.
 /// Throws G-ST-5 (a name twice, not UTF-8 or reserved; a dtype or layout that cannot be stored), G-IO-2; a failed
-/// write leaves an incomplete file behind: write under a temporary name.
+/// write leaves an incomplete file behind: write under a temporary name. A file of that name is replaced; views of it that
+/// `read_safetensors` gave stay valid.
 WrittenFile write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
                               const SafetensorsMetadata& metadata = {{"format", "pt"}}, Sync sync = Sync::no);
 

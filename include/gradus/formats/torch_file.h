@@ -28,7 +28,7 @@ StateTree read_torch_file(const std::filesystem::path& file);
 ///
 /// May be called from any thread as long as nobody changes the tensors. Throws G-PT-6 (a value that cannot be written:
 /// sparse or quantized tensor, text that is not UTF-8), G-IO-2; a failed write leaves an incomplete file behind:
-/// write under a temporary name.
+/// write under a temporary name. A file of that name is replaced; views of it that `read_torch_file` gave stay valid.
 WrittenFile write_torch_file(const std::filesystem::path& file, const StateTree& tree, Sync sync = Sync::no);
 
 /// Takes the bytes of a file from first to last; throws to give up.

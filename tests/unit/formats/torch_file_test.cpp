@@ -164,6 +164,15 @@ TEST(TorchFile, WhatItWritesItReadsBack) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(read_torch_file(file).at("array").as_tensor().const_data_ptr()) % 64, 0u);
 }
 
+TEST(TorchFile, CanBeWrittenOverTheFileItsTensorsComeFrom) {
+  const auto file = temporary("torch_file_over_itself.pt");
+  write_torch_file(file, StateTree::dict().set("a", at::arange(20'000)));
+  const auto first = read_torch_file(file);  // views of the file
+  write_torch_file(file, first);
+  EXPECT_TRUE(at::equal(first.at("a").as_tensor(), at::arange(20'000)));
+  EXPECT_TRUE(at::equal(read_torch_file(file).at("a").as_tensor(), at::arange(20'000)));
+}
+
 TEST(TorchFile, WritesASharedStorageOnce) {
   const auto big = at::rand({1000});
   auto tree = StateTree::dict();
