@@ -262,6 +262,8 @@ int generate(Words words) {
   const auto& flags = *parsed;
   if (!flags.model_name_or_path) throw Error("G-CLI-4", ErrorKind::usage, "gradus generate needs --model_name_or_path", kUsage);
   const auto prompts = read_prompts(flags);
+  if (flags.system && std::any_of(prompts.begin(), prompts.end(), [](const Prompt& prompt) { return prompt.messages.is_null(); }))
+    throw Error("G-CLI-4", ErrorKind::usage, "--system is a message of a chat, and a prompt is plain text without --chat", "Add --chat, or put the text into the prompt.");
   const bool conversation = prompts.empty() && flags.chat && !flags.prompt_file;
   if (prompts.empty() && !conversation) throw Error("G-CLI-4", ErrorKind::usage, "gradus generate has no prompt", "Give --prompt TEXT, --prompt_file F, or --chat for a conversation.\n" + std::string(kUsage));
   Generator generator(flags);

@@ -11,7 +11,7 @@ constexpr OptionRow<GenerateFlags> kRows[] = {
     {&GenerateFlags::model_name_or_path, "model_name_or_path", Group::model, any_value(), "The model's folder: config.json, weights, tokenizer, generation_config.json."},
     {&GenerateFlags::tokenizer_name, "tokenizer_name", Group::model, any_value(), "The tokenizer's folder, when it is another one."},
     {&GenerateFlags::dtype, "dtype", Group::model, one_of(kDtypes), "Type of the weights; auto: as config.json says."},
-    {&GenerateFlags::prompt, "prompt", Group::data, any_value(), "A text to go on from; may be given several times.", Origin::gradus},
+    {&GenerateFlags::prompt, "prompt", Group::data, any_value(), "A text to go on from; each further one has a --prompt of its own.", Origin::gradus},
     {&GenerateFlags::prompt_file, "prompt_file", Group::data, any_value(), "A text file with a prompt a line, or .jsonl/.json with a prompt a row; - reads lines from stdin.", Origin::gradus},
     {&GenerateFlags::prompt_column, "prompt_column", Group::data, any_value(), "Column of the .jsonl/.json file; default: prompt, text or messages, whichever is there.", Origin::gradus},
     {&GenerateFlags::chat, "chat", Group::data, any_value(), "Prompts are a user's messages, put through the chat template; without a prompt: a conversation on stdin.", Origin::gradus},

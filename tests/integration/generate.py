@@ -154,6 +154,7 @@ def check_errors(folder, cwd):
     fails(2, "needs --model_name_or_path", "--prompt", "x")
     fails(2, "has no prompt", *model)
     fails(2, "--prompt is empty", *model, "--prompt", " ")
+    fails(2, "--system is a message of a chat", *model, "--prompt", "a", "--system", "big")
     fails(2, "Did you mean max_new_tokens", *model, "--prompt", "a", "--max_new_token", 3)
     fails(2, "--temperature: must be above 0", *model, "--prompt", "a", "--temperature", 0)
     fails(2, "early_stopping must be true, false or", *model, "--prompt", "a", "--early_stopping", "soon")

@@ -4,7 +4,10 @@
 #include <gradus/core/log.h>
 #include <gradus/data/cached_map.h>
 #include <gradus/data/load_dataset.h>
+#include <signal.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <limits>
 
@@ -68,6 +71,19 @@ fs::path cache_folder(const MapOptions& options) {
   return (base != nullptr && *base != '\0' ? fs::path(base) : expand_user("~/.cache")) / "gradus" / "datasets";
 }
 
+// What processes left behind that were ended while they wrote. A file that was touched of late may belong to another machine.
+void remove_abandoned(const fs::path& folder) {
+  constexpr std::string_view kMark = ".arrow.tmp-";
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const auto name = entry.path().filename().string();
+    const auto mark = name.find(kMark);
+    if (mark == std::string::npos || fs::file_time_type::clock::now() - entry.last_write_time(ignored) < std::chrono::minutes(10)) continue;
+    const auto process = std::atoi(name.c_str() + mark + kMark.size());
+    if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH) fs::remove(entry.path(), ignored);
+  }
+}
+
 // Null when there is no usable file.
 std::shared_ptr<Dataset> open_cached(const fs::path& file) {
   std::error_code ignored;
@@ -88,6 +104,7 @@ std::shared_ptr<Dataset> map_through_cache(const Dataset& dataset, const MapFunc
   if (!options.overwrite_cache)
     if (auto cached = open_cached(file)) return cached;
   make_directory(folder);
+  remove_abandoned(folder);
   ArrowWriter writer(file);
   map_all(dataset, function, options, [&](std::vector<Example> rows) { writer.append(rows); });
   writer.close();

@@ -2,8 +2,10 @@
 #include <gradus/core/json.h>
 #include <gradus/data/sources.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 
 #include "data/sources/column_kind.h"
 #include "data/sources/json_row.h"
@@ -103,6 +105,18 @@ TEST(MapRows, AnErrorLeavesNothingInTheCache) {
   };
   EXPECT_THROW(map_rows(*numbers(50), fails, {.batch_size = 10, .threads = 3, .cache_key = "k", .cache_dir = folder.path(), .description = ""}), Error);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(MapRows, FilesOfProcessesThatAreGoneAreRemoved) {
+  if (!arrow_available()) GTEST_SKIP() << "built without Arrow, so there is no cache";
+  const TemporaryFolder folder;
+  const auto old = folder.write("a.arrow.tmp-2000000000", "x"), fresh = folder.write("b.arrow.tmp-2000000000", "x"), mine = folder.write("c.arrow.tmp-" + std::to_string(::getpid()), "x");
+  const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  for (const auto& file : {old, mine}) std::filesystem::last_write_time(file, long_ago);
+  map_rows(*numbers(5), twice, {.cache_key = "k", .cache_dir = folder.path(), .description = ""});
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::exists(fresh));
+  EXPECT_TRUE(std::filesystem::exists(mine));
 }
 
 TEST(OrderedJobs, FirstErrorInOrderWins) {
