@@ -31,19 +31,24 @@ void set_generator_state(const torch::Device& device, const Tensor& state) {
   generator.set_state(state);
 }
 
-/// The random numbers that come next, on the CPU and on the device of a tensor.
+/// The random numbers that come next, on the CPU and on the device of a tensor. In work that is being recorded the GPU's generator
+/// neither tells its state nor goes back: there only blocks that draw no numbers can be repeated.
 class RandomPlace {
  public:
   explicit RandomPlace(const Tensor& like) : cpu_(generator_state(torch::kCPU)) {
     if (like.is_cpu()) return;
-    recorded_ = kernels::recorded_random_place(like);  // a generator that is being recorded does not tell its state
+    recorded_ = kernels::recorded_random_place(like);
     if (!recorded_) gpu_ = generator_state(like.device());
   }
 
   void restore(const Tensor& like) const {
     set_generator_state(torch::kCPU, cpu_);
     if (gpu_.defined()) set_generator_state(like.device(), gpu_);
-    if (recorded_) kernels::set_recorded_random_place(like, *recorded_);
+  }
+  /// Throws when numbers were drawn since and `restore` could not bring them back.
+  void expect_restorable(const Tensor& like) const {
+    if (recorded_ && kernels::recorded_random_place(like) != recorded_)
+      throw std::runtime_error("gradient checkpointing would have to draw random numbers (of a dropout) twice, which cannot be recorded");
   }
 
  private:
@@ -123,7 +128,9 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
     if (held->how.offload)
       for (auto& tensor : kept) tensor = on_host(tensor);
     context->save_for_backward(std::move(kept));
-    return held->block(inputs.vec());
+    auto y = held->block(inputs.vec());
+    if (held->random) held->random->expect_restorable(y);
+    return y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
