@@ -30,7 +30,7 @@ void SGD::update(Bucket& bucket, const StepContext& context) {
   const auto& o = options_[bucket.group];
   if (bucket.params.front().is_cpu() && !context.grad_scale && !context.found_inf) return update_in_steps(bucket);
   at::_fused_sgd_(bucket.params, bucket.grads, bucket.slots[0], group.weight_decay, o.momentum, group.lr, o.dampening, o.nesterov, o.maximize,
-                  /*is_first_step=*/bucket.step == 1, context.grad_scale, context.found_inf);
+                  /*is_first_step=*/bucket.step == 1 && o.momentum != 0, context.grad_scale, context.found_inf);
 }
 
 // The operations of Python's default on the CPU one after the other: the same rounding, so the same bits.
