@@ -52,11 +52,22 @@ def check(case, folder, mode):
     return problems
 
 
+def check_unsigned(folder):
+    """Whole numbers beyond int64 become floats, as those of JSON files do; they must not turn negative."""
+    numbers = [1, 2**63 - 1, 2**63, 2**64 - 1]
+    path = os.path.join(folder, "unsigned.parquet")
+    fixtures.pq.write_table(fixtures.pa.table({"n": fixtures.pa.array(numbers, fixtures.pa.uint64())}), path)
+    done = subprocess.run([TOOL, "rows", "{}", path], capture_output=True, text=True)
+    rows = [json.loads(line)["n"] for line in done.stdout.splitlines()]
+    return [] if rows == [1, 2**63 - 1, float(2**63), float(2**64 - 1)] else [f"uint64: {rows} {done.stderr}"]
+
+
 def main():
     seeds = [int(word) for word in sys.argv[1:]] or [11, 12, 13]
     problems, count = [], 0
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
+            problems += check_unsigned(folder)
             for case in fixtures.make(folder, seed, rows=40 + seed):
                 for mode in ("rows", "stream"):
                     problems += check(case, folder, mode)

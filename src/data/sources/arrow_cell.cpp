@@ -11,6 +11,7 @@
 #include <gradus/core/json.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "data/sources/column_kind.h"
 #include "data/sources/source_errors.h"
@@ -225,6 +226,10 @@ Value read_cell(const Array& column, int64_t row) {
   switch (column.type_id()) {
     case Type::NA: return {};
     case Type::BOOL: return as<arrow::BooleanArray>(column).Value(row);
+    case Type::UINT64: {  // beyond int64: a float, as in JSON files
+      const auto number = as<arrow::UInt64Array>(column).Value(row);
+      return number <= uint64_t(std::numeric_limits<int64_t>::max()) ? Value(int64_t(number)) : Value(double(number));
+    }
     case Type::DICTIONARY: {
       const auto& cells = as<arrow::DictionaryArray>(column);
       const auto index = cells.GetValueIndex(row);
