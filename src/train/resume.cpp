@@ -128,7 +128,9 @@ void load_training_state(const StateTree& optimizer_state, const StateTree& sche
   const auto made = optimizer.state_dict();
   const auto made_schedule = lr_scheduler.state_dict();
   optimizer.load_state_dict(with_new_settings(optimizer_state, made, changed));
-  if (changed.contains("lr_scheduler_type")) {  // its state means nothing to the new one, which goes on at the same step
+  const bool other_kind = made_schedule.contains("base_lrs") != schedule_state.contains("base_lrs");  // Python's checkpoints do not say of which type it was
+  if (other_kind) log_warning("The checkpoint was written with a schedule of another kind; the new one goes on at the same step.");
+  if (other_kind || changed.contains("lr_scheduler_type")) {  // its state means nothing to the new one
     if (!lr_scheduler.is_metric_driven())
       for (int64_t i = 0; i < global_step; ++i) lr_scheduler.step();
     return;

@@ -93,16 +93,18 @@ def first(value):
     return value[0] if isinstance(value, (tuple, list)) else value
 
 
-def whole_metrics(p):
-    def mean(arrays):
-        values = [float(x) for array in (arrays if isinstance(arrays, list) else [arrays]) for x in array.flatten()]
-        return sum(values) / len(values)
+def mean(arrays):
+    """The mean square of all numbers of an array or of a list of them: nothing cancels, so that small differences stay small."""
+    values = [float(x) ** 2 for array in (arrays if isinstance(arrays, list) else [arrays]) for x in array.flatten()]
+    return sum(values) / len(values)
 
+
+def whole_metrics(p):
     if isinstance(p.predictions, list):  # eval_do_concat_batches=False
-        metrics = {"sum_of_means": sum(float(first(batch).astype("float64").mean()) for batch in p.predictions), "batches": len(p.predictions),
-                   "eval_labels": float(first(p.label_ids[-1]).mean())}
+        metrics = {"sum_of_means": sum(mean(first(batch)) for batch in p.predictions), "batches": len(p.predictions),
+                   "eval_labels": mean(first(p.label_ids[-1]))}
     else:
-        metrics = {"mean": float(first(p.predictions).astype("float64").mean()), "eval_labels": float(first(p.label_ids).mean()),
+        metrics = {"mean": mean(first(p.predictions)), "eval_labels": mean(first(p.label_ids)),
                    "outputs": len(p.predictions) if isinstance(p.predictions, tuple) else 1}
     if p.inputs is not None:
         metrics["inputs"] = mean(p.inputs)
@@ -115,8 +117,8 @@ def batched_metrics(main_input):
     sums = {"sum": 0.0, "batches": 0}
 
     def compute(p, compute_result):
-        inputs = float(p.inputs[main_input].double().mean()) if p.inputs is not None else 0
-        sums["sum"] += float(first(p.predictions).double().mean()) + inputs + (p.losses.numel() if p.losses is not None else 0)
+        inputs = mean(p.inputs[main_input]) if p.inputs is not None else 0
+        sums["sum"] += mean(first(p.predictions)) + inputs + (p.losses.numel() if p.losses is not None else 0)
         sums["batches"] += 1
         if not compute_result:
             return {"unfinished": sums["batches"]}
@@ -165,7 +167,7 @@ def python_runner():
         return loss if num_items_in_batch is None else loss / num_items_in_batch
 
     def doubled(logits, labels):
-        return first(logits) * 2 + (len(labels) if isinstance(labels, tuple) else 1)
+        return first(logits) * 2 + (0 if labels is None else len(labels) if isinstance(labels, tuple) else 1)
 
     def trainer_of(run, recorder):
         def make_model():
