@@ -315,8 +315,14 @@ def option_sets(rng, folder, train, draw, count):
         run["args"] |= {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "log_level": "error"}
     ours = gradus([run | {"args": run["args"] | {"output_dir": f"{folder}/ours-{draw.__name__}-{i}"}} for i, run in enumerate(runs)], folder)
     for i, run in enumerate(runs):
-        theirs = train(run | {"args": run["args"] | {"output_dir": f"{folder}/theirs-{draw.__name__}-{i}"}})
-        problems = compare(ours[i], theirs, f"{folder}/ours-{draw.__name__}-{i}", f"{folder}/theirs-{draw.__name__}-{i}")
+        try:
+            theirs = train(run | {"args": run["args"] | {"output_dir": f"{folder}/theirs-{draw.__name__}-{i}"}})
+        except Exception as error:  # options that do not go together: both must say so
+            theirs = {"error": repr(error)}
+        if "error" in ours[i] or "error" in theirs:
+            problems = [] if "error" in ours[i] and "error" in theirs else [f"here: {ours[i].get('error')}", f"in Python: {theirs.get('error')}"]
+        else:
+            problems = compare(ours[i], theirs, f"{folder}/ours-{draw.__name__}-{i}", f"{folder}/theirs-{draw.__name__}-{i}")
         if problems:
             wrong += 1
             print(f"{draw.__name__} {i}:", json.dumps({key: value for key, value in run.items() if key not in ("train", "eval", "test", "parameters")}))
