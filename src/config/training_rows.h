@@ -84,7 +84,7 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "Settings of Liger kernels. No effect here."},
 
     {&A::use_cache, "use_cache", Group::optimizations, any_value(),
-     "Let the model keep keys and values in training."},
+     "What config.json of the trained model says about use_cache. Training itself keeps no keys and values."},
     {&A::neftune_noise_alpha, "neftune_noise_alpha", Group::optimizations, any_value(),
      "Strength of NEFTune noise on embeddings in training; usual values are 5 to 15."},
     {&A::torch_empty_cache_steps, "torch_empty_cache_steps", Group::optimizations, at_least(1),

@@ -114,6 +114,7 @@ Trainer::Trainer(TrainerOptions options) {
   if (p.args.should_save()) make_directory(*p.args.output_dir);
   p.export_callback_states();
   call(Event::init_end);
+  p.model->set_use_cache(p.args.use_cache);
   p.memory.stop("init", nullptr);
 }
 

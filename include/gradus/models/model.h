@@ -67,6 +67,8 @@ class Model : public torch::nn::Module {
 
   /// Takes over the tokenizer's special ids (bos, eos, pad) where the model has a config for them.
   virtual void align_special_tokens(const TokenizerLike&) {}
+  /// The option `use_cache`, which a Trainer writes into the config of its model. Training itself keeps no keys and values.
+  virtual void set_use_cache(bool) {}
   /// Floating-point operations of forward and backward on `inputs`; 0 when the model cannot say.
   virtual double floating_point_ops(const Batch&) const { return 0; }
 

@@ -73,6 +73,7 @@ class PreTrainedModel : public Model {
   double floating_point_ops(const Batch& inputs) const override;
   /// Takes the ids the tokenizer has into config and generation config; end tokens that are there stay. Warns of changes.
   void align_special_tokens(const TokenizerLike& tokenizer) override;
+  void set_use_cache(bool use) override { config_["use_cache"] = use; }
   bool is_recordable() const override { return true; }
   bool takes_bf16_weights() const override { return true; }
   std::vector<std::string> keys_to_ignore_at_inference() const override { return {"past_key_values"}; }

@@ -380,6 +380,17 @@ TEST(Trainer, TestSpecialTokenAlignment) {
   EXPECT_TRUE(fs::exists(box.run() / "checkpoint-1/tokenizer.json"));  // TestTrainerSavesTokenizer
 }
 
+TEST(Trainer, WritesUseCacheIntoTheConfig) {
+  Box box;
+  for (const bool use : {true, false}) {
+    auto config = tiny_gpt2();
+    config["use_cache"] = true;
+    Trainer trainer({.model = AutoModelForCausalLM::from_config(config), .args = {.output_dir = box.dir(), .use_cache = use, .disable_tqdm = true, .use_cpu = !on_gpu()}});
+    trainer.save_model();
+    EXPECT_EQ(read_json(box.run() / "config.json").at("use_cache"), use);
+  }
+}
+
 TEST(Trainer, KeepsACollatorOfOnesOwnBesideATokenizer) {
   Box box;
   int calls = 0;
