@@ -51,12 +51,7 @@ StepGraphs::Key StepGraphs::key_of(const Batch& inputs, const std::optional<torc
 StepGraphs::Result StepGraphs::run(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window, const Work& work, const std::optional<Update>& update) {
   if (!reason_.empty()) return {work(inputs, num_items)};
   const auto key = key_of(inputs, num_items, window, update);
-  if (last_ >= entries_.size() || entries_[last_].first != key.text) {
-    last_ = 0;
-    while (last_ < entries_.size() && entries_[last_].first != key.text) ++last_;
-    if (last_ == entries_.size()) entries_.emplace_back(key.text, Entry());
-  }
-  auto& entry = entries_[last_].second;
+  auto& entry = entries_[key.text];
   if (entry.graph) return replay(entry, inputs, num_items, key.adds);
   ++entry.seen;
   // The first graph decides where gradients lie; micro-batches that add to them come after it.

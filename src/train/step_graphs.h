@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace gradus {
@@ -67,8 +68,7 @@ class StepGraphs {
 
   std::vector<torch::Tensor> holders_;
   torch::Device device_;
-  std::vector<std::pair<std::string, Entry>> entries_;  // few; the last used is looked at first
-  size_t last_ = 0;
+  std::unordered_map<std::string, Entry> entries_;
   torch::Tensor norm_;                // where recorded updates leave the norm: not in the graphs' pool, whose memory other graphs write to
   std::vector<torch::Tensor> grads_;  // where recorded work leaves the gradients; undefined where a parameter gets none
   std::string reason_;
