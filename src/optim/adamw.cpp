@@ -1,8 +1,19 @@
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcdiv.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_maximum.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_neg.h>
+#include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/full.h>
 #include <gradus/kernels/form.h>
 #include <gradus/kernels/optimizer_kernels.h>
 #include <gradus/optim/adamw.h>
+
+#include <cmath>
 
 #include "optim/saved_options.h"
 #include "optim/working_precision.h"
@@ -12,7 +23,7 @@ namespace gradus {
 AdamW::AdamW(std::vector<torch::Tensor> params, AdamWOptions options) : AdamW(one_group(std::move(params)), options) {}
 
 AdamW::AdamW(std::vector<ParamGroupInit> groups, AdamWOptions options)
-    : Optimizer(std::move(groups), options.lr, options.weight_decay), options_(groups_.size(), options), fused_name_(options.fused) {
+    : Optimizer(std::move(groups), options.lr, options.weight_decay), options_(groups_.size(), options), fused_(options.fused) {
   check_ranges({options.betas[0], options.betas[1]});
 }
 
@@ -26,11 +37,19 @@ bool AdamW::updates_weights() const {
   return true;
 }
 
+bool AdamW::is_on_cpu() const {
+  for (const auto& group : groups_)
+    for (const auto& param : group.params)
+      if (!param.is_cpu()) return false;
+  return true;
+}
+
 void AdamW::update(Bucket& bucket, const StepContext& context) {
   const auto& group = groups_[bucket.group];
   const auto& o = options_[bucket.group];
   const auto& slots = bucket.slots;
   advance_step_tensor(bucket);
+  if (!takes_grad_scale()) return update_in_steps(bucket);
   const auto device_lr = context.lr ? std::optional(context.lr->select(0, int64_t(bucket.group))) : std::nullopt;
   if (updates_weights()) {
     const auto lr = device_lr ? *device_lr : at::full({}, group.lr, bucket.step_tensor.options());
@@ -45,6 +64,24 @@ void AdamW::update(Bucket& bucket, const StepContext& context) {
     else run(group.lr);
   }
   if (context.found_inf) bucket.step_tensor.sub_(context.found_inf->reshape({}));
+}
+
+// The operations of Python's `adamw_torch` on the CPU one after the other: the same rounding, so the same bits.
+void AdamW::update_in_steps(Bucket& bucket) {
+  const auto& group = groups_[bucket.group];
+  const auto& o = options_[bucket.group];
+  const auto& [exp_avg, exp_avg_sq, max_exp_avg_sq] = std::tie(bucket.slots[0], bucket.slots[1], bucket.slots[2]);
+  const auto grads = o.maximize ? at::_foreach_neg(bucket.grads) : bucket.grads;
+  if (group.weight_decay != 0) at::_foreach_mul_(bucket.params, 1 - group.lr * group.weight_decay);
+  at::_foreach_lerp_(exp_avg, grads, 1 - o.betas[0]);
+  at::_foreach_mul_(exp_avg_sq, o.betas[1]);
+  at::_foreach_addcmul_(exp_avg_sq, grads, grads, 1 - o.betas[1]);
+  if (o.amsgrad) at::_foreach_maximum_(max_exp_avg_sq, exp_avg_sq);
+  const double correction1 = 1 - std::pow(o.betas[0], bucket.step), correction2 = 1 - std::pow(o.betas[1], bucket.step);
+  auto denominator = at::_foreach_sqrt(o.amsgrad ? max_exp_avg_sq : exp_avg_sq);
+  at::_foreach_div_(denominator, std::sqrt(correction2));
+  at::_foreach_add_(denominator, o.eps);
+  at::_foreach_addcdiv_(bucket.params, exp_avg, denominator, -(group.lr / correction1));
 }
 
 std::vector<torch::Tensor> AdamW::make_slots(const torch::Tensor& param, size_t group) const {

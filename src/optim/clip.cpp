@@ -33,19 +33,15 @@ bool all_small(const std::vector<torch::Tensor>& params) {
   return true;
 }
 
-// The norm of the tensors' norms, rounded where torch's kernels round: each norm to float32, then fused multiply-adds.
+// The norm of the tensors' norms. Torch's kernel adds the squares in vectors whose width depends on the processor, so only single numbers are spared a call of it.
 float small_norm(const std::vector<torch::Tensor>& params) {
-  float squares = 0;
-  for (const auto& param : params) {
-    const auto& grad = param.grad();
-    if (!grad.defined()) continue;
-    const auto* values = grad.const_data_ptr<float>();
-    double sum = 0;
-    for (int64_t i = 0, n = grad.numel(); i < n; ++i) sum += double(values[i]) * double(values[i]);
-    const auto norm = float(std::sqrt(sum));
-    squares = std::fma(norm, norm, squares);
-  }
-  return std::sqrt(squares);
+  auto norms = torch::empty({int64_t(params.size())}, at::kFloat);
+  auto* values = norms.mutable_data_ptr<float>();
+  int64_t count = 0;
+  for (const auto& param : params)
+    if (const auto& grad = param.grad(); grad.defined())
+      values[count++] = grad.numel() == 1 ? std::abs(*grad.const_data_ptr<float>()) : at::linalg_vector_norm(grad, 2.0).item<float>();
+  return at::linalg_vector_norm(norms.narrow(0, 0, count), 2.0).item<float>();
 }
 
 void scale_small(const std::vector<torch::Tensor>& params, float factor) {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "train/mean_loss.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -156,7 +157,7 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
   auto& model = *p.model;
   const bool loss_only = prediction_loss_only.value_or(p.args.prediction_loss_only);
   const bool keep = !p.args.batch_eval_metrics || description == "Prediction";
-  const bool with_inputs = includes(p.args, "inputs"), with_losses = includes(p.args, "loss");
+  const bool with_inputs = includes(p.args, "inputs"), with_losses = includes(p.args, "loss"), by_tokens = p.args.eval_loss_weighting == "tokens";
 
   p.begin_evaluation();
   log_info("***** Running " + description + " *****");
@@ -165,7 +166,7 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
   p.eval_loader = dataloader;
 
   Gathered gathered;
-  double loss_sum = 0, loss_weight = 0;
+  MeanLoss loss;
   Metrics metrics;
   int64_t observed = 0, step = 0;
   const auto ignored = ignore_keys.value_or(model.keys_to_ignore_at_inference());
@@ -178,9 +179,7 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
     auto result = prediction_step(model, *batch, loss_only, ignored);
     BatchResult now;
     if (result.loss) {
-      const double weight = p.args.eval_loss_weighting == "tokens" && batch->contains("labels") ? (*get_eval_items(*batch)).item<double>() : double(rows);
-      loss_sum += result.loss->item<double>() * weight;
-      loss_weight += weight;
+      loss.add(*result.loss, by_tokens && batch->contains("labels") ? get_eval_items(*batch)->item<int64_t>() : rows);
       if (with_losses) now.losses = {result.loss->repeat({rows})};
     }
     if (with_inputs)
@@ -205,7 +204,7 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
   if (output.num_samples == 0) output.num_samples = observed;
   output.prediction = gathered.joined(p.args.eval_do_concat_batches);
   if (p.compute_metrics && !p.args.batch_eval_metrics && !gathered.predictions.empty() && !gathered.labels.empty()) metrics = p.compute_metrics(output.prediction);
-  if (loss_weight > 0) metrics[metric_key_prefix + "_loss"] = loss_sum / loss_weight;
+  if (!loss.empty()) metrics[metric_key_prefix + "_loss"] = by_tokens ? loss.over_tokens() : loss.over_rows();
   if (p.model_preparation_time) metrics[metric_key_prefix + "_model_preparation_time"] = *p.model_preparation_time;
   output.metrics = with_prefix(metrics, metric_key_prefix);
   return output;

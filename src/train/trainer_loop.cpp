@@ -49,6 +49,17 @@ std::vector<torch::Tensor> Trainer::Parts::find_bystanders() const {
   return others;
 }
 
+std::vector<torch::Tensor> Trainer::Parts::find_clipped() const {
+  std::vector<torch::Tensor> found;
+  std::set<const c10::TensorImpl*> known;
+  const auto take = [&](const torch::Tensor& parameter) {
+    if (known.insert(parameter.unsafeGetTensorImpl()).second) found.push_back(parameter);
+  };
+  for (const auto& [name, parameter] : trainable_parameters(model->named_module())) take(parameter);
+  for (const auto& parameter : all_parameters(*optimizer)) take(parameter);
+  return found;
+}
+
 void Trainer::Parts::zero_grad() {
   optimizer->zero_grad();
   for (const auto& parameter : bystanders) parameter.mutable_grad().reset();
@@ -213,8 +224,7 @@ std::unique_ptr<Trainer::Run> Trainer::begin_run(const std::filesystem::path& ch
   if (!checkpoint.empty()) restore_run(*run, checkpoint);
   begin_device_run(*run);
   p.bystanders = p.find_bystanders();
-  p.parameters = all_parameters(*p.optimizer);
-  p.parameters.insert(p.parameters.end(), p.bystanders.begin(), p.bystanders.end());
+  p.parameters = p.find_clipped();
   p.state.train_batch_size = p.train_batch_size;
   p.state.max_steps = plan.max_steps;
   p.state.num_train_epochs = plan.num_train_epochs;

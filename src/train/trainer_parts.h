@@ -47,7 +47,7 @@ struct Trainer::Parts {
   bool created_lr_scheduler = false;  ///< by us: made anew at every train()
   std::optional<GradScaler> scaler;   ///< fp16
   torch::ScalarType autocast_dtype = torch::kFloat;
-  std::vector<torch::Tensor> parameters;  ///< those that carry gradients, for clipping: the optimizer's and the bystanders
+  std::vector<torch::Tensor> parameters;  ///< those whose gradients are clipped
   std::vector<torch::Tensor> bystanders;  ///< parameters of the model that get gradients although the optimizer does not have them
   std::unique_ptr<DebugUnderflowOverflow> debug;  ///< --debug underflow_overflow
 
@@ -90,6 +90,8 @@ struct Trainer::Parts {
 
   /// Of the model as it is now; usually none.
   std::vector<torch::Tensor> find_bystanders() const;
+  /// The model's trainable parameters in its order, which decides the last bit of the norm, then what else the optimizer has.
+  std::vector<torch::Tensor> find_clipped() const;
   /// Drops the gradients of the whole model, as HF does.
   void zero_grad();
   /// What HF adds to every log, and so to the metrics that evaluate() and train() return.

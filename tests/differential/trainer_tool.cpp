@@ -127,7 +127,13 @@ json parts_of(const gradus::TensorList& parts) {
 }
 
 // Of squares: nothing cancels, so that small differences stay small.
-double mean_of(const torch::Tensor& tensor) { return tensor.to(torch::kDouble).square().mean().item<double>(); }
+// In the order in which the Python side adds.
+double mean_of(const torch::Tensor& tensor) {
+  const auto values = tensor.to(torch::kDouble).contiguous();
+  double sum = 0;
+  for (int64_t i = 0; i < values.numel(); ++i) sum += values.const_data_ptr<double>()[i] * values.const_data_ptr<double>()[i];
+  return sum / double(values.numel());
+}
 
 gradus::Metrics whole_metrics(const gradus::EvalPrediction& p) {
   gradus::Metrics metrics;

@@ -13,19 +13,19 @@ struct AdamWOptions {
   double weight_decay = 1e-2;  ///< for groups that set none
   bool amsgrad = false;
   bool maximize = false;
-  /// Only what `fused` says in the file; the fused kernel is always used.
+  /// One pass over the parameters. Without it a CPU takes the step in torch's separate operations, whose last bits differ; a GPU is fused either way.
   bool fused = true;
 };
 
-/// Adam with decoupled weight decay, `torch.optim.AdamW`, on ATen's fused kernels. On a GPU with the CUDA plugin one launch per
-/// group does everything: clipping, the step, and the bfloat16 copies of master weights.
+/// Adam with decoupled weight decay, `torch.optim.AdamW`, on ATen's kernels. On a GPU with the CUDA plugin one launch per group
+/// does everything: clipping, the step, and the bfloat16 copies of master weights.
 class AdamW : public Optimizer {
  public:
   explicit AdamW(std::vector<torch::Tensor> params, AdamWOptions options = {});
   explicit AdamW(std::vector<ParamGroupInit> groups, AdamWOptions options = {});
 
-  std::string name() const override { return fused_name_ ? "adamw_torch_fused" : "adamw_torch"; }
-  bool takes_grad_scale() const override { return true; }
+  std::string name() const override { return fused_ ? "adamw_torch_fused" : "adamw_torch"; }
+  bool takes_grad_scale() const override { return fused_ || !is_on_cpu(); }
   bool skips_on_device() const override { return true; }
   bool takes_device_lr() const override { return true; }
   bool is_recordable() const override { return updates_weights() && is_arranged(); }
@@ -42,8 +42,11 @@ class AdamW : public Optimizer {
   void load_group_options(size_t group, const StateTree& saved) override;
 
  private:
+  bool is_on_cpu() const;
+  void update_in_steps(Bucket& bucket);
+
   std::vector<AdamWOptions> options_;  // one per group
-  bool fused_name_;
+  bool fused_;
 };
 
 }  // namespace gradus

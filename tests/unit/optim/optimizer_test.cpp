@@ -51,6 +51,29 @@ TEST(Optimizer, AParameterThatGetsAGradientLateCountsItsOwnSteps) {
   EXPECT_EQ(optimizer.state_dict().at("state").at(1).at("step").as_double(), 2);
 }
 
+// torch.optim.AdamW's operations on the CPU, one after the other.
+TEST(Optimizer, AdamwThatIsNotFusedIsPythonsToTheLastBit) {
+  for (const bool amsgrad : {false, true}) {
+    torch::manual_seed(5);
+    const auto start = torch::randn({37, 5});
+    auto param = start.clone().requires_grad_();
+    AdamW optimizer(Tensors{param}, AdamWOptions{.lr = 0.03, .betas = {0.9, 0.98}, .eps = 1e-7, .weight_decay = 0.1, .amsgrad = amsgrad, .fused = false});
+    auto expected = start.clone(), mean = torch::zeros_like(start), square = torch::zeros_like(start), largest = torch::zeros_like(start);
+    for (int step = 1; step <= 20; ++step) {
+      const auto grad = torch::randn_like(start);
+      param.mutable_grad() = grad.clone();
+      optimizer.step();
+      expected.mul_(1 - 0.03 * 0.1);
+      mean.lerp_(grad, 1 - 0.9);
+      square.mul_(0.98).addcmul_(grad, grad, 1 - 0.98);
+      largest = torch::maximum(largest, square);
+      const auto denominator = ((amsgrad ? largest : square).sqrt() / std::sqrt(1 - std::pow(0.98, step))).add_(1e-7);
+      expected.addcdiv_(mean, denominator, -(0.03 / (1 - std::pow(0.9, step))));
+      EXPECT_TRUE(torch::equal(param.detach(), expected)) << "step " << step << ", amsgrad " << amsgrad;
+    }
+  }
+}
+
 TEST(Optimizer, ParametersWithoutAGradientHaveNoState) {
   auto a = parameter({1}), b = parameter({1});
   AdamW optimizer(Tensors{a, b});
@@ -374,6 +397,24 @@ TEST(Clip, EqualsTorchsFormulaOnBothPaths) {
     const auto clipped = a.grad().clone();
     clip_grad_norm_({a, b}, 10.0);  // below the limit nothing changes
     EXPECT_TRUE(torch::equal(a.grad(), clipped));
+  }
+}
+
+TEST(Clip, IsTorchsToTheLastBit) {
+  torch::manual_seed(3);
+  for (int round = 0; round < 50; ++round) {
+    Tensors params, norms, expected;
+    for (const int64_t size : {1, 3, 8, 11, 16, 24, 33, 100}) {
+      auto& param = params.emplace_back(torch::zeros({size}).requires_grad_());
+      param.mutable_grad() = torch::randn({size});
+      norms.push_back(torch::linalg_vector_norm(param.grad(), 2));
+    }
+    const auto norm = torch::linalg_vector_norm(torch::stack(norms), 2);
+    const auto factor = (norm + 1e-6).reciprocal() * 0.7;
+    for (const auto& param : params) expected.push_back(param.grad() * factor);
+    EXPECT_EQ(grad_norm(params).item<float>(), norm.item<float>());
+    EXPECT_EQ(clip_grad_norm_(params, 0.7).item<float>(), norm.item<float>());
+    for (size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(torch::equal(params[i].grad(), expected[i])) << "round " << round << ", tensor " << i;
   }
 }
 
