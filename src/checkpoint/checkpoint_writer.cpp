@@ -55,7 +55,7 @@ void replace_directory(const fs::path& temporary, const fs::path& final_name) {
 }
 
 void rotate(const CheckpointWriter::Job& job) {
-  for (const auto& dir : job.rotation.to_delete(list_checkpoints(job.run_dir), job.best)) {
+  for (const auto& dir : job.rotation.to_delete(list_checkpoints(job.run_dir), job.best, job.step)) {
     log_info("Deleting older checkpoint " + dir.path.string() + " due to save_total_limit");
     remove_checkpoint(dir);
   }

@@ -30,7 +30,13 @@ void check(const DataLoaderOptions& options) {
   data::BatchPlan(options.batch_size, options.drop_last, options.shard);  // checks the sizes
 }
 
-int64_t rows_of(const DataLoaderOptions& options) { return options.sampler ? options.sampler->size() : *options.dataset.size(); }
+std::optional<int64_t> rows_of(const DataLoaderOptions& options) { return options.sampler ? options.sampler->size() : options.dataset.size(); }
+
+// The batches of one process for a stream that says how long it is.
+int64_t stream_batches(const DataLoaderOptions& options, int64_t rows) {
+  const int64_t together = options.batch_size * (options.shard.split_batches ? 1 : options.shard.world);
+  return options.drop_last ? rows / together : (rows + together - 1) / together;
+}
 
 /// Splits what `ThreadedIterator::state` adds when batches overtook each other.
 data::PassStart pass_start(int64_t epoch, int64_t first_batch, const nlohmann::json& state) {
@@ -54,14 +60,16 @@ DataLoader::DataLoader(std::shared_ptr<BatchSource> source) : source_(std::move(
 
 std::optional<int64_t> DataLoader::size() const {
   if (source_) return source_->size();
-  if (!options_ || options_->dataset.is_iterable()) return std::nullopt;
+  if (!options_) return std::nullopt;
   if (options_->batch_sampler) return options_->batch_sampler->size();
-  return data::BatchPlan(options_->batch_size, options_->drop_last, options_->shard).batches(rows_of(*options_));
+  const auto rows = rows_of(*options_);
+  if (!rows) return std::nullopt;
+  if (options_->dataset.is_iterable()) return stream_batches(*options_, *rows);
+  return data::BatchPlan(options_->batch_size, options_->drop_last, options_->shard).batches(*rows);
 }
 
 std::optional<int64_t> DataLoader::num_examples() const {
-  if (!options_ || options_->dataset.is_iterable()) return std::nullopt;
-  return rows_of(*options_);
+  return options_ ? rows_of(*options_) : std::nullopt;
 }
 
 BatchIterator DataLoader::iterate(int64_t epoch, int64_t first_batch) const { return iterate(epoch, first_batch, nullptr); }

@@ -224,7 +224,7 @@ bool IterableDataset::shard(int64_t, int64_t) { return false; }
 
 std::optional<int64_t> DatasetRef::size() const {
   if (map_style_) return map_style_->size();
-  return std::nullopt;
+  return iterable_ ? iterable_->size() : std::nullopt;
 }
 
 std::vector<std::string> DatasetRef::column_names() const {

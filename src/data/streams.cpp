@@ -35,6 +35,7 @@ class MappedStream final : public SourceView {
     if (!row) return row;
     return function_(*row);
   }
+  std::optional<int64_t> size() const override { return source_->size(); }
 
  private:
   std::function<Example(const Example&)> function_;

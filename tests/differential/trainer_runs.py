@@ -80,7 +80,11 @@ def rows_of(torch, run, part, data):
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
             return iter([dict(row) for row in table])
-    return Stream()
+
+    class SizedStream(Stream):
+        def __len__(self):
+            return len(table)
+    return SizedStream() if run.get("sized") else Stream()
 
 
 def eval_sets_of(torch, run, data):

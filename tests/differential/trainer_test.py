@@ -200,6 +200,8 @@ def wide_set(rng, index):
     run = {"model": model, "args": args, "train": data(rng, rng.choice([13, 23, 40]))}
     args |= rng.choice([{"max_steps": rng.randrange(1, 20)}, {"num_train_epochs": rng.choice([1, 2, 3, 0.4, 1.7, 2.05])}])
     if rng.random() < 0.15:
+        run |= {"stream": rng.choice([["train"], ["train", "eval"], ["train", "eval", "test"]]), "sized": True}
+    elif rng.random() < 0.15:
         run["stream"] = ["train"] if rng.random() < 0.6 else ["train", "eval", "test"]
         args["max_steps"] = rng.randrange(2, 25)
         args["gradient_accumulation_steps"] = 1  # a short window at the end of a pass leaks its gradients in Python, not here
@@ -322,6 +324,8 @@ def is_bit_equal(ours, theirs):
 def option_sets(rng, folder, train, draw, count):
     runs, wrong, bit_equal, compared = [draw(rng, i) for i in range(count)], 0, 0, 0
     for i, run in enumerate(runs):
+        if sum(call["do"] == "train" for call in run.get("calls", [])) > 1:
+            run["args"]["save_total_limit"] = None  # Python goes by time if the files are a second apart, else by number; docs/differences.md
         run["args"] |= {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "log_level": "error"}
     ours = gradus([run | {"args": run["args"] | {"output_dir": f"{folder}/ours-{draw.__name__}-{i}"}} for i, run in enumerate(runs)], folder)
     for i, run in enumerate(runs):

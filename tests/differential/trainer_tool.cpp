@@ -1,7 +1,7 @@
 // trainer_tool JOBS.json ANSWERS.json: trains every run of the first file and writes what happened. Answers trainer_test.py.
 //
 // A run is {"args", "model": "regression" | "classifier" | "tokens", "parameters", "dropout", "train": {column: values, "lengths"}, "eval": the same or
-// {"sets": {name: data}}, "test", "stream": ["train", …], "metrics": "whole" | "batched", "early_stopping", "control": [[event, occurrence, flag]],
+// {"sets": {name: data}}, "test", "stream": ["train", …], "sized": bool, "metrics": "whole" | "batched", "early_stopping", "control": [[event, occurrence, flag]],
 // "loss_func", "model_init", "preprocess", "optimizer": {"optim", "groups": [{"names", "lr", "weight_decay"}]}, "calls"}; "calls" are what is done, in order:
 // {"do": "train" | "evaluate" | "predict" | "save_metrics" | "save_state", …}. A result is {"log_history", "events", "state", "parameters", "calls"}.
 #include <gradus/core/error.h>
@@ -106,12 +106,14 @@ class Tokens : public gradus::Model {
 // The rows of a data set, from front to back only.
 class Stream : public gradus::IterableDataset {
  public:
-  explicit Stream(std::shared_ptr<gradus::Dataset> rows) : rows_(std::move(rows)) {}
+  Stream(std::shared_ptr<gradus::Dataset> rows, bool sized) : rows_(std::move(rows)), sized_(sized) {}
   std::optional<gradus::Example> next() override { return at_ < rows_->size() ? std::optional(rows_->get(at_++)) : std::nullopt; }
   void reset(int64_t) override { at_ = 0; }
+  std::optional<int64_t> size() const override { return sized_ ? std::optional(rows_->size()) : std::nullopt; }
 
  private:
   std::shared_ptr<gradus::Dataset> rows_;
+  bool sized_;
   int64_t at_ = 0;
 };
 
@@ -201,7 +203,7 @@ gradus::DatasetRef rows_of(const json& run, const std::string& part, const json&
     rows = gradus::from_examples(std::move(examples));
   }
   for (const auto& streamed : run.value("stream", json::array()))
-    if (streamed == part) return std::make_shared<Stream>(rows);
+    if (streamed == part) return std::make_shared<Stream>(rows, run.value("sized", false));
   return rows;
 }
 

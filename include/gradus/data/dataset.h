@@ -60,6 +60,8 @@ struct IterableDataset {
   /// From now on only the rows of process `rank` of `world`; false when it cannot, and the loader then drops the others'.
   virtual bool shard(int64_t rank, int64_t world);
   virtual std::vector<std::string> column_names() const { return {}; }
+  /// Rows of a pass, of all processes together, for those that know: a run is then planned in epochs, and needs no `max_steps`.
+  virtual std::optional<int64_t> size() const { return std::nullopt; }
 };
 
 /// Either kind of data set, or none. Takes any `shared_ptr` to a data set.

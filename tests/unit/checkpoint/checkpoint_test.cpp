@@ -71,6 +71,16 @@ TEST_F(Rotation, TestCheckpointRotation) {
   }
 }
 
+TEST_F(Rotation, StepsBeyondTheOneJustSavedAreOfARunThatWasLeft) {
+  make({100, 800, 900});
+  write(200, 1, 2);
+  EXPECT_EQ(there(), (std::vector<int64_t>{100, 200})) << "what was just saved stays";
+  make({900});
+  const RotationPolicy one(1);
+  const auto doomed = one.to_delete(list_checkpoints(folder_), checkpoint_path(folder_, 900), 200);
+  EXPECT_EQ(doomed, (std::vector<CheckpointDir>{{checkpoint_path(folder_, 100), 100}})) << "the best one is kept wherever it comes from";
+}
+
 TEST_F(Checkpoints, AreCompleteOrAbsent) {
   write(3);
   EXPECT_TRUE(verify_checkpoint(checkpoint_path(folder_, 3), Verify::full).complete());

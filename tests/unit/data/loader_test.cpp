@@ -61,6 +61,23 @@ struct Counter : IterableDataset {
   int64_t reads = 0;
 };
 
+TEST(DataLoader, KnowsTheBatchesOfAStreamThatKnowsItsRows) {
+  struct Sized : Counter {
+    using Counter::Counter;
+    std::optional<int64_t> size() const override { return rows; }
+  };
+  const auto loader = [](DatasetRef stream, bool drop_last = false, DataShard shard = {}) { return DataLoader({.dataset = std::move(stream), .batch_size = 4, .drop_last = drop_last, .shard = shard}); };
+  const auto stream = std::make_shared<Sized>(10);
+  EXPECT_EQ(loader(stream).size(), 3);
+  EXPECT_EQ(loader(stream).num_examples(), 10);
+  EXPECT_EQ(loader(stream, /*drop_last=*/true).size(), 2);
+  EXPECT_EQ(loader(stream, false, {.rank = 1, .world = 2}).size(), 2);
+  EXPECT_EQ(loader(stream, false, {.rank = 1, .world = 2, .split_batches = true}).size(), 3);
+  EXPECT_EQ(loader(map_stream(stream, [](const Example& row) { return row; })).size(), 3);
+  EXPECT_EQ(loader(std::make_shared<Counter>(10)).size(), std::nullopt);
+  EXPECT_EQ(loader(std::make_shared<Counter>(10)).num_examples(), std::nullopt);
+}
+
 TEST(RandomSampler, IsTorchRandperm) {
   for (const int64_t rows : {0, 1, 2, 10, 623, 624, 625, 626, 1247, 1249, 1'300'000}) {
     for (const uint64_t seed : {0ull, 42ull, 4294967295ull, 4294967296ull + 7, 18446744073709551615ull}) {

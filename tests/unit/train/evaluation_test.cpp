@@ -307,6 +307,27 @@ TEST(Evaluation, TestTrainingIterableDataset) {
   EXPECT_NE(error_of([&] { Trainer bad(std::move(unbounded)); }).message().find("has no length and max_steps is -1"), std::string::npos);
 }
 
+TEST(Evaluation, AStreamThatKnowsItsLengthIsTrainedByEpochs) {
+  struct Sized : Stream {
+    Sized(int64_t rows, int64_t said) : Stream(rows, false), said(said) {}
+    std::optional<int64_t> size() const override { return said; }
+    int64_t said;
+  };
+  struct Case {
+    int64_t rows, said, steps;
+    double epoch;
+  };
+  for (const auto& c : {Case{64, 64, 16, 2.0}, Case{40, 64, 10, 1.625}, Case{100, 64, 16, 2.0}}) {  // the truth, too few, too many; as in Python
+    Box box;
+    auto options = regression(box, {.per_device_train_batch_size = 8, .num_train_epochs = 2, .save_strategy = "no"});
+    options.train_dataset = std::make_shared<Sized>(c.rows, c.said);
+    Trainer trainer(std::move(options));
+    EXPECT_EQ(trainer.train().global_step, c.steps) << c.rows << " rows";
+    EXPECT_EQ(trainer.state().max_steps, 16);
+    EXPECT_DOUBLE_EQ(trainer.state().epoch, c.epoch);
+  }
+}
+
 TEST(Evaluation, TestTrainingStopsWithoutASingleRow) {
   Box box;
   auto options = regression(box, {.max_steps = 4, .save_strategy = "no"});
