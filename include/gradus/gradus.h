@@ -134,4 +134,5 @@
 #include <gradus/train/trainer_control.h>
 #include <gradus/train/trainer_options.h>
 #include <gradus/train/trainer_state.h>
+#include <gradus/trainers/seq2seq.h>
 #include <gradus/version.h>

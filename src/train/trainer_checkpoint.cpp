@@ -190,7 +190,7 @@ void Trainer::save_checkpoint(Run& run) {
     if (p.processing_class) p.processing_class->save_pretrained(folder);
   });
   snapshot.texts["trainer_state.json"] = p.state.to_text();
-  snapshot.texts["training_args.json"] = p.args.to_json_string() + "\n";
+  snapshot.texts["training_args.json"] = dump_json(arguments_to_save(), 2) + "\n";
   if (!p.args.save_only_model) {
     auto optimizer = p.optimizer->state_dict();
     if (auto tensors = callback_tensors(p.callbacks)) optimizer.set("gradus_callbacks", std::move(*tensors));  // Python's loaders pass over it
@@ -299,6 +299,8 @@ void Trainer::remove_all_but_best() {
     if (dir.path.filename() != best) remove_checkpoint(dir);
 }
 
+nlohmann::ordered_json Trainer::arguments_to_save() const { return parts_->args.to_dict(); }
+
 void Trainer::save_model(const fs::path& directory) {
   auto& p = *parts_;
   if (!p.args.should_save()) return;
@@ -314,7 +316,7 @@ void Trainer::save_model(const fs::path& directory) {
     const auto written = write_safetensors_folder(temporary, named_tensors(*p.model), {.max_shard_size = parse_shard_size(p.args.max_shard_size), .sync = Sync::yes});
     p.model->save_config(temporary);
     if (p.processing_class) p.processing_class->save_pretrained(temporary);
-    write_file_atomically(temporary / "training_args.json", p.args.to_json_string() + "\n");
+    write_file_atomically(temporary / "training_args.json", dump_json(arguments_to_save(), 2) + "\n");
     for (const auto& entry : fs::directory_iterator(temporary)) move_file(entry.path(), target / entry.path().filename());
     remove_stale_weights(target, written);
     fs::remove_all(temporary, ignored);

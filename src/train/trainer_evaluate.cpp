@@ -179,8 +179,8 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
     auto result = prediction_step(model, *batch, loss_only, ignored);
     BatchResult now;
     if (result.loss) {
-      loss.add(*result.loss, by_tokens && batch->contains("labels") ? get_eval_items(*batch)->item<int64_t>() : rows);
-      if (with_losses) now.losses = {result.loss->repeat({rows})};
+      loss.add(*result.loss, by_tokens && batch->contains("labels") ? get_eval_items(*batch)->item<int64_t>() : rows_of_loss(rows));
+      if (with_losses) now.losses = {result.loss->repeat({rows_of_loss(rows)})};
     }
     if (with_inputs)
       if (const auto* input = batch->find(model.main_input_name())) now.inputs = {*input};
@@ -226,7 +226,7 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
   if (has_labels)
     for (const auto& name : p.label_names) step.labels.push_back(inputs[name].detach());
 
-  const device::AutocastGuard autocast(p.device.type(), p.cast_to());
+  const auto autocast = compute_loss_context_manager();
   p.forward = ForwardOptions{.num_items_in_batch = std::nullopt, .need_logits = !prediction_loss_only || typeid(*this) != typeid(Trainer)};
   const auto forward = [&](const Batch& given) {
     if (!has_labels) return run_model(model, given, /*training=*/false);

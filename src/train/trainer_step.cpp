@@ -34,10 +34,11 @@ torch::Tensor Trainer::training_step(Model& model, Batch inputs, std::optional<t
   inputs = prepare_inputs(std::move(inputs));
   torch::Tensor loss;
   {
-    const device::AutocastGuard autocast(p.device.type(), p.cast_to());
+    const auto autocast = compute_loss_context_manager();
     p.forward.need_logits = typeid(*this) != typeid(Trainer);  // a subclass may look at the outputs
     if (p.debug) loss = p.debug->watch(model, inputs, [&] { return with_loss(compute_loss(model, inputs, num_items_in_batch)); })["loss"];
     else loss = compute_loss(model, std::move(inputs), num_items_in_batch).loss;
+    p.forward = {};
   }
   if (!loss.defined() || loss.numel() != 1)
     throw Error("G-TRAIN-7", ErrorKind::training, fmt::format("compute_loss gave {}: expected a scalar", loss.defined() ? "a tensor of shape " + fmt::format("[{}]", fmt::join(loss.sizes(), ", ")) : "no loss"),
@@ -79,6 +80,8 @@ ModelOutput Trainer::run_model(Model& model, const Batch& inputs, bool /*trainin
   if (parts_->autocast_dtype != torch::kFloat) to_float(outputs);
   return outputs;
 }
+
+device::AutocastGuard Trainer::compute_loss_context_manager() const { return {parts_->device.type(), parts_->cast_to()}; }
 
 Batch Trainer::prepare_inputs(Batch inputs) const {
   if (inputs.empty())

@@ -129,6 +129,12 @@ class GenerationConfig {
   static GenerationConfig from_config_file(const nlohmann::json& config);
   static GenerationConfig load(const std::filesystem::path& file);
 
+  /// As transformers' `validate(strict=True)`: throws `Error` G-GEN-2 also for options that would have no effect, such as a temperature without sampling.
+  void validate() const;
+
+  /// Sets what is unset to transformers' defaults, by which its Seq2SeqTrainer makes a model's settings explicit.
+  void fill_in_defaults();
+
   nlohmann::json to_json() const;
   void save(const std::filesystem::path& file) const;
 

@@ -10,6 +10,9 @@
 namespace gradus {
 
 struct RngState;
+namespace device {
+class AutocastGuard;
+}
 
 /// Where `train` starts.
 class Resume {
@@ -145,8 +148,15 @@ class Trainer {
   /// The model's forward under the run's precision.
   virtual ModelOutput run_model(Model& model, const Batch& inputs, bool training);
   virtual Batch prepare_inputs(Batch inputs) const;
+  /// For how many rows the loss of a batch of `rows` counts in an evaluation.
+  virtual int64_t rows_of_loss(int64_t rows) const { return rows; }
+  /// While it lives, forwards run in the run's precision.
+  device::AutocastGuard compute_loss_context_manager() const;
   virtual std::optional<torch::Tensor> get_num_items_in_batch(const std::vector<Batch>& window) const;
   virtual double floating_point_ops(const Batch& inputs) const;
+
+  /// What training_args.json holds: `args()`, and whatever a trainer with further arguments adds.
+  virtual nlohmann::ordered_json arguments_to_save() const;
 
   /// Adds epoch and token counts, appends to log_history, calls on_log. `start_time` in seconds gives train speeds.
   virtual void log(Logs logs, std::optional<double> start_time = {});

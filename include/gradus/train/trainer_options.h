@@ -55,10 +55,11 @@ struct Optimizers {
   std::shared_ptr<LRScheduler> lr_scheduler = nullptr;
 };
 
-/// The constructor's 13 parameters, by name.
-struct TrainerOptions {
+/// The constructor's 13 parameters, by name. `Arguments`: TrainingArguments, or the wider ones of a trainer that adds to them.
+template <class Arguments>
+struct TrainerOptionsWith {
   std::shared_ptr<Model> model = nullptr;  ///< exactly one of `model` and `model_init`
-  TrainingArguments args = {};
+  Arguments args = {};
   DataCollator data_collator = nullptr;  ///< default: padding with a tokenizer, else stacking
   DatasetRef train_dataset = nullptr;
   EvalDatasets eval_dataset = nullptr;
@@ -70,6 +71,15 @@ struct TrainerOptions {
   Optimizers optimizers = {};
   OptimizerFactory optimizer_factory = nullptr;
   PreprocessLogits preprocess_logits_for_metrics = nullptr;
+
+  /// The same for a plain Trainer.
+  operator TrainerOptionsWith<TrainingArguments>() const  // NOLINT: meant to convert
+    requires(!std::is_same_v<Arguments, TrainingArguments>)
+  {
+    return {model, TrainingArguments(args), data_collator, train_dataset, eval_dataset, processing_class, model_init, compute_loss_func, compute_metrics, callbacks, optimizers, optimizer_factory, preprocess_logits_for_metrics};
+  }
 };
+
+using TrainerOptions = TrainerOptionsWith<TrainingArguments>;
 
 }  // namespace gradus

@@ -5,6 +5,7 @@
 #include <gradus/models/generation_config.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <limits>
@@ -226,6 +227,50 @@ GenerationConfig GenerationConfig::from_config_file(const nlohmann::json& config
 }
 
 GenerationConfig GenerationConfig::load(const std::filesystem::path& file) { return from_json(read_json(file), file.string()); }
+
+void GenerationConfig::validate() const {
+  complete_options(options, {});
+  std::vector<std::string> idle;
+  const auto note = [&](const char* name, bool is_idle, const char* needs) {
+    if (is_idle) idle.push_back(fmt::format("{} ({})", name, needs));
+  };
+  const auto& o = options;
+  if (!o.do_sample.value_or(false)) {
+    const char* needs = "needs do_sample";
+    note("temperature", o.temperature.value_or(1) != 1, needs);
+    note("top_p", o.top_p.value_or(1) != 1, needs);
+    note("min_p", o.min_p.has_value(), needs);
+    note("top_h", o.top_h.has_value(), needs);
+    note("typical_p", o.typical_p.value_or(1) != 1, needs);
+    note("top_k", o.top_k.value_or(50) != 50, needs);
+    note("epsilon_cutoff", o.epsilon_cutoff.value_or(0) != 0, needs);
+    note("eta_cutoff", o.eta_cutoff.value_or(0) != 0, needs);
+  }
+  if (o.num_beams.value_or(1) == 1) {
+    note("early_stopping", o.early_stopping.value_or(false).kind() != EarlyStopping::Kind::no, "needs num_beams above 1");
+    note("length_penalty", o.length_penalty.value_or(1) != 1, "needs num_beams above 1");
+  }
+  note("pad_token_id", o.pad_token_id.value_or(0) < 0, "a token id is not negative");
+  if (!idle.empty())
+    throw Error("G-GEN-2", ErrorKind::usage, fmt::format("generation_config: options without effect: {}", fmt::join(idle, ", ")), "Remove them, or set what they need.");
+}
+
+void GenerationConfig::fill_in_defaults() {
+  static const nlohmann::json kDefaults = {{"max_length", 20}, {"min_length", 0}, {"do_sample", false}, {"use_cache", true}, {"early_stopping", false}, {"num_beams", 1}, {"temperature", 1.0}, {"top_k", 50},
+                                           {"top_p", 1.0}, {"typical_p", 1.0}, {"repetition_penalty", 1.0}, {"length_penalty", 1.0}, {"no_repeat_ngram_size", 0}, {"encoder_no_repeat_ngram_size", 0},
+                                           {"num_return_sequences", 1}, {"output_scores", false}, {"return_dict_in_generate", false}, {"remove_invalid_values", false}, {"epsilon_cutoff", 0.0}, {"eta_cutoff", 0.0},
+                                           {"encoder_repetition_penalty", 1.0}, {"num_assistant_tokens", 20}, {"num_assistant_tokens_schedule", "constant"}, {"assistant_confidence_threshold", 0.4},
+                                           {"assistant_lookbehind", 10}, {"target_lookbehind", 10}, {"num_beam_groups", 1}, {"diversity_penalty", 0.0}};
+  auto values = to_json();
+  for (const auto& [name, value] : kDefaults.items())
+    if (!values.contains(name) || values[name].is_null()) values[name] = value;
+  auto hooks = options;
+  *this = from_json(values);
+  options.decode = std::move(hooks.decode);
+  options.stopping_criteria = std::move(hooks.stopping_criteria);
+  options.streamer = std::move(hooks.streamer);
+  options.logits_processors = std::move(hooks.logits_processors);
+}
 
 nlohmann::json GenerationConfig::to_json() const {
   auto values = other;

@@ -84,6 +84,28 @@ TEST(Trainer, TestNumItemsInBatchCausalLm) {
   EXPECT_EQ(count({Batch{{"labels", labels}}}), 13);
 }
 
+TEST(Trainer, RunModelOutsideAStepHasNoNumItemsInBatch) {
+  struct Counting : RegressionModel {
+    bool accepts_loss_kwargs() const override { return true; }
+    ModelOutput forward(const Batch& inputs, const ForwardOptions& options) override {
+      (is_training() ? in_training : elsewhere) += options.num_items_in_batch.has_value();
+      return RegressionModel::forward(inputs, options);
+    }
+    int in_training = 0, elsewhere = 0;
+  };
+  struct Direct : Trainer {
+    using Trainer::Trainer;
+    PredictionStep prediction_step(Model& model, Batch inputs, bool, const Names&) override { return {.loss = run_model(model, inputs, false)["loss"], .logits = {}, .labels = {}}; }
+  };
+  Box box;
+  auto model = std::make_shared<Counting>();
+  auto options = regression(box, {.max_steps = 3, .eval_strategy = "steps", .eval_steps = 1});
+  options.model = model;
+  Direct(std::move(options)).train();
+  EXPECT_EQ(model->in_training, 3);
+  EXPECT_EQ(model->elsewhere, 0) << "left over from the training step";
+}
+
 TEST(Trainer, TestNumItemsInBatchIsCountedOnlyForThoseWhoTakeIt) {
   Box box;
   OpenTrainer plain(regression(box));

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <gradus/models/generation_config.h>
+#include <gradus/train/trainer.h>
+
+namespace gradus {
+
+class PreTrainedModel;
+
+using Seq2SeqTrainerOptions = TrainerOptionsWith<Seq2SeqTrainingArguments>;
+
+/// The Trainer for models that write text from text, transformers' `Seq2SeqTrainer`.
+///
+/// With `predict_with_generate`, `evaluate` and `predict` give the tokens the model generates in place of its logits; the loss is the model's.
+/// How to generate: what `evaluate` and `predict` are given, then `generation_max_length` and `generation_num_beams`, then the model's
+/// generation_config, which the option `generation_config` (a file, a folder or a dictionary) replaces.
+class Seq2SeqTrainer : public Trainer {
+ public:
+  /// Throws `Error` G-GEN-1 or G-GEN-2 for a generation_config that makes no sense, G-TRAIN-19 for a model that cannot generate but should.
+  explicit Seq2SeqTrainer(Seq2SeqTrainerOptions options);
+
+  Metrics evaluate(EvalDatasets eval_dataset = {}, std::optional<Names> ignore_keys = {}, const std::string& metric_key_prefix = "eval") override;
+  Metrics evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation);
+  PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys = {}, const std::string& metric_key_prefix = "test") override;
+  PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation);
+
+  /// `args()` with the five options of this trainer.
+  const Seq2SeqTrainingArguments& seq2seq_args() const { return args_; }
+
+ protected:
+  PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only, const Names& ignore_keys) override;
+  /// Every batch counts as a full one, as in HF.
+  int64_t rows_of_loss(int64_t rows) const override;
+  nlohmann::ordered_json arguments_to_save() const override;
+
+ private:
+  /// `given_` is set while one of these lives.
+  class Given {
+   public:
+    Given(Seq2SeqTrainer& trainer, const GenerationOptions& generation) : trainer_(trainer) { trainer_.given_ = generation; }
+    ~Given() { trainer_.given_ = {}; }
+    Given(const Given&) = delete;
+    Given& operator=(const Given&) = delete;
+
+   private:
+    Seq2SeqTrainer& trainer_;
+  };
+
+  GenerationOptions completed(GenerationOptions given) const;
+  torch::Tensor filled_up(const torch::Tensor& ids, const PreTrainedModel& model) const;
+
+  Seq2SeqTrainingArguments args_;
+  std::shared_ptr<TokenizerLike> tokenizer_;
+  GenerationOptions given_;       ///< to the evaluation under way
+  GenerationOptions generation_;  ///< with what the arguments add: for prediction_step
+};
+
+}  // namespace gradus

@@ -1,0 +1,144 @@
+#include <fmt/format.h>
+#include <gradus/core/error.h>
+#include <gradus/data/tokenizer_like.h>
+#include <gradus/device/runtime.h>
+#include <gradus/models/pretrained_model.h>
+#include <gradus/trainers/seq2seq.h>
+
+#include "train/label_smoother.h"
+
+namespace gradus {
+namespace {
+
+PreTrainedModel& generator_of(Model& model) {
+  auto* found = dynamic_cast<PreTrainedModel*>(&model);
+  if (found == nullptr || !found->can_generate())
+    throw Error("G-TRAIN-19", ErrorKind::usage, fmt::format("predict_with_generate: {} cannot generate", found != nullptr ? found->class_name() : "a model of your own"),
+                "Load the folder with AutoModelForSeq2SeqLM or AutoModelForCausalLM, or leave predict_with_generate out.");
+  return *found;
+}
+
+// The option `generation_config`: a file, a folder that holds one, or the dictionary itself.
+GenerationConfig read_generation_config(const nlohmann::json& value) {
+  auto config = GenerationConfig();
+  if (value.is_string()) {
+    const std::filesystem::path path = value.get<std::string>();
+    config = GenerationConfig::load(std::filesystem::is_directory(path) ? path / "generation_config.json" : path);
+  } else {
+    config = GenerationConfig::from_json(value, "generation_config");
+  }
+  config.validate();
+  return config;
+}
+
+TrainerOptions with_generation_config(const Seq2SeqTrainerOptions& options) {
+  TrainerOptions plain = options;
+  if (plain.model && options.args.predict_with_generate) generator_of(*plain.model);
+  if (options.args.generation_config.is_null()) return plain;
+  const auto config = read_generation_config(options.args.generation_config);
+  if (plain.model) generator_of(*plain.model).generation_config = config;
+  if (plain.model_init)
+    plain.model_init = [make = std::move(plain.model_init), config] {
+      auto model = make();
+      if (model) generator_of(*model).generation_config = config;
+      return model;
+    };
+  return plain;
+}
+
+// What HF's trainer does to a model's settings once it has generated; the saved file shows it.
+void make_explicit(GenerationConfig& config) {
+  config.fill_in_defaults();
+  if (config.other.contains("_from_model_config")) config.other["_from_model_config"] = false;
+}
+
+// Whether the decoder's input only repeats the labels: generating from it would mean to read the answer.
+bool has_decoder_input_of_labels(const Batch& inputs) {
+  const auto *labels = inputs.find("labels"), *decoder = inputs.find("decoder_input_ids");
+  return labels != nullptr && decoder != nullptr && labels->sizes() == decoder->sizes();
+}
+
+int64_t pad_token_of(const TokenizerLike* tokenizer, const PreTrainedModel& model) {
+  if (tokenizer != nullptr) {
+    if (const auto pad = tokenizer->pad_token_id()) return *pad;
+    if (const auto end = tokenizer->eos_token_id()) return *end;
+  } else if (const auto config = model.config(); config.contains("pad_token_id") && config["pad_token_id"].is_number_integer()) {
+    return config["pad_token_id"].get<int64_t>();
+  }
+  throw Error("G-TRAIN-20", ErrorKind::usage, fmt::format("generated tokens cannot be filled up to one length: {} names no pad token", tokenizer != nullptr ? "the tokenizer" : "config.json"),
+              "Set pad_token_id in the model's config.json, or give a tokenizer that has one as processing_class.");
+}
+
+}  // namespace
+
+Seq2SeqTrainer::Seq2SeqTrainer(Seq2SeqTrainerOptions options)
+    : Trainer(with_generation_config(options)), args_(options.args.resolved()), tokenizer_(std::move(options.processing_class)) {}
+
+Metrics Seq2SeqTrainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix) {
+  generation_ = completed(given_);
+  return Trainer::evaluate(std::move(eval_dataset), std::move(ignore_keys), metric_key_prefix);
+}
+
+Metrics Seq2SeqTrainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation) {
+  const Given given(*this, generation);
+  return evaluate(std::move(eval_dataset), std::move(ignore_keys), metric_key_prefix);
+}
+
+PredictionOutput Seq2SeqTrainer::predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix) {
+  generation_ = completed(given_);
+  return Trainer::predict(std::move(test_dataset), std::move(ignore_keys), metric_key_prefix);
+}
+
+PredictionOutput Seq2SeqTrainer::predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation) {
+  const Given given(*this, generation);
+  return predict(std::move(test_dataset), std::move(ignore_keys), metric_key_prefix);
+}
+
+GenerationOptions Seq2SeqTrainer::completed(GenerationOptions given) const {
+  if (!given.max_length && !given.max_new_tokens) given.max_length = args_.generation_max_length;
+  if (!given.num_beams) given.num_beams = args_.generation_num_beams;
+  return given;
+}
+
+PredictionStep Seq2SeqTrainer::prediction_step(Model& model, Batch inputs, bool prediction_loss_only, const Names& ignore_keys) {
+  if (!args_.predict_with_generate || prediction_loss_only) return Trainer::prediction_step(model, std::move(inputs), prediction_loss_only, ignore_keys);
+  auto& generator = generator_of(model);
+  inputs = prepare_inputs(std::move(inputs));
+  const torch::NoGradGuard no_grad;
+  const auto precision = compute_loss_context_manager();
+  auto prompt = inputs;
+  if (has_decoder_input_of_labels(prompt))
+    for (const char* name : {"decoder_input_ids", "decoder_attention_mask"}) prompt.pop_or_undefined(name);
+  const auto labels = prompt.pop_or_undefined("labels");
+  const auto generated = generator.generate(prompt, generation_);
+  make_explicit(generator.generation_config);  // only now, as in HF: a first batch may be one token longer than the default
+
+  PredictionStep step;
+  step.logits = {filled_up(generated, generator)};
+  if (!labels.defined()) return step;
+  const auto outputs = run_model(model, inputs, /*training=*/false);
+  const auto loss = args().label_smoothing_factor != 0 ? LabelSmoother(args().label_smoothing_factor)(outputs, labels, model.shifts_labels(), std::nullopt) : outputs["loss"];
+  step.loss = loss.detach().mean();
+  step.labels = {filled_up(labels, generator)};
+  return step;
+}
+
+// To the length that the model's own generation_config allows, so that most batches are equally wide.
+torch::Tensor Seq2SeqTrainer::filled_up(const torch::Tensor& ids, const PreTrainedModel& model) const {
+  const auto& options = model.generation_config.options;
+  int64_t width = *options.max_length;
+  if (ids.size(-1) >= width) width = options.max_new_tokens ? *options.max_new_tokens + 1 : 0;
+  if (ids.size(-1) >= width) return ids;
+  return torch::constant_pad_nd(ids, {0, width - ids.size(-1)}, pad_token_of(tokenizer_.get(), model));
+}
+
+int64_t Seq2SeqTrainer::rows_of_loss(int64_t /*rows*/) const { return args().eval_batch_size(); }
+
+nlohmann::ordered_json Seq2SeqTrainer::arguments_to_save() const {
+  auto all = args_.to_dict();
+  const auto common = Trainer::arguments_to_save();  // may have changed since
+  for (const auto& [name, value] : common.items()) all[name] = value;
+  return all;
+}
+
+}  // namespace gradus
