@@ -24,7 +24,7 @@ class Seq2SeqTrainer : public Trainer {
   PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys = {}, const std::string& metric_key_prefix = "test") override;
   PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation);
 
-  /// `args()` with the five options of this trainer.
+  /// As given and resolved, with the five options of this trainer; later changes of the others are in `args()`.
   const Seq2SeqTrainingArguments& seq2seq_args() const { return args_; }
 
  protected:
