@@ -40,8 +40,9 @@ float small_norm(const std::vector<torch::Tensor>& params) {
   int64_t count = 0;
   for (const auto& param : params)
     if (const auto& grad = param.grad(); grad.defined())
-      values[count++] = grad.numel() == 1 ? std::abs(*grad.const_data_ptr<float>()) : at::linalg_vector_norm(grad, 2.0).item<float>();
-  return at::linalg_vector_norm(norms.narrow(0, 0, count), 2.0).item<float>();
+      values[count++] = grad.numel() == 1 ? std::abs(*grad.const_data_ptr<float>()) : *at::linalg_vector_norm(grad, 2.0).const_data_ptr<float>();
+  if (count < norms.numel()) norms = norms.narrow(0, 0, count);
+  return *at::linalg_vector_norm(norms, 2.0).const_data_ptr<float>();
 }
 
 void scale_small(const std::vector<torch::Tensor>& params, float factor) {
