@@ -84,21 +84,30 @@ def compare(ours, theirs, what):
     return worst
 
 
-def train_both(labels, make_job):
-    """Trains `make_job(number, folder, rng)` of every label with both trainers: 50 steps, whose logs must be equal."""
+def make_jobs(count, make_job, folder, seed):
+    """`make_job(number, folder, rng)` for each number, on one thread and without the messages of transformers."""
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
-    rng = random.Random(3)
+    rng, jobs = random.Random(seed), []
+    for number in range(count):
+        torch.manual_seed(number)
+        jobs.append(make_job(number, os.path.join(folder, str(number)), rng))
+    return jobs
+
+
+def ask(tool, jobs, folder):
+    questions, answers = pathlib.Path(folder, "jobs.json"), pathlib.Path(folder, "answers.json")
+    questions.write_text(json.dumps(jobs))
+    subprocess.run([tool, questions, answers], check=True)
+    return json.loads(answers.read_text())
+
+
+def train_both(labels, make_job):
+    """Trains `make_job(number, folder, rng)` of every label with both trainers: 50 steps, whose logs must be equal."""
     with tempfile.TemporaryDirectory() as folder:
-        jobs = []
-        for number in range(len(labels)):
-            torch.manual_seed(number)
-            jobs.append(make_job(number, os.path.join(folder, str(number)), rng))
-        questions, answers = pathlib.Path(folder, "jobs.json"), pathlib.Path(folder, "answers.json")
-        questions.write_text(json.dumps(jobs))
-        subprocess.run([TOOL, questions, answers], check=True)
-        for label, job, answer in zip(labels, jobs, json.loads(answers.read_text()), strict=True):
+        jobs = make_jobs(len(labels), make_job, folder, seed=3)
+        for label, job, answer in zip(labels, jobs, ask(TOOL, jobs, folder), strict=True):
             assert answer["global_step"] == 50
             worst = compare(answer["log_history"], python_logs(job), label)
             losses = [entry["loss"] for entry in answer["log_history"] if "loss" in entry]

@@ -5,22 +5,13 @@ used to predict. Compared: every log entry and metric (1e-5 relative), the predi
 and that training_args.json has the five options. Without the peer: exit code 77.
 """
 import json
-import os
 import pathlib
-import random
-import subprocess
 import sys
 import tempfile
 
-try:
-    import torch
-    import transformers
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+from encoder_training_test import TOOL as ENCODERS_TOOL, ask, make_jobs, transformers
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TOOL = pathlib.Path(os.environ.get("GRADUS_BUILD", ROOT / "build/release")) / "bin/seq2seq_tool"
+TOOL = ENCODERS_TOOL.with_name("seq2seq_tool")
 VOCAB, TOKENS, PAD, END = 40, 10, 0, 3
 T5 = dict(model_type="t5", vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, relative_attention_num_buckets=8, relative_attention_max_distance=12,
           dropout_rate=0.0, pad_token_id=PAD, eos_token_id=END, decoder_start_token_id=PAD, initializer_factor=1.0)
@@ -115,19 +106,10 @@ def compare(what, ours, theirs):
 
 
 def main():
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(1)
-    rng = random.Random(8)
     with tempfile.TemporaryDirectory() as folder:
-        jobs = []
-        for number in range(len(RUNS)):
-            torch.manual_seed(number)
-            jobs.append(make_job(number, os.path.join(folder, str(number)), rng))
-        questions, answers = pathlib.Path(folder, "jobs.json"), pathlib.Path(folder, "answers.json")
-        questions.write_text(json.dumps([job | {"args": job["args"] | {"output_dir": job["folder"] + "/ours"}} for job in jobs]))
-        subprocess.run([TOOL, questions, answers], check=True)
-        for (label, *_), job, ours in zip(RUNS, jobs, json.loads(answers.read_text()), strict=True):
+        jobs = make_jobs(len(RUNS), make_job, folder, seed=8)
+        answers = ask(TOOL, [job | {"args": job["args"] | {"output_dir": job["folder"] + "/ours"}} for job in jobs], folder)
+        for (label, *_), job, ours in zip(RUNS, jobs, answers, strict=True):
             theirs = python_answer(job, job["folder"] + "/theirs")
             compare(label, ours, theirs)
             saved = [json.loads(pathlib.Path(job["folder"], side, "generation_config.json").read_text()) for side in ("ours", "theirs")]
