@@ -37,7 +37,8 @@ bool AdamW::updates_weights() const {
   return true;
 }
 
-bool AdamW::is_on_cpu() const {
+bool AdamW::steps_apart() const {
+  if (fused_) return false;
   for (const auto& group : groups_)
     for (const auto& param : group.params)
       if (!param.is_cpu()) return false;
@@ -49,7 +50,7 @@ void AdamW::update(Bucket& bucket, const StepContext& context) {
   const auto& o = options_[bucket.group];
   const auto& slots = bucket.slots;
   advance_step_tensor(bucket);
-  if (!takes_grad_scale()) return update_in_steps(bucket);
+  if (steps_apart()) return update_in_steps(bucket);
   const auto device_lr = context.lr ? std::optional(context.lr->select(0, int64_t(bucket.group))) : std::nullopt;
   if (updates_weights()) {
     const auto lr = device_lr ? *device_lr : at::full({}, group.lr, bucket.step_tensor.options());

@@ -69,35 +69,38 @@ int64_t pad_token_of(const TokenizerLike* tokenizer, const PreTrainedModel& mode
               "Set pad_token_id in the model's config.json, or give a tokenizer that has one as processing_class.");
 }
 
+// Options of a call, there as long as the call lasts.
+class Given {
+ public:
+  Given(GenerationOptions& place, const GenerationOptions& options) : place_(place) { place_ = options; }
+  ~Given() { place_ = {}; }
+  Given(const Given&) = delete;
+  Given& operator=(const Given&) = delete;
+
+ private:
+  GenerationOptions& place_;
+};
+
 }  // namespace
 
 Seq2SeqTrainer::Seq2SeqTrainer(Seq2SeqTrainerOptions options)
     : Trainer(with_generation_config(options)), args_(options.args.resolved()), tokenizer_(std::move(options.processing_class)) {}
 
-Metrics Seq2SeqTrainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix) {
-  generation_ = completed(given_);
-  return Trainer::evaluate(std::move(eval_dataset), std::move(ignore_keys), metric_key_prefix);
-}
-
 Metrics Seq2SeqTrainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation) {
-  const Given given(*this, generation);
+  const Given given(given_, generation);
   return evaluate(std::move(eval_dataset), std::move(ignore_keys), metric_key_prefix);
 }
 
-PredictionOutput Seq2SeqTrainer::predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix) {
-  generation_ = completed(given_);
-  return Trainer::predict(std::move(test_dataset), std::move(ignore_keys), metric_key_prefix);
-}
-
 PredictionOutput Seq2SeqTrainer::predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation) {
-  const Given given(*this, generation);
+  const Given given(given_, generation);
   return predict(std::move(test_dataset), std::move(ignore_keys), metric_key_prefix);
 }
 
-GenerationOptions Seq2SeqTrainer::completed(GenerationOptions given) const {
-  if (!given.max_length && !given.max_new_tokens) given.max_length = args_.generation_max_length;
-  if (!given.num_beams) given.num_beams = args_.generation_num_beams;
-  return given;
+GenerationOptions Seq2SeqTrainer::generation_options() const {
+  auto options = given_;
+  if (!options.max_length && !options.max_new_tokens) options.max_length = args_.generation_max_length;
+  if (!options.num_beams) options.num_beams = args_.generation_num_beams;
+  return options;
 }
 
 PredictionStep Seq2SeqTrainer::prediction_step(Model& model, Batch inputs, bool prediction_loss_only, const Names& ignore_keys) {
@@ -110,7 +113,7 @@ PredictionStep Seq2SeqTrainer::prediction_step(Model& model, Batch inputs, bool 
   if (has_decoder_input_of_labels(prompt))
     for (const char* name : {"decoder_input_ids", "decoder_attention_mask"}) prompt.pop_or_undefined(name);
   const auto labels = prompt.pop_or_undefined("labels");
-  const auto generated = generator.generate(prompt, generation_);
+  const auto generated = generator.generate(prompt, generation_options());
   make_explicit(generator.generation_config);  // only now, as in HF: a first batch may be one token longer than the default
 
   PredictionStep step;

@@ -25,7 +25,7 @@ class AdamW : public Optimizer {
   explicit AdamW(std::vector<ParamGroupInit> groups, AdamWOptions options = {});
 
   std::string name() const override { return fused_ ? "adamw_torch_fused" : "adamw_torch"; }
-  bool takes_grad_scale() const override { return fused_ || !is_on_cpu(); }
+  bool takes_grad_scale() const override { return !steps_apart(); }
   bool skips_on_device() const override { return true; }
   bool takes_device_lr() const override { return true; }
   bool is_recordable() const override { return updates_weights() && is_arranged(); }
@@ -42,7 +42,8 @@ class AdamW : public Optimizer {
   void load_group_options(size_t group, const StateTree& saved) override;
 
  private:
-  bool is_on_cpu() const;
+  /// Whether the step is taken in torch's separate operations: not fused, and on a CPU.
+  bool steps_apart() const;
   void update_in_steps(Bucket& bucket);
 
   std::vector<AdamWOptions> options_;  // one per group

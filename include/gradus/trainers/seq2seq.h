@@ -19,9 +19,10 @@ class Seq2SeqTrainer : public Trainer {
   /// Throws `Error` G-GEN-1 or G-GEN-2 for a generation_config that makes no sense, G-TRAIN-19 for a model that cannot generate but should.
   explicit Seq2SeqTrainer(Seq2SeqTrainerOptions options);
 
-  Metrics evaluate(EvalDatasets eval_dataset = {}, std::optional<Names> ignore_keys = {}, const std::string& metric_key_prefix = "eval") override;
+  using Trainer::evaluate;
+  using Trainer::predict;
+  /// With options of generation for this call.
   Metrics evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation);
-  PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys = {}, const std::string& metric_key_prefix = "test") override;
   PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation);
 
   /// As given and resolved, with the five options of this trainer; later changes of the others are in `args()`.
@@ -34,25 +35,12 @@ class Seq2SeqTrainer : public Trainer {
   nlohmann::ordered_json arguments_to_save() const override;
 
  private:
-  /// `given_` is set while one of these lives.
-  class Given {
-   public:
-    Given(Seq2SeqTrainer& trainer, const GenerationOptions& generation) : trainer_(trainer) { trainer_.given_ = generation; }
-    ~Given() { trainer_.given_ = {}; }
-    Given(const Given&) = delete;
-    Given& operator=(const Given&) = delete;
-
-   private:
-    Seq2SeqTrainer& trainer_;
-  };
-
-  GenerationOptions completed(GenerationOptions given) const;
+  GenerationOptions generation_options() const;
   torch::Tensor filled_up(const torch::Tensor& ids, const PreTrainedModel& model) const;
 
   Seq2SeqTrainingArguments args_;
   std::shared_ptr<TokenizerLike> tokenizer_;
-  GenerationOptions given_;       ///< to the evaluation under way
-  GenerationOptions generation_;  ///< with what the arguments add: for prediction_step
+  GenerationOptions given_;  ///< to the evaluate() or predict() under way
 };
 
 }  // namespace gradus

@@ -184,6 +184,23 @@ void check_combinations(const GenerationOptions& options) {
     check(static_cast<bool>(options.decode), "stop_strings", "given together with `decode`, which turns ids into text", "without it");
 }
 
+/// Takes what `options` leaves unset from `source`.
+void fill_in(GenerationOptions& options, const GenerationOptions& source) {
+  for_each_option([&](const char*, auto pointer) {
+    if (!(options.*pointer)) options.*pointer = source.*pointer;
+  });
+}
+
+/// transformers' values for what neither a call nor a model's folder sets.
+const GenerationConfig& defaults() {
+  static const auto config = GenerationConfig::from_json(
+      {{"max_length", 20}, {"min_length", 0}, {"do_sample", false}, {"use_cache", true}, {"early_stopping", false}, {"num_beams", 1}, {"temperature", 1.0}, {"top_k", 50}, {"top_p", 1.0}, {"typical_p", 1.0},
+       {"repetition_penalty", 1.0}, {"length_penalty", 1.0}, {"no_repeat_ngram_size", 0}, {"encoder_no_repeat_ngram_size", 0}, {"num_return_sequences", 1}, {"output_scores", false},
+       {"return_dict_in_generate", false}, {"remove_invalid_values", false}, {"epsilon_cutoff", 0.0}, {"eta_cutoff", 0.0}, {"encoder_repetition_penalty", 1.0}, {"num_assistant_tokens", 20},
+       {"num_assistant_tokens_schedule", "constant"}, {"assistant_confidence_threshold", 0.4}, {"assistant_lookbehind", 10}, {"target_lookbehind", 10}, {"num_beam_groups", 1}, {"diversity_penalty", 0.0}});
+  return config;
+}
+
 }  // namespace
 
 EarlyStopping::EarlyStopping(const std::string& text) : kind_(Kind::never) {
@@ -250,26 +267,14 @@ void GenerationConfig::validate() const {
     note("early_stopping", o.early_stopping.value_or(false).kind() != EarlyStopping::Kind::no, "needs num_beams above 1");
     note("length_penalty", o.length_penalty.value_or(1) != 1, "needs num_beams above 1");
   }
-  note("pad_token_id", o.pad_token_id.value_or(0) < 0, "a token id is not negative");
   if (!idle.empty())
     throw Error("G-GEN-2", ErrorKind::usage, fmt::format("generation_config: options without effect: {}", fmt::join(idle, ", ")), "Remove them, or set what they need.");
 }
 
 void GenerationConfig::fill_in_defaults() {
-  static const nlohmann::json kDefaults = {{"max_length", 20}, {"min_length", 0}, {"do_sample", false}, {"use_cache", true}, {"early_stopping", false}, {"num_beams", 1}, {"temperature", 1.0}, {"top_k", 50},
-                                           {"top_p", 1.0}, {"typical_p", 1.0}, {"repetition_penalty", 1.0}, {"length_penalty", 1.0}, {"no_repeat_ngram_size", 0}, {"encoder_no_repeat_ngram_size", 0},
-                                           {"num_return_sequences", 1}, {"output_scores", false}, {"return_dict_in_generate", false}, {"remove_invalid_values", false}, {"epsilon_cutoff", 0.0}, {"eta_cutoff", 0.0},
-                                           {"encoder_repetition_penalty", 1.0}, {"num_assistant_tokens", 20}, {"num_assistant_tokens_schedule", "constant"}, {"assistant_confidence_threshold", 0.4},
-                                           {"assistant_lookbehind", 10}, {"target_lookbehind", 10}, {"num_beam_groups", 1}, {"diversity_penalty", 0.0}};
-  auto values = to_json();
-  for (const auto& [name, value] : kDefaults.items())
-    if (!values.contains(name) || values[name].is_null()) values[name] = value;
-  auto hooks = options;
-  *this = from_json(values);
-  options.decode = std::move(hooks.decode);
-  options.stopping_criteria = std::move(hooks.stopping_criteria);
-  options.streamer = std::move(hooks.streamer);
-  options.logits_processors = std::move(hooks.logits_processors);
+  fill_in(options, defaults().options);
+  for (const auto& [name, value] : defaults().other.items())
+    if (!other.contains(name) || other[name].is_null()) other[name] = value;
 }
 
 nlohmann::json GenerationConfig::to_json() const {
@@ -287,15 +292,11 @@ GenerationOptions complete_options(GenerationOptions given, const GenerationOpti
   auto base = model;
   if (given.max_length && !given.max_new_tokens) base.max_new_tokens.reset();
   if (given.min_length && !given.min_new_tokens) base.min_new_tokens.reset();
-  const auto fallback = GenerationConfig::from_json({{"early_stopping", false}, {"do_sample", false}, {"num_beams", 1}, {"use_cache", true}, {"temperature", 1.0}, {"top_k", 50},
-                                                     {"top_p", 1.0}, {"typical_p", 1.0}, {"repetition_penalty", 1.0}, {"length_penalty", 1.0}, {"no_repeat_ngram_size", 0},
-                                                     {"min_length", 0}, {"num_return_sequences", 1}})
-                            .options;
+  auto fallback = defaults().options;
+  fallback.max_length.reset();  // without one the limit depends on the prompt
   auto merged = std::move(given);
-  for (const auto* source : {&std::as_const(base), &fallback})
-    for_each_option([&](const char*, auto pointer) {
-      if (!(merged.*pointer)) merged.*pointer = source->*pointer;
-    });
+  fill_in(merged, base);
+  fill_in(merged, fallback);
 
   check_count("max_length", merged.max_length, 1);
   check_count("max_new_tokens", merged.max_new_tokens, 1);
