@@ -1,7 +1,8 @@
 // Our side of data_rows.py; prints one JSON document.
 //   bench_data_rows random PATH COUNT    microseconds per row read at random, best of three rounds
-//   bench_data_rows stream PATH          rows, seconds and the peak of resident memory while reading from front to back
-//   bench_data_rows resume PATH ROWS     seconds to go on at a saved place after so many rows
+//   bench_data_rows stream PATH          rows, seconds and the peak of resident memory while
+//   reading from front to back bench_data_rows resume PATH ROWS     seconds to go on at a saved
+//   place after so many rows
 #include <gradus/core/error.h>
 #include <gradus/data/sources.h>
 
@@ -15,7 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 nlohmann::json random_rows(const std::string& path, int64_t count) {
   const auto opened = Clock::now();
@@ -23,7 +26,8 @@ nlohmann::json random_rows(const std::string& path, int64_t count) {
   const double open_seconds = seconds_since(opened);
   std::mt19937_64 random(1);
   std::vector<int64_t> order;
-  for (int64_t i = 0; i < count; ++i) order.push_back(int64_t(random() % uint64_t(dataset->size())));
+  for (int64_t i = 0; i < count; ++i)
+    order.push_back(int64_t(random() % uint64_t(dataset->size())));
   double best = 1e9;
   size_t cells = 0;
   for (int round = 0; round < 3; ++round) {
@@ -31,10 +35,14 @@ nlohmann::json random_rows(const std::string& path, int64_t count) {
     for (const auto i : order) cells += dataset->get(i).size();
     best = std::min(best, seconds_since(begin));
   }
-  return {{"rows", dataset->size()}, {"open_seconds", open_seconds}, {"microseconds_per_row", best / double(count) * 1e6}, {"cells", cells}};
+  return {{"rows", dataset->size()},
+          {"open_seconds", open_seconds},
+          {"microseconds_per_row", best / double(count) * 1e6},
+          {"cells", cells}};
 }
 
-// The most memory this program has held. (ru_maxrss would tell that of the program that started it.)
+// The most memory this program has held. (ru_maxrss would tell that of the program that started
+// it.)
 double peak_resident_mib() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;)
@@ -51,7 +59,9 @@ nlohmann::json stream_rows(const std::string& path) {
   const auto stream = gradus::stream_dataset(path);
   int64_t rows = 0;
   while (stream->next()) ++rows;
-  return {{"rows", rows}, {"seconds", seconds_since(begin)}, {"peak_resident_mib", peak_resident_mib()}};
+  return {{"rows", rows},
+          {"seconds", seconds_since(begin)},
+          {"peak_resident_mib", peak_resident_mib()}};
 }
 
 nlohmann::json resume_stream(const std::string& path, int64_t rows) {
@@ -69,10 +79,14 @@ nlohmann::json resume_stream(const std::string& path, int64_t rows) {
 
 int main(int argc, char** argv) try {
   const std::string mode = argc > 1 ? argv[1] : "";
-  if (mode == "random" && argc == 4) std::cout << random_rows(argv[2], std::stoll(argv[3])) << '\n';
-  else if (mode == "stream" && argc == 3) std::cout << stream_rows(argv[2]) << '\n';
-  else if (mode == "resume" && argc == 4) std::cout << resume_stream(argv[2], std::stoll(argv[3])) << '\n';
-  else return 2;
+  if (mode == "random" && argc == 4)
+    std::cout << random_rows(argv[2], std::stoll(argv[3])) << '\n';
+  else if (mode == "stream" && argc == 3)
+    std::cout << stream_rows(argv[2]) << '\n';
+  else if (mode == "resume" && argc == 4)
+    std::cout << resume_stream(argv[2], std::stoll(argv[3])) << '\n';
+  else
+    return 2;
   return 0;
 } catch (const gradus::Error& error) {
   std::cerr << error.what() << '\n';

@@ -1,7 +1,8 @@
 // bench_loader MODE: one line of JSON for benchmarks/loader.py.
-//   padding    batches per second with dynamic padding on 200,000 tokenised rows in memory, 2 workers
-//   stream     seconds to go on with an iterable data set at batch 5,000, first batch included
-//   position   seconds to go to batch 1,000,000 of a shuffled map-style data set, first batch included
+//   padding    batches per second with dynamic padding on 200,000 tokenised rows in memory, 2
+//   workers stream     seconds to go on with an iterable data set at batch 5,000, first batch
+//   included position   seconds to go to batch 1,000,000 of a shuffled map-style data set, first
+//   batch included
 #include <fmt/format.h>
 #include <gradus/data/collators.h>
 #include <gradus/data/data_loader.h>
@@ -15,7 +16,9 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 struct Tokens : gradus::TokenizerLike {
   std::optional<int64_t> pad_token_id() const override { return 0; }
@@ -36,11 +39,17 @@ std::shared_ptr<gradus::Dataset> tokenised_rows() {
   return gradus::from_examples(std::move(rows));
 }
 
-gradus::DataCollator padding() { return gradus::DataCollatorWithPadding({.tokenizer = std::make_shared<Tokens>()}); }
+gradus::DataCollator padding() {
+  return gradus::DataCollatorWithPadding({.tokenizer = std::make_shared<Tokens>()});
+}
 
 double batches_per_second() {
   const auto rows = tokenised_rows();
-  const gradus::DataLoader loader({.dataset = rows, .batch_size = 32, .sampler = gradus::random_sampler(rows->size(), 0), .collator = padding(), .num_workers = 2});
+  const gradus::DataLoader loader({.dataset = rows,
+                                   .batch_size = 32,
+                                   .sampler = gradus::random_sampler(rows->size(), 0),
+                                   .collator = padding(),
+                                   .num_workers = 2});
   auto batches = loader.iterate(0);
   for (int i = 0; i < 100; ++i) batches.next();
   const auto start = Clock::now();
@@ -50,7 +59,8 @@ double batches_per_second() {
 }
 
 double go_on_with_a_stream() {
-  const gradus::DataLoader loader({.dataset = gradus::as_stream(tokenised_rows()), .batch_size = 32, .collator = padding()});
+  const gradus::DataLoader loader(
+      {.dataset = gradus::as_stream(tokenised_rows()), .batch_size = 32, .collator = padding()});
   nlohmann::json state;
   {
     auto before = loader.iterate(0);
@@ -65,7 +75,8 @@ double go_on_with_a_stream() {
 
 double go_to_a_position() {
   const auto rows = gradus::from_tensors({{"x", torch::arange(8'000'800, torch::kFloat)}});
-  const gradus::DataLoader loader({.dataset = rows, .batch_size = 8, .sampler = gradus::random_sampler(rows->size(), 42)});
+  const gradus::DataLoader loader(
+      {.dataset = rows, .batch_size = 8, .sampler = gradus::random_sampler(rows->size(), 42)});
   const auto start = Clock::now();
   auto batches = loader.iterate(0, 1'000'000);
   batches.next();
@@ -76,8 +87,12 @@ double go_to_a_position() {
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
-  if (mode == "padding") std::cout << fmt::format("{{\"value\": {:.1f}}}\n", batches_per_second());
-  else if (mode == "stream") std::cout << fmt::format("{{\"value\": {:.6f}}}\n", go_on_with_a_stream());
-  else if (mode == "position") std::cout << fmt::format("{{\"value\": {:.6f}}}\n", go_to_a_position());
-  else return std::cerr << "usage: bench_loader padding|stream|position\n", 2;
+  if (mode == "padding")
+    std::cout << fmt::format("{{\"value\": {:.1f}}}\n", batches_per_second());
+  else if (mode == "stream")
+    std::cout << fmt::format("{{\"value\": {:.6f}}}\n", go_on_with_a_stream());
+  else if (mode == "position")
+    std::cout << fmt::format("{{\"value\": {:.6f}}}\n", go_to_a_position());
+  else
+    return std::cerr << "usage: bench_loader padding|stream|position\n", 2;
 }

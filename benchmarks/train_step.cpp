@@ -1,8 +1,9 @@
 // bench_train_step MODE [STEPS]: one line of JSON for benchmarks/train_step.py.
 //   trainer   gradus::Trainer on the 2-parameter regression model, microseconds per step
-//   plain     a hand-written LibTorch loop that does the same work: collate, clip, schedule, sum the loss, fused AdamW
-//   first     seconds from process start to the end of the first step (the caller takes the time)
-//   save DIR  30 M parameters with AdamW: how long a checkpoint holds training up, in seconds
+//   plain     a hand-written LibTorch loop that does the same work: collate, clip, schedule, sum
+//   the loss, fused AdamW first     seconds from process start to the end of the first step (the
+//   caller takes the time) save DIR  30 M parameters with AdamW: how long a checkpoint holds
+//   training up, in seconds
 #include <ATen/Parallel.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
@@ -23,12 +24,16 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 constexpr int64_t kRows = 64, kBatch = 8;
 
 struct Regression : gradus::Model {
-  Regression() : a(register_parameter("a", torch::zeros({}))), b(register_parameter("b", torch::zeros({}))) {}
+  Regression()
+      : a(register_parameter("a", torch::zeros({}))),
+        b(register_parameter("b", torch::zeros({}))) {}
   gradus::ModelOutput forward(const gradus::Batch& inputs, const gradus::ForwardOptions&) override {
     const auto y = inputs["input_x"] * a + b;
     return {{"loss", torch::mse_loss(y, inputs["labels"])}, {"logits", y}};
@@ -39,21 +44,33 @@ struct Regression : gradus::Model {
 struct Rows : gradus::Dataset {
   Rows() : x(torch::randn({kRows})), y(2 * x + 3) {}
   int64_t size() const override { return kRows; }
-  gradus::Example get(int64_t i) const override { return {{"input_x", double(x.const_data_ptr<float>()[i])}, {"labels", double(y.const_data_ptr<float>()[i])}}; }
+  gradus::Example get(int64_t i) const override {
+    return {{"input_x", double(x.const_data_ptr<float>()[i])},
+            {"labels", double(y.const_data_ptr<float>()[i])}};
+  }
   torch::Tensor x, y;
 };
 
 gradus::TrainingArguments arguments(int64_t steps) {
-  return {.output_dir = (std::filesystem::temp_directory_path() / "gradus_bench_step").string(), .per_device_train_batch_size = kBatch, .max_steps = steps, .learning_rate = 1e-3, .logging_steps = 500,
-          .disable_tqdm = true, .save_strategy = "no", .use_cpu = true};
+  return {.output_dir = (std::filesystem::temp_directory_path() / "gradus_bench_step").string(),
+          .per_device_train_batch_size = kBatch,
+          .max_steps = steps,
+          .learning_rate = 1e-3,
+          .logging_steps = 500,
+          .disable_tqdm = true,
+          .save_strategy = "no",
+          .use_cpu = true};
 }
 
 double trainer_step(int64_t steps) {
-  gradus::Trainer trainer({.model = std::make_shared<Regression>(), .args = arguments(steps), .train_dataset = std::make_shared<Rows>()});
+  gradus::Trainer trainer({.model = std::make_shared<Regression>(),
+                           .args = arguments(steps),
+                           .train_dataset = std::make_shared<Rows>()});
   Clock::time_point begin;
-  trainer.on(gradus::Event::step_end, [&](const gradus::CallbackContext& at, gradus::TrainerControl&) {
-    if (at.state.global_step == 100) begin = Clock::now();  // past the warm-up
-  });
+  trainer.on(gradus::Event::step_end,
+             [&](const gradus::CallbackContext& at, gradus::TrainerControl&) {
+               if (at.state.global_step == 100) begin = Clock::now();  // past the warm-up
+             });
   trainer.train();
   return seconds_since(begin) / double(steps - 100) * 1e6;
 }
@@ -75,7 +92,8 @@ double plain_step(int64_t steps) {
     if (step % (kRows / kBatch) == 0) order = torch::randperm(kRows);
     std::vector<torch::Tensor> xs, ys;
     for (int64_t i = 0; i < kBatch; ++i) {
-      const auto row = rows.get(order.const_data_ptr<int64_t>()[step % (kRows / kBatch) * kBatch + i]);
+      const auto row =
+          rows.get(order.const_data_ptr<int64_t>()[step % (kRows / kBatch) * kBatch + i]);
       xs.push_back(torch::tensor(float(row.at("input_x").number())));
       ys.push_back(torch::tensor(float(row.at("labels").number())));
     }
@@ -89,7 +107,8 @@ double plain_step(int64_t steps) {
     at::_foreach_mul_(grads, (1.0 / (norm + 1e-6)).clamp_max(1.0));
     for (auto& count : counts) count += 1;
     const double lr = 1e-3 * double(steps - step) / double(steps);
-    at::_fused_adamw_(params, grads, m, v, {}, counts, lr, 0.9, 0.999, 0.0, 1e-8, false, false, std::nullopt, std::nullopt);
+    at::_fused_adamw_(params, grads, m, v, {}, counts, lr, 0.9, 0.999, 0.0, 1e-8, false, false,
+                      std::nullopt, std::nullopt);
     for (auto& p : params) p.mutable_grad().reset();
     if (step % 500 == 499) total.zero_();
   }
@@ -98,19 +117,26 @@ double plain_step(int64_t steps) {
 
 // A model of 30 M parameters; training waits while a snapshot is taken, not while it is written.
 double save_pause(const std::string& folder) {
-  auto model = gradus::make_model(torch::nn::Linear(torch::nn::LinearOptions(5477, 5477)), [](torch::nn::LinearImpl& linear, const gradus::Batch& batch) {
-    return gradus::ModelOutput{{"loss", linear.forward(batch["x"]).mean()}};
-  });
+  auto model =
+      gradus::make_model(torch::nn::Linear(torch::nn::LinearOptions(5477, 5477)),
+                         [](torch::nn::LinearImpl& linear, const gradus::Batch& batch) {
+                           return gradus::ModelOutput{{"loss", linear.forward(batch["x"]).mean()}};
+                         });
   auto args = arguments(9);
   args.output_dir = folder;
   args.per_device_train_batch_size = 1;
   args.save_strategy = "steps";
   args.save_steps = 3;
   args.save_total_limit = 1;
-  gradus::Trainer trainer({.model = model, .args = args, .train_dataset = gradus::from_tensors({{"x", torch::randn({16, 5477})}})});
+  gradus::Trainer trainer(
+      {.model = model,
+       .args = args,
+       .train_dataset = gradus::from_tensors({{"x", torch::randn({16, 5477})}})});
   std::vector<double> pauses;
   Clock::time_point before;
-  trainer.on(gradus::Event::step_end, [&](const gradus::CallbackContext&, gradus::TrainerControl&) { before = Clock::now(); });
+  trainer.on(gradus::Event::step_end, [&](const gradus::CallbackContext&, gradus::TrainerControl&) {
+    before = Clock::now();
+  });
   trainer.on(gradus::Event::save, [&](const gradus::CallbackContext&, gradus::TrainerControl&) {
     pauses.push_back(seconds_since(before));
     trainer.wait_for_saves();  // each save is measured alone
@@ -133,9 +159,12 @@ int main(int argc, char** argv) {
   if (mode == "trainer" || mode == "plain") {
     at::set_num_threads(1);
     const int64_t steps = argc > 2 ? std::stoll(argv[2]) : 20000;
-    std::cout << fmt::format("{{\"microseconds\": {:.3f}}}\n", mode == "trainer" ? trainer_step(steps) : plain_step(steps));
+    std::cout << fmt::format("{{\"microseconds\": {:.3f}}}\n",
+                             mode == "trainer" ? trainer_step(steps) : plain_step(steps));
   } else if (mode == "first") {
-    gradus::Trainer trainer({.model = std::make_shared<Regression>(), .args = arguments(1), .train_dataset = std::make_shared<Rows>()});
+    gradus::Trainer trainer({.model = std::make_shared<Regression>(),
+                             .args = arguments(1),
+                             .train_dataset = std::make_shared<Rows>()});
     trainer.train();
   } else if (mode == "save" && argc > 2) {
     std::cout << fmt::format("{{\"seconds\": {:.4f}}}\n", save_pause(argv[2]));

@@ -8,7 +8,8 @@ namespace gradus::cli {
 
 using Words = std::span<const std::string>;
 
-/// One command of the program. Each returns the exit code and throws `gradus::Error` for what is wrong.
+/// One command of the program. Each returns the exit code and throws `gradus::Error` for what is
+/// wrong.
 struct Command {
   const char* name;
   const char* summary;

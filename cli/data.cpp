@@ -26,16 +26,31 @@ struct FileOptions {
   bool keep_linebreaks = false;
   bool json = false;
 
-  LoadOptions load() const { return {.format = format, .columns = columns, .keep_linebreaks = keep_linebreaks, .field = field, .skip_bad_rows = skip_bad_rows, .split = split}; }
+  LoadOptions load() const {
+    return {.format = format,
+            .columns = columns,
+            .keep_linebreaks = keep_linebreaks,
+            .field = field,
+            .skip_bad_rows = skip_bad_rows,
+            .split = split};
+  }
 };
 constexpr OptionRow<FileOptions> kFileRows[] = {
-    {&FileOptions::format, "format", Group::data, any_value(), "parquet, arrow, csv, tsv, json, jsonl, text or tokens; empty: by the file's extension.", Origin::gradus},
-    {&FileOptions::columns, "columns", Group::data, any_value(), "Only these columns.", Origin::gradus},
-    {&FileOptions::field, "field", Group::data, any_value(), "JSON: the rows are the list under this key.", Origin::gradus},
-    {&FileOptions::skip_bad_rows, "skip_bad_rows", Group::data, at_least(0), "Leave out up to so many rows that cannot be read.", Origin::gradus},
-    {&FileOptions::split, "split", Group::data, any_value(), "Which split of a data set folder.", Origin::gradus},
-    {&FileOptions::keep_linebreaks, "keep_linebreaks", Group::data, any_value(), "Text lines keep their line break.", Origin::gradus},
-    {&FileOptions::json, "json", Group::program, any_value(), "Print one JSON document to stdout.", Origin::gradus},
+    {&FileOptions::format, "format", Group::data, any_value(),
+     "parquet, arrow, csv, tsv, json, jsonl, text or tokens; empty: by the file's extension.",
+     Origin::gradus},
+    {&FileOptions::columns, "columns", Group::data, any_value(), "Only these columns.",
+     Origin::gradus},
+    {&FileOptions::field, "field", Group::data, any_value(),
+     "JSON: the rows are the list under this key.", Origin::gradus},
+    {&FileOptions::skip_bad_rows, "skip_bad_rows", Group::data, at_least(0),
+     "Leave out up to so many rows that cannot be read.", Origin::gradus},
+    {&FileOptions::split, "split", Group::data, any_value(), "Which split of a data set folder.",
+     Origin::gradus},
+    {&FileOptions::keep_linebreaks, "keep_linebreaks", Group::data, any_value(),
+     "Text lines keep their line break.", Origin::gradus},
+    {&FileOptions::json, "json", Group::program, any_value(), "Print one JSON document to stdout.",
+     Origin::gradus},
 };
 
 struct ShowOptions {
@@ -45,8 +60,10 @@ struct ShowOptions {
 };
 constexpr OptionRow<ShowOptions> kShowRows[] = {
     {&ShowOptions::rows, "rows", Group::data, at_least(0), "First rows to show.", Origin::gradus},
-    {&ShowOptions::sample, "sample", Group::data, at_least(0), "Rows looked at for lengths and ranges; 0: all.", Origin::gradus},
-    {&ShowOptions::tokenizer_name, "tokenizer_name", Group::data, any_value(), "A tokenizer folder: token ids are shown as text, too."},
+    {&ShowOptions::sample, "sample", Group::data, at_least(0),
+     "Rows looked at for lengths and ranges; 0: all.", Origin::gradus},
+    {&ShowOptions::tokenizer_name, "tokenizer_name", Group::data, any_value(),
+     "A tokenizer folder: token ids are shown as text, too."},
 };
 
 struct TokenizeFlags {
@@ -58,12 +75,18 @@ struct TokenizeFlags {
   bool overwrite = false;
 };
 constexpr OptionRow<TokenizeFlags> kTokenizeRows[] = {
-    {&TokenizeFlags::tokenizer_name, "tokenizer_name", Group::model, any_value(), "The tokenizer's folder, or a tokenizer.json."},
-    {&TokenizeFlags::output, "output", Group::output, any_value(), "PREFIX of the files written: PREFIX.bin and PREFIX.idx.", Origin::gradus},
-    {&TokenizeFlags::text_column, "text_column", Group::data, any_value(), "The column that holds the text.", Origin::gradus},
-    {&TokenizeFlags::append_eos, "append_eos", Group::data, any_value(), "Put the end-of-text token after every document, when there is one.", Origin::gradus},
-    {&TokenizeFlags::num_threads, "num_threads", Group::hardware, at_least(0), "Threads; 0: one per core.", Origin::gradus},
-    {&TokenizeFlags::overwrite, "overwrite", Group::output, any_value(), "Begin anew where an unfinished run was left.", Origin::gradus},
+    {&TokenizeFlags::tokenizer_name, "tokenizer_name", Group::model, any_value(),
+     "The tokenizer's folder, or a tokenizer.json."},
+    {&TokenizeFlags::output, "output", Group::output, any_value(),
+     "PREFIX of the files written: PREFIX.bin and PREFIX.idx.", Origin::gradus},
+    {&TokenizeFlags::text_column, "text_column", Group::data, any_value(),
+     "The column that holds the text.", Origin::gradus},
+    {&TokenizeFlags::append_eos, "append_eos", Group::data, any_value(),
+     "Put the end-of-text token after every document, when there is one.", Origin::gradus},
+    {&TokenizeFlags::num_threads, "num_threads", Group::hardware, at_least(0),
+     "Threads; 0: one per core.", Origin::gradus},
+    {&TokenizeFlags::overwrite, "overwrite", Group::output, any_value(),
+     "Begin anew where an unfinished run was left.", Origin::gradus},
 };
 
 // The words that are files, up to the first flag; the flags are what is left.
@@ -77,7 +100,8 @@ std::vector<std::string> take_files(Words& words) {
 }
 
 std::shared_ptr<Tokenizer> open_tokenizer(const std::string& path) {
-  return std::filesystem::is_directory(path) ? Tokenizer::from_pretrained(path) : Tokenizer::from_file(path);
+  return std::filesystem::is_directory(path) ? Tokenizer::from_pretrained(path)
+                                             : Tokenizer::from_file(path);
 }
 
 std::atomic<int> g_signal = 0;
@@ -86,7 +110,10 @@ std::atomic<int> g_signal = 0;
 
 int data(Words words) {
   if (words.empty() || (words[0] != "show" && words[0] != "--help" && words[0] != "-h"))
-    throw Error("G-CLI-4", ErrorKind::usage, words.empty() ? "gradus data: expected show, received nothing" : "gradus data: expected show, received '" + words[0] + "'", "usage: gradus data show FILE… [--flags]");
+    throw Error("G-CLI-4", ErrorKind::usage,
+                words.empty() ? "gradus data: expected show, received nothing"
+                              : "gradus data: expected show, received '" + words[0] + "'",
+                "usage: gradus data show FILE… [--flags]");
   words = words.subspan(1);
   const auto files = take_files(words);
   FileOptions file;
@@ -95,13 +122,20 @@ int data(Words words) {
   set.add(show, std::span<const OptionRow<ShowOptions>>(kShowRows));
   set.add(file, std::span<const OptionRow<FileOptions>>(kFileRows));
   if (set.parse(words).help) {
-    print_line("usage: gradus data show FILE… [--flags]\n\nSchema, counts, lengths and first rows of data files.\n\n" + set.help());
+    print_line(
+        "usage: gradus data show FILE… [--flags]\n\nSchema, counts, lengths and first rows of data "
+        "files.\n\n" +
+        set.help());
     return 0;
   }
-  if (files.empty()) throw Error("G-CLI-4", ErrorKind::usage, "gradus data show takes one or more files, received none", "usage: gradus data show FILE… [--flags]");
+  if (files.empty())
+    throw Error("G-CLI-4", ErrorKind::usage,
+                "gradus data show takes one or more files, received none",
+                "usage: gradus data show FILE… [--flags]");
   DataShowOptions options{.load = file.load(), .rows = show.rows, .sample = show.sample};
   if (show.tokenizer_name)
-    options.decode = [tokenizer = open_tokenizer(*show.tokenizer_name)](std::span<const int64_t> ids) { return tokenizer->decode(ids); };
+    options.decode = [tokenizer = open_tokenizer(*show.tokenizer_name)](
+                         std::span<const int64_t> ids) { return tokenizer->decode(ids); };
   const auto report = data_show(files, options);
   print_line(file.json ? dump_json(report, 2) : format_data_show(report));
   return 0;
@@ -115,18 +149,29 @@ int tokenize(Words words) {
   set.add(flags, std::span<const OptionRow<TokenizeFlags>>(kTokenizeRows));
   set.add(file, std::span<const OptionRow<FileOptions>>(kFileRows));
   if (set.parse(words).help) {
-    print_line("usage: gradus tokenize FILE… --tokenizer_name DIR --output PREFIX [--flags]\n\nText, JSONL, Parquet … to memory-mapped tokens. Interrupted, the same command goes on.\n\n" + set.help());
+    print_line(
+        "usage: gradus tokenize FILE… --tokenizer_name DIR --output PREFIX [--flags]\n\nText, "
+        "JSONL, Parquet … to memory-mapped tokens. Interrupted, the same command goes on.\n\n" +
+        set.help());
     return 0;
   }
   const auto need = [](bool there, const char* what) {
-    if (!there) throw Error("G-CLI-4", ErrorKind::usage, fmt::format("gradus tokenize needs {}", what), "usage: gradus tokenize FILE… --tokenizer_name DIR --output PREFIX [--flags]");
+    if (!there)
+      throw Error("G-CLI-4", ErrorKind::usage, fmt::format("gradus tokenize needs {}", what),
+                  "usage: gradus tokenize FILE… --tokenizer_name DIR --output PREFIX [--flags]");
   };
   need(!files.empty(), "one or more files");
   need(flags.tokenizer_name.has_value(), "--tokenizer_name");
   need(flags.output.has_value(), "--output");
   const auto tokenizer = open_tokenizer(*flags.tokenizer_name);
-  TokenizeOptions options{.load = file.load(), .text_column = flags.text_column, .vocab_size = tokenizer->full_vocab_size(), .tokenizer_key = *flags.tokenizer_name, .threads = flags.num_threads, .overwrite = flags.overwrite};
-  if (flags.append_eos && tokenizer->eos_token_id()) options.eos_token_id = uint32_t(*tokenizer->eos_token_id());
+  TokenizeOptions options{.load = file.load(),
+                          .text_column = flags.text_column,
+                          .vocab_size = tokenizer->full_vocab_size(),
+                          .tokenizer_key = *flags.tokenizer_name,
+                          .threads = flags.num_threads,
+                          .overwrite = flags.overwrite};
+  if (flags.append_eos && tokenizer->eos_token_id())
+    options.eos_token_id = uint32_t(*tokenizer->eos_token_id());
   ProgressBar bar({.total = 1000, .description = "tokenizing"});
   options.progress = [&](int64_t documents, int64_t tokens, std::optional<double> share) {
     bar.set_postfix(fmt::format("{} documents, {} tokens", documents, tokens));
@@ -137,7 +182,8 @@ int tokenize(Words words) {
   options.stop = [] { return g_signal != 0; };
   const auto encode = [&](std::span<const std::string> texts) {
     std::vector<std::vector<uint32_t>> ids;
-    for (const auto& encoding : tokenizer->encode_batch(texts, {.add_special_tokens = false, .ids_only = true}, {}, 1)) {
+    for (const auto& encoding :
+         tokenizer->encode_batch(texts, {.add_special_tokens = false, .ids_only = true}, {}, 1)) {
       const auto& each = encoding.ids();
       ids.emplace_back(each.begin(), each.end());
     }
@@ -145,9 +191,17 @@ int tokenize(Words words) {
   };
   const auto result = tokenize_files(files, *flags.output, encode, options);
   bar.close();
-  const nlohmann::ordered_json document = {{"tokens_file", result.tokens_file.string()}, {"index_file", result.index_file.string()}, {"documents", result.documents}, {"tokens", result.tokens}, {"finished", result.finished}};
-  if (file.json) print_line(dump_json(document, 2));
-  else if (result.finished) print_line(fmt::format("{} tokens of {} documents in {} and {}", result.tokens, result.documents, result.tokens_file.string(), result.index_file.string()));
+  const nlohmann::ordered_json document = {{"tokens_file", result.tokens_file.string()},
+                                           {"index_file", result.index_file.string()},
+                                           {"documents", result.documents},
+                                           {"tokens", result.tokens},
+                                           {"finished", result.finished}};
+  if (file.json)
+    print_line(dump_json(document, 2));
+  else if (result.finished)
+    print_line(fmt::format("{} tokens of {} documents in {} and {}", result.tokens,
+                           result.documents, result.tokens_file.string(),
+                           result.index_file.string()));
   if (result.finished) return 0;
   log_print("gradus: stopped; the same command goes on from here.\n");
   return 128 + g_signal;

@@ -22,11 +22,14 @@
 namespace gradus::cli {
 namespace {
 
-constexpr const char* kUsage = "usage: gradus generate --model_name_or_path DIR (--prompt TEXT… | --prompt_file F | --chat) [--flags]";
+constexpr const char* kUsage =
+    "usage: gradus generate --model_name_or_path DIR (--prompt TEXT… | --prompt_file F | --chat) "
+    "[--flags]";
 
 std::atomic<int> g_generate_signal = 0;
 
-/// SIGINT and SIGTERM end the generation after the token, and also the wait for a line of stdin (no SA_RESTART).
+/// SIGINT and SIGTERM end the generation after the token, and also the wait for a line of stdin (no
+/// SA_RESTART).
 void stop_on_signals() {
   struct sigaction action = {};
   action.sa_handler = [](int signal) { g_generate_signal = signal; };
@@ -57,16 +60,22 @@ class Generator {
   explicit Generator(GenerateFlags flags) : flags_(std::move(flags)) {
     const std::filesystem::path folder = expand_user(*flags_.model_name_or_path);
     const auto task = task_for(folder);
-    tokenizer_ = Tokenizer::from_pretrained(flags_.tokenizer_name ? expand_user(*flags_.tokenizer_name) : folder);
+    tokenizer_ = Tokenizer::from_pretrained(
+        flags_.tokenizer_name ? expand_user(*flags_.tokenizer_name) : folder);
     PretrainedOptions load;
     load.device = device::pick_device(flags_.use_cpu, 0);
     if (flags_.dtype && *flags_.dtype != "auto") load.dtype = dtype_named(*flags_.dtype);
     model_ = model_from_pretrained(task, folder, load);
-    flags_.generation.decode = [tokenizer = tokenizer_](const std::vector<int64_t>& ids) { return tokenizer->decode(ids); };
-    flags_.generation.stopping_criteria = {[](std::span<const int64_t>) { return g_generate_signal != 0; }};
+    flags_.generation.decode = [tokenizer = tokenizer_](const std::vector<int64_t>& ids) {
+      return tokenizer->decode(ids);
+    };
+    flags_.generation.stopping_criteria = {
+        [](std::span<const int64_t>) { return g_generate_signal != 0; }};
     const auto options = complete_options(flags_.generation, model_->generation_config.options);
     if (options.eos_token_id) ends_ = options.eos_token_id->ids();
-    pad_ = options.pad_token_id ? *options.pad_token_id : tokenizer_->pad_token_id().value_or(ends_.empty() ? 0 : ends_.front());
+    pad_ = options.pad_token_id
+               ? *options.pad_token_id
+               : tokenizer_->pad_token_id().value_or(ends_.empty() ? 0 : ends_.front());
     texts_per_prompt_ = *options.num_return_sequences;
     can_stream_ = *options.num_beams == 1 && texts_per_prompt_ == 1;
   }
@@ -83,22 +92,30 @@ class Generator {
     options.add_special_tokens = flags_.add_special_tokens;
     options.truncation = false;
     auto ids = tokenizer_->encode(prompt.text, options).ids();
-    if (ids.empty()) throw Error("G-CLI-6", ErrorKind::data, fmt::format("{} has no tokens", prompt.where), "Give a text the tokenizer knows, or leave --add_special_tokens on.");
+    if (ids.empty())
+      throw Error("G-CLI-6", ErrorKind::data, fmt::format("{} has no tokens", prompt.where),
+                  "Give a text the tokenizer knows, or leave --add_special_tokens on.");
     return ids;
   }
 
-  /// The texts of some prompts, generated together: padded on the left, for an encoder on the right.
+  /// The texts of some prompts, generated together: padded on the left, for an encoder on the
+  /// right.
   std::vector<Generation> run(std::span<const Prompt> prompts) {
     std::vector<std::vector<int64_t>> rows;
     for (const auto& prompt : prompts) rows.push_back(encode(prompt));
     const bool left = !model_->is_encoder_decoder();
     const auto made = model_->generate(padded(rows, left), flags_.generation).to(torch::kCPU);
-    const auto begin = left ? std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); })->size() : 1;
+    const auto begin =
+        left ? std::max_element(rows.begin(), rows.end(),
+                                [](const auto& a, const auto& b) { return a.size() < b.size(); })
+                   ->size()
+             : 1;
     std::vector<Generation> generations;
     for (int64_t i = 0; i < made.size(0); ++i) {
       const auto& prompt = prompts[static_cast<size_t>(i / texts_per_prompt_)];
       const auto ids = cut(made[i], static_cast<int64_t>(begin));
-      generations.push_back({prompt, text_of(rows[static_cast<size_t>(i / texts_per_prompt_)], ids), static_cast<int64_t>(ids.size())});
+      generations.push_back({prompt, text_of(rows[static_cast<size_t>(i / texts_per_prompt_)], ids),
+                             static_cast<int64_t>(ids.size())});
     }
     return generations;
   }
@@ -106,35 +123,47 @@ class Generator {
   /// One prompt, its text handed to `write` as it is produced.
   Generation stream(const Prompt& prompt, const std::function<void(std::string_view)>& write) {
     const auto ids = encode(prompt);
-    TextStreamer streamer([this](const auto& some) { return decode(some); }, write, !flags_.return_full_text || model_->is_encoder_decoder());
+    TextStreamer streamer([this](const auto& some) { return decode(some); }, write,
+                          !flags_.return_full_text || model_->is_encoder_decoder());
     auto options = flags_.generation;
     options.streamer = [&](std::span<const int64_t> some) { streamer.put(some); };
     const auto made = model_->generate(padded({ids}, true), options).to(torch::kCPU);
     streamer.end();
-    const auto fresh = cut(made[0], model_->is_encoder_decoder() ? 1 : static_cast<int64_t>(ids.size()));
+    const auto fresh =
+        cut(made[0], model_->is_encoder_decoder() ? 1 : static_cast<int64_t>(ids.size()));
     return {prompt, text_of(ids, fresh), static_cast<int64_t>(fresh.size())};
   }
 
  private:
   static ModelTask task_for(const std::filesystem::path& folder) {
     const auto file = folder / "config.json";
-    if (!std::filesystem::exists(file)) static_cast<void>(model_from_pretrained(ModelTask::causal_lm, folder));  // throws and says what is missing
+    if (!std::filesystem::exists(file))
+      static_cast<void>(
+          model_from_pretrained(ModelTask::causal_lm, folder));  // throws and says what is missing
     const auto config = read_json(file);
     if (!config.is_object()) return ModelTask::causal_lm;
-    for (const auto* head : {"ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMaskedLM"})
+    for (const auto* head : {"ForSequenceClassification", "ForTokenClassification",
+                             "ForQuestionAnswering", "ForMaskedLM"})
       for (const auto& name : config.value("architectures", nlohmann::json::array()))
         if (name.is_string() && name.get<std::string>().ends_with(head))
-          throw Error("G-CLI-7", ErrorKind::model, fmt::format("{} holds a {}, which cannot generate text", folder.string(), name.get<std::string>()),
-                      "Give the folder of a causal or sequence-to-sequence language model; `gradus predict` runs other heads.");
+          throw Error("G-CLI-7", ErrorKind::model,
+                      fmt::format("{} holds a {}, which cannot generate text", folder.string(),
+                                  name.get<std::string>()),
+                      "Give the folder of a causal or sequence-to-sequence language model; `gradus "
+                      "predict` runs other heads.");
     const auto type = config.value("model_type", nlohmann::json());
     const auto has = [&](ModelTask task) {
       const auto known = known_model_types(task);
-      return type.is_string() && std::find(known.begin(), known.end(), type.get<std::string>()) != known.end();
+      return type.is_string() &&
+             std::find(known.begin(), known.end(), type.get<std::string>()) != known.end();
     };
-    return has(ModelTask::seq2seq_lm) && !has(ModelTask::causal_lm) ? ModelTask::seq2seq_lm : ModelTask::causal_lm;
+    return has(ModelTask::seq2seq_lm) && !has(ModelTask::causal_lm) ? ModelTask::seq2seq_lm
+                                                                    : ModelTask::causal_lm;
   }
 
-  std::string decode(const std::vector<int64_t>& ids) const { return tokenizer_->decode(ids, {.skip_special_tokens = flags_.skip_special_tokens}); }
+  std::string decode(const std::vector<int64_t>& ids) const {
+    return tokenizer_->decode(ids, {.skip_special_tokens = flags_.skip_special_tokens});
+  }
 
   std::string text_of(std::vector<int64_t> prompt_ids, const std::vector<int64_t>& ids) const {
     if (!flags_.return_full_text || model_->is_encoder_decoder()) return decode(ids);
@@ -145,10 +174,12 @@ class Generator {
   Batch padded(const std::vector<std::vector<int64_t>>& rows, bool left) const {
     size_t width = 0;
     for (const auto& row : rows) width = std::max(width, row.size());
-    const auto shape = std::vector<int64_t>{static_cast<int64_t>(rows.size()), static_cast<int64_t>(width)};
+    const auto shape =
+        std::vector<int64_t>{static_cast<int64_t>(rows.size()), static_cast<int64_t>(width)};
     auto ids = torch::full(shape, pad_, torch::kLong), mask = torch::zeros(shape, torch::kLong);
     for (size_t i = 0; i < rows.size(); ++i) {
-      const auto length = static_cast<int64_t>(rows[i].size()), start = left ? shape[1] - length : 0;
+      const auto length = static_cast<int64_t>(rows[i].size()),
+                 start = left ? shape[1] - length : 0;
       const auto place = static_cast<int64_t>(i);
       ids[place].narrow(0, start, length).copy_(torch::tensor(rows[i], torch::kLong));
       mask[place].narrow(0, start, length).fill_(1);
@@ -159,7 +190,8 @@ class Generator {
   /// The new tokens of a row: up to its end token, without what fills it up.
   std::vector<int64_t> cut(const torch::Tensor& row, int64_t begin) const {
     const auto values = row.contiguous();
-    std::vector<int64_t> ids(values.const_data_ptr<int64_t>() + begin, values.const_data_ptr<int64_t>() + values.numel());
+    std::vector<int64_t> ids(values.const_data_ptr<int64_t>() + begin,
+                             values.const_data_ptr<int64_t>() + values.numel());
     const auto end = std::find_first_of(ids.begin(), ids.end(), ends_.begin(), ends_.end());
     if (end != ids.end())
       ids.erase(end + 1, ids.end());
@@ -193,7 +225,8 @@ std::vector<Generation> converse(Generator& generator, const GenerateFlags& flag
     if (!std::getline(std::cin, line)) break;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     prompt.messages.push_back({{"role", "user"}, {"content", line}});
-    auto turn = streaming ? generator.stream(prompt, print_piece) : generator.run({&prompt, 1}).front();
+    auto turn =
+        streaming ? generator.stream(prompt, print_piece) : generator.run({&prompt, 1}).front();
     if (!flags.json) print_line(streaming ? "" : turn.text);
     prompt.messages.push_back({{"role", "assistant"}, {"content", turn.text}});
     turns.push_back(std::move(turn));
@@ -220,13 +253,15 @@ void write_files(const GenerateFlags& flags, const std::vector<Generation>& gene
   }
 }
 
-std::vector<Generation> run_prompts(Generator& generator, const GenerateFlags& flags, const std::vector<Prompt>& prompts, bool streaming) {
+std::vector<Generation> run_prompts(Generator& generator, const GenerateFlags& flags,
+                                    const std::vector<Prompt>& prompts, bool streaming) {
   std::vector<Generation> generations;
   const auto shown = [&](const Generation& one) {
     if (!flags.json && prompts.size() > 1) print_line(fmt::format("> {}", one.prompt.title()));
     if (!flags.json) print_line(one.text);
   };
-  for (size_t i = 0; i < prompts.size() && g_generate_signal == 0; i += static_cast<size_t>(flags.batch_size)) {
+  for (size_t i = 0; i < prompts.size() && g_generate_signal == 0;
+       i += static_cast<size_t>(flags.batch_size)) {
     if (streaming) {
       generations.push_back(generator.stream(prompts[i], print_piece));
       print_line("");
@@ -241,14 +276,18 @@ std::vector<Generation> run_prompts(Generator& generator, const GenerateFlags& f
   return generations;
 }
 
-nlohmann::ordered_json document_of(const GenerateFlags& flags, const std::vector<Generation>& generations, double seconds) {
+nlohmann::ordered_json document_of(const GenerateFlags& flags,
+                                   const std::vector<Generation>& generations, double seconds) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   int64_t tokens = 0;
   for (const auto& one : generations) {
     rows.push_back(one.to_json());
     tokens += one.tokens;
   }
-  return {{"model_name_or_path", *flags.model_name_or_path}, {"generations", rows}, {"tokens", tokens}, {"seconds", seconds}};
+  return {{"model_name_or_path", *flags.model_name_or_path},
+          {"generations", rows},
+          {"tokens", tokens},
+          {"seconds", seconds}};
 }
 
 }  // namespace
@@ -260,21 +299,35 @@ int generate(Words words) {
     return 0;
   }
   const auto& flags = *parsed;
-  if (!flags.model_name_or_path) throw Error("G-CLI-4", ErrorKind::usage, "gradus generate needs --model_name_or_path", kUsage);
+  if (!flags.model_name_or_path)
+    throw Error("G-CLI-4", ErrorKind::usage, "gradus generate needs --model_name_or_path", kUsage);
   const auto prompts = read_prompts(flags);
-  if (flags.system && std::any_of(prompts.begin(), prompts.end(), [](const Prompt& prompt) { return prompt.messages.is_null(); }))
-    throw Error("G-CLI-4", ErrorKind::usage, "--system is a message of a chat, and a prompt is plain text without --chat", "Add --chat, or put the text into the prompt.");
+  if (flags.system && std::any_of(prompts.begin(), prompts.end(),
+                                  [](const Prompt& prompt) { return prompt.messages.is_null(); }))
+    throw Error("G-CLI-4", ErrorKind::usage,
+                "--system is a message of a chat, and a prompt is plain text without --chat",
+                "Add --chat, or put the text into the prompt.");
   const bool conversation = prompts.empty() && flags.chat && !flags.prompt_file;
-  if (prompts.empty() && !conversation) throw Error("G-CLI-4", ErrorKind::usage, "gradus generate has no prompt", "Give --prompt TEXT, --prompt_file F, or --chat for a conversation.\n" + std::string(kUsage));
+  if (prompts.empty() && !conversation)
+    throw Error("G-CLI-4", ErrorKind::usage, "gradus generate has no prompt",
+                "Give --prompt TEXT, --prompt_file F, or --chat for a conversation.\n" +
+                    std::string(kUsage));
   Generator generator(flags);
   device::seed_all(flags.seed);
   stop_on_signals();
   const bool wanted = flags.stream.value_or(isatty(STDOUT_FILENO) != 0);
-  const bool streaming = wanted && !flags.json && generator.can_stream() && (conversation || prompts.size() == 1);
+  const bool streaming =
+      wanted && !flags.json && generator.can_stream() && (conversation || prompts.size() == 1);
   const auto start = std::chrono::steady_clock::now();
-  const auto generations = conversation ? converse(generator, flags, streaming) : run_prompts(generator, flags, prompts, streaming);
+  const auto generations = conversation ? converse(generator, flags, streaming)
+                                        : run_prompts(generator, flags, prompts, streaming);
   write_files(flags, generations);
-  if (flags.json) print_line(dump_json(document_of(flags, generations, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()), 2));
+  if (flags.json)
+    print_line(dump_json(
+        document_of(
+            flags, generations,
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()),
+        2));
   return g_generate_signal == 0 ? 0 : 128 + g_generate_signal;
 }
 

@@ -9,7 +9,8 @@
 
 namespace gradus::cli {
 
-/// The flags of `gradus generate`: what to read and write, and every option of GenerationConfig under its own name.
+/// The flags of `gradus generate`: what to read and write, and every option of GenerationConfig
+/// under its own name.
 struct GenerateFlags {
   std::optional<std::string> model_name_or_path = std::nullopt;
   std::optional<std::string> tokenizer_name = std::nullopt;
@@ -30,11 +31,12 @@ struct GenerateFlags {
   bool use_cpu = false;
   bool json = false;
 
-  GenerationOptions generation;  ///< those that were given; the folder's generation_config.json has the rest
+  GenerationOptions
+      generation;  ///< those that were given; the folder's generation_config.json has the rest
 };
 
-/// Reads the words of a command line. nullopt: --help was asked for. `--prompt` may stand several times.
-/// Throws `Error` of kind usage.
+/// Reads the words of a command line. nullopt: --help was asked for. `--prompt` may stand several
+/// times. Throws `Error` of kind usage.
 std::optional<GenerateFlags> parse_generate_flags(std::span<const std::string> words);
 
 /// What `gradus generate --help` prints.

@@ -13,10 +13,14 @@ namespace gradus::cli {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
-      {"train", "train a model: --task T --output_dir D and the flags of HF's script for the task", train},
+      {"train", "train a model: --task T --output_dir D and the flags of HF's script for the task",
+       train},
       {"eval", "evaluate a trained model; the same flags", eval},
       {"predict", "write predictions of a trained model; the same flags", predict},
-      {"generate", "text from a language model: --model_name_or_path DIR --prompt TEXT, --prompt_file F or --chat", generate},
+      {"generate",
+       "text from a language model: --model_name_or_path DIR --prompt TEXT, --prompt_file F or "
+       "--chat",
+       generate},
       {"tokenize", "text, JSONL, Parquet … to memory-mapped tokens", tokenize},
       {"data", "`data show FILE`: schema, counts, lengths and first rows of a data file", data},
       {"show", "run folders as tables and curves", show},
@@ -33,9 +37,15 @@ void print_line(const std::string& text) { std::cout << text << std::endl; }
 namespace {
 
 std::string usage() {
-  std::string text = fmt::format("gradus {}: the Hugging Face Trainer in C++\n\nusage: gradus <command> [config.yaml|config.json] [--flags]\n\n", kVersion);
-  for (const auto& command : commands()) text += fmt::format("  {:<9} {}\n", command.name, command.summary);
-  return text + "\n`gradus <command> --help` says more. Every command takes --json: one document on stdout, all else on stderr.\n";
+  std::string text = fmt::format(
+      "gradus {}: the Hugging Face Trainer in C++\n\nusage: gradus <command> "
+      "[config.yaml|config.json] [--flags]\n\n",
+      kVersion);
+  for (const auto& command : commands())
+    text += fmt::format("  {:<9} {}\n", command.name, command.summary);
+  return text +
+         "\n`gradus <command> --help` says more. Every command takes --json: one document on "
+         "stdout, all else on stderr.\n";
 }
 
 int dispatch(const std::vector<std::string>& words) {
@@ -51,7 +61,9 @@ int dispatch(const std::vector<std::string>& words) {
     if (words[0] == command.name) return command.run(Words(words).subspan(1));
   std::vector<std::string> names;
   for (const auto& command : commands()) names.emplace_back(command.name);
-  throw Error("G-CLI-1", ErrorKind::usage, "there is no command '" + words[0] + "'; expected " + join_or(names), did_you_mean(words[0], names) + " `gradus --help` lists them.");
+  throw Error("G-CLI-1", ErrorKind::usage,
+              "there is no command '" + words[0] + "'; expected " + join_or(names),
+              did_you_mean(words[0], names) + " `gradus --help` lists them.");
 }
 
 }  // namespace
@@ -67,7 +79,8 @@ int main(int argc, char** argv) {
     std::cerr << error.what() << std::endl;
     return error.kind() == gradus::ErrorKind::usage ? 2 : 1;
   } catch (const c10::Error& error) {
-    std::cerr << "gradus: LibTorch failed: " << error.what_without_backtrace() << " [G-CLI-2]" << std::endl;
+    std::cerr << "gradus: LibTorch failed: " << error.what_without_backtrace() << " [G-CLI-2]"
+              << std::endl;
     return 1;
   } catch (const std::exception& error) {
     std::cerr << "gradus: " << error.what() << " [G-CLI-3]" << std::endl;

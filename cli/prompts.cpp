@@ -16,10 +16,15 @@ using nlohmann::ordered_json;
 
 constexpr const char* kColumns[] = {"prompt", "text", "messages"};
 
-[[noreturn]] void refuse_prompt(ErrorKind kind, const std::string& message, const std::string& advice) { throw Error("G-CLI-6", kind, message, advice); }
+[[noreturn]] void refuse_prompt(ErrorKind kind, const std::string& message,
+                                const std::string& advice) {
+  throw Error("G-CLI-6", kind, message, advice);
+}
 
-Prompt text_prompt(const std::string& text, std::string where, const GenerateFlags& flags, ErrorKind kind) {
-  if (text.find_first_not_of(" \t\r\n") == std::string::npos) refuse_prompt(kind, where + " is empty", "Give a text to go on from.");
+Prompt text_prompt(const std::string& text, std::string where, const GenerateFlags& flags,
+                   ErrorKind kind) {
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    refuse_prompt(kind, where + " is empty", "Give a text to go on from.");
   Prompt prompt{.text = text, .where = std::move(where)};
   if (flags.chat) prompt.messages = chat_of(text, flags.system);
   return prompt;
@@ -27,7 +32,11 @@ Prompt text_prompt(const std::string& text, std::string where, const GenerateFla
 
 Prompt row_prompt(const ordered_json& row, const std::string& where, const GenerateFlags& flags) {
   if (row.is_string()) return text_prompt(row.get<std::string>(), where, flags, ErrorKind::data);
-  if (!row.is_object()) refuse_prompt(ErrorKind::data, fmt::format("{}: expected an object with a prompt, received {}", where, dump_json(row).substr(0, 60)), "Write a row as {\"prompt\": \"…\"}.");
+  if (!row.is_object())
+    refuse_prompt(ErrorKind::data,
+                  fmt::format("{}: expected an object with a prompt, received {}", where,
+                              dump_json(row).substr(0, 60)),
+                  "Write a row as {\"prompt\": \"…\"}.");
   const ordered_json* value = nullptr;
   for (const std::string name : kColumns) {
     const auto found = row.find(flags.prompt_column.value_or(name));
@@ -36,24 +45,37 @@ Prompt row_prompt(const ordered_json& row, const std::string& where, const Gener
   if (value == nullptr) {
     std::string names;
     for (const auto& item : row.items()) names += (names.empty() ? "" : ", ") + item.key();
-    refuse_prompt(ErrorKind::data, fmt::format("{} has no column {}; it has {}", where, flags.prompt_column.value_or("prompt, text or messages"), names.empty() ? "none" : names), "Name the column with --prompt_column.");
+    refuse_prompt(ErrorKind::data,
+                  fmt::format("{} has no column {}; it has {}", where,
+                              flags.prompt_column.value_or("prompt, text or messages"),
+                              names.empty() ? "none" : names),
+                  "Name the column with --prompt_column.");
   }
-  if (value->is_string()) return text_prompt(value->get<std::string>(), where, flags, ErrorKind::data);
-  if (!value->is_array() || value->empty()) refuse_prompt(ErrorKind::data, fmt::format("{}: the prompt must be a text or a list of messages, received {}", where, dump_json(*value).substr(0, 60)), "Messages are [{\"role\": \"user\", \"content\": \"…\"}].");
+  if (value->is_string())
+    return text_prompt(value->get<std::string>(), where, flags, ErrorKind::data);
+  if (!value->is_array() || value->empty())
+    refuse_prompt(ErrorKind::data,
+                  fmt::format("{}: the prompt must be a text or a list of messages, received {}",
+                              where, dump_json(*value).substr(0, 60)),
+                  "Messages are [{\"role\": \"user\", \"content\": \"…\"}].");
   Prompt prompt{.messages = *value, .where = where};
-  if (flags.system && (*value)[0].value("role", "") != "system") prompt.messages.insert(prompt.messages.begin(), ordered_json{{"role", "system"}, {"content", *flags.system}});
+  if (flags.system && (*value)[0].value("role", "") != "system")
+    prompt.messages.insert(prompt.messages.begin(),
+                           ordered_json{{"role", "system"}, {"content", *flags.system}});
   return prompt;
 }
 
 std::vector<Prompt> file_prompts(const GenerateFlags& flags) {
   const auto& name = *flags.prompt_file;
   const bool standard = name == "-";
-  const auto content = standard ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : read_file(expand_user(name));
+  const auto content = standard ? std::string(std::istreambuf_iterator<char>(std::cin), {})
+                                : read_file(expand_user(name));
   std::vector<Prompt> prompts;
   if (name.ends_with(".json")) {
     const auto rows = ordered_json::parse(content, nullptr, /*allow_exceptions=*/false);
     if (rows.is_array()) {
-      for (size_t i = 0; i < rows.size(); ++i) prompts.push_back(row_prompt(rows[i], fmt::format("{}: row {}", name, i + 1), flags));
+      for (size_t i = 0; i < rows.size(); ++i)
+        prompts.push_back(row_prompt(rows[i], fmt::format("{}: row {}", name, i + 1), flags));
       return prompts;
     }
   }
@@ -69,21 +91,29 @@ std::vector<Prompt> file_prompts(const GenerateFlags& flags) {
       continue;
     }
     const auto row = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (row.is_discarded()) refuse_prompt(ErrorKind::data, fmt::format("{} is not JSON: {}", where, line.substr(0, 60)), "A .jsonl file has one JSON object a line.");
+    if (row.is_discarded())
+      refuse_prompt(ErrorKind::data, fmt::format("{} is not JSON: {}", where, line.substr(0, 60)),
+                    "A .jsonl file has one JSON object a line.");
     prompts.push_back(row_prompt(row, where, flags));
   }
-  if (prompts.empty()) refuse_prompt(ErrorKind::data, fmt::format("{} holds no prompt", standard ? "stdin" : name), "Write one prompt a line.");
+  if (prompts.empty())
+    refuse_prompt(ErrorKind::data, fmt::format("{} holds no prompt", standard ? "stdin" : name),
+                  "Write one prompt a line.");
   return prompts;
 }
 
 }  // namespace
 
 std::string Prompt::title() const {
-  const auto line = messages.is_null() ? text : messages.empty() || !messages.back().is_object() ? std::string() : dump_json(messages.back().value("content", ordered_json("")));
+  const auto line = messages.is_null() ? text
+                    : messages.empty() || !messages.back().is_object()
+                        ? std::string()
+                        : dump_json(messages.back().value("content", ordered_json("")));
   return line.substr(0, line.find('\n'));
 }
 
-ordered_json chat_of(const std::optional<std::string>& text, const std::optional<std::string>& system) {
+ordered_json chat_of(const std::optional<std::string>& text,
+                     const std::optional<std::string>& system) {
   auto messages = ordered_json::array();
   if (system) messages.push_back({{"role", "system"}, {"content", *system}});
   if (text) messages.push_back({{"role", "user"}, {"content", *text}});
@@ -93,7 +123,9 @@ ordered_json chat_of(const std::optional<std::string>& text, const std::optional
 std::vector<Prompt> read_prompts(const GenerateFlags& flags) {
   std::vector<Prompt> prompts;
   for (size_t i = 0; i < flags.prompt.size(); ++i)
-    prompts.push_back(text_prompt(flags.prompt[i], flags.prompt.size() == 1 ? "--prompt" : fmt::format("--prompt {}", i + 1), flags, ErrorKind::usage));
+    prompts.push_back(text_prompt(
+        flags.prompt[i], flags.prompt.size() == 1 ? "--prompt" : fmt::format("--prompt {}", i + 1),
+        flags, ErrorKind::usage));
   if (!flags.prompt_file) return prompts;
   for (auto& prompt : file_prompts(flags)) prompts.push_back(std::move(prompt));
   return prompts;

@@ -20,9 +20,11 @@ struct Prompt {
 };
 
 /// A chat of one user message behind the system message; without `text` the latter alone.
-nlohmann::ordered_json chat_of(const std::optional<std::string>& text, const std::optional<std::string>& system);
+nlohmann::ordered_json chat_of(const std::optional<std::string>& text,
+                               const std::optional<std::string>& system);
 
-/// The prompts of --prompt and --prompt_file. Throws `Error` G-CLI-6 for one that is empty or a row without a prompt.
+/// The prompts of --prompt and --prompt_file. Throws `Error` G-CLI-6 for one that is empty or a row
+/// without a prompt.
 std::vector<Prompt> read_prompts(const GenerateFlags& flags);
 
 }  // namespace gradus::cli

@@ -21,8 +21,10 @@ struct ProgramOptions {
   bool json = false;
 };
 constexpr OptionRow<ProgramOptions> kProgramRows[] = {
-    {&ProgramOptions::task, "task", Group::task, any_value(), "What to train; `gradus train --task T --help` lists the task's own flags.", Origin::gradus},
-    {&ProgramOptions::json, "json", Group::program, any_value(), "Print one JSON document with the results to stdout.", Origin::gradus},
+    {&ProgramOptions::task, "task", Group::task, any_value(),
+     "What to train; `gradus train --task T --help` lists the task's own flags.", Origin::gradus},
+    {&ProgramOptions::json, "json", Group::program, any_value(),
+     "Print one JSON document with the results to stdout.", Origin::gradus},
 };
 
 // What is wrong with the file as such; its keys are looked at when the task is known.
@@ -40,20 +42,26 @@ std::string task_in_file(const std::string& file) {
   std::ifstream in(file);
   if (file.ends_with(".json")) {
     const auto document = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-    return document.is_object() && document.contains("task") && document["task"].is_string() ? document["task"].get<std::string>() : "";
+    return document.is_object() && document.contains("task") && document["task"].is_string()
+               ? document["task"].get<std::string>()
+               : "";
   }
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
     const auto colon = line.find(':');
     const auto key = line.substr(0, std::min(colon, line.find_last_not_of(" \t", colon - 1) + 1));
-    if (colon == std::string::npos || (key != "task" && key != "\"task\"" && key != "'task'")) continue;
+    if (colon == std::string::npos || (key != "task" && key != "\"task\"" && key != "'task'"))
+      continue;
     const auto begin = line.find_first_not_of(" \t\"'", colon + 1);
-    return begin == std::string::npos ? "" : line.substr(begin, line.find_first_of(" \t\"'#\r", begin) - begin);
+    return begin == std::string::npos
+               ? ""
+               : line.substr(begin, line.find_first_of(" \t\"'#\r", begin) - begin);
   }
   return "";
 }
 
-// The task decides which flags there are, so its name is looked for first: in the flags, else in the config file.
+// The task decides which flags there are, so its name is looked for first: in the flags, else in
+// the config file.
 std::string task_of(Words words) {
   std::string task;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -61,16 +69,24 @@ std::string task_of(Words words) {
     if (words[i].starts_with("--task=")) task = words[i].substr(7);
   }
   if (!task.empty()) return task;
-  const auto is_file = [](std::string_view word) { return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json"); };
+  const auto is_file = [](std::string_view word) {
+    return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json");
+  };
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i].starts_with("--config=")) return task_in_file(words[i].substr(9));
-    const bool follows_flag = i > 0 && words[i - 1].starts_with("-") && words[i - 1].find('=') == std::string::npos && words[i - 1] != "--config";
-    if (is_file(words[i]) && !words[i].starts_with("-") && !follows_flag) return task_in_file(words[i]);
+    const bool follows_flag = i > 0 && words[i - 1].starts_with("-") &&
+                              words[i - 1].find('=') == std::string::npos &&
+                              words[i - 1] != "--config";
+    if (is_file(words[i]) && !words[i].starts_with("-") && !follows_flag)
+      return task_in_file(words[i]);
   }
-  // After a flag without a value (`--do_eval config.yaml`); data files stand there too, and those of a data set are large.
+  // After a flag without a value (`--do_eval config.yaml`); data files stand there too, and those
+  // of a data set are large.
   for (const auto& word : words) {
     std::error_code unknown;
-    if (!is_file(word) || word.starts_with("-") || std::filesystem::file_size(word, unknown) > 1'000'000 || unknown) continue;
+    if (!is_file(word) || word.starts_with("-") ||
+        std::filesystem::file_size(word, unknown) > 1'000'000 || unknown)
+      continue;
     try {
       if (const auto task = task_in_file(word); !task.empty()) return task;
     } catch (const Error&) {
@@ -79,8 +95,12 @@ std::string task_of(Words words) {
   return "";
 }
 
-nlohmann::json to_json(const TaskResult& result, const TrainingArguments& args, const std::string& task) {
-  nlohmann::json document = {{"task", task}, {"output_dir", *args.output_dir}, {"global_step", result.global_step}, {"metrics", result.metrics}};
+nlohmann::json to_json(const TaskResult& result, const TrainingArguments& args,
+                       const std::string& task) {
+  nlohmann::json document = {{"task", task},
+                             {"output_dir", *args.output_dir},
+                             {"global_step", result.global_step},
+                             {"metrics", result.metrics}};
   if (result.interrupted_by != 0) document["interrupted_by"] = result.interrupted_by;
   return document;
 }
@@ -88,7 +108,8 @@ nlohmann::json to_json(const TaskResult& result, const TrainingArguments& args, 
 enum class Stage { train, eval, predict };
 
 int run(Words words, Stage stage) {
-  const bool wants_help = std::find(words.begin(), words.end(), "--help") != words.end() || std::find(words.begin(), words.end(), "-h") != words.end();
+  const bool wants_help = std::find(words.begin(), words.end(), "--help") != words.end() ||
+                          std::find(words.begin(), words.end(), "-h") != words.end();
   ProgramOptions program;
   TrainingArguments args;
   OptionSet set;
@@ -99,8 +120,13 @@ int run(Words words, Stage stage) {
   if (task) task->add_options(set);
   set.add(args, training_options());
   if (wants_help) {
-    print_line(fmt::format("usage: gradus {} --task {} [config.yaml|config.json] [--flags]\n\n{}", stage == Stage::train ? "train" : stage == Stage::eval ? "eval" : "predict",
-                           task ? task->name() : "{" + fmt::format("{}", fmt::join(task_names(), ",")) + "}", set.help()));
+    print_line(fmt::format(
+        "usage: gradus {} --task {} [config.yaml|config.json] [--flags]\n\n{}",
+        stage == Stage::train  ? "train"
+        : stage == Stage::eval ? "eval"
+                               : "predict",
+        task ? task->name() : "{" + fmt::format("{}", fmt::join(task_names(), ",")) + "}",
+        set.help()));
     return 0;
   }
   set.parse(words);
@@ -109,14 +135,20 @@ int run(Words words, Stage stage) {
   if (stage == Stage::predict) args.do_predict = true;
   if (stage != Stage::train) args.do_train = false;
   if (!args.do_train && !args.do_eval && !args.do_predict && args.eval_strategy == "no")
-    throw Error("G-CLI-8", ErrorKind::usage, "there is nothing to do: --do_train is false, and neither --do_eval nor --do_predict is set", "Leave --do_train out, or set one of the others.");
+    throw Error("G-CLI-8", ErrorKind::usage,
+                "there is nothing to do: --do_train is false, and neither --do_eval nor "
+                "--do_predict is set",
+                "Leave --do_train out, or set one of the others.");
   if (!set.was_set("log_level")) args.log_level = "warning";
   args = args.resolved();
   const auto result = run_task(*task, args, /*handle_signals=*/true);
   if (program.json) print_line(dump_json(to_json(result, args, name), 2));
   if (result.interrupted_by == 0) return 0;
-  log_print(fmt::format("\ngradus: stopped by {} after step {}; everything is saved in {}.\n  Go on with the same command and --resume_from_checkpoint last\n",
-                        result.interrupted_by == SIGINT ? "Ctrl-C" : "SIGTERM", result.global_step, *args.output_dir));
+  log_print(
+      fmt::format("\ngradus: stopped by {} after step {}; everything is saved in {}.\n  Go on with "
+                  "the same command and --resume_from_checkpoint last\n",
+                  result.interrupted_by == SIGINT ? "Ctrl-C" : "SIGTERM", result.global_step,
+                  *args.output_dir));
   return 128 + result.interrupted_by;
 }
 

@@ -1,4 +1,5 @@
-// A train loader that loads the rows of `steps_per_generation` steps at once, and a training_step that takes its share of them.
+// A train loader that loads the rows of `steps_per_generation` steps at once, and a training_step
+// that takes its share of them.
 #include <gradus/gradus.h>
 
 #include <iostream>
@@ -17,7 +18,8 @@ class GenerationTrainer : public gradus::Trainer {
     return gradus::DataLoader(std::move(options));
   }
 
-  torch::Tensor training_step(gradus::Model& model, gradus::Batch inputs, std::optional<torch::Tensor> num_items_in_batch) override {
+  torch::Tensor training_step(gradus::Model& model, gradus::Batch inputs,
+                              std::optional<torch::Tensor> num_items_in_batch) override {
     rows_loaded = inputs.rows();
     const auto share = rows_loaded / steps_per_generation_;
     gradus::Batch part;  // here one would generate from all rows, and train on this step's part
@@ -31,14 +33,20 @@ class GenerationTrainer : public gradus::Trainer {
 };
 
 int main() try {
-  auto model = gradus::make_model(torch::nn::Linear(4, 1), [](torch::nn::LinearImpl& linear, const gradus::Batch& batch) {
-    return gradus::ModelOutput{{"loss", torch::mse_loss(linear.forward(batch["x"]), batch["labels"])}};
-  });
+  auto model = gradus::make_model(
+      torch::nn::Linear(4, 1), [](torch::nn::LinearImpl& linear, const gradus::Batch& batch) {
+        return gradus::ModelOutput{
+            {"loss", torch::mse_loss(linear.forward(batch["x"]), batch["labels"])}};
+      });
   const auto x = torch::randn({128, 4});
-  GenerationTrainer trainer({.model = model,
-                             .args = {.output_dir = "runs/generation", .per_device_train_batch_size = 4, .num_train_epochs = 1, .save_strategy = "no"},
-                             .train_dataset = gradus::from_tensors({{"x", x}, {"labels", x.sum(1, true)}})},
-                            /*steps_per_generation=*/8);
+  GenerationTrainer trainer(
+      {.model = model,
+       .args = {.output_dir = "runs/generation",
+                .per_device_train_batch_size = 4,
+                .num_train_epochs = 1,
+                .save_strategy = "no"},
+       .train_dataset = gradus::from_tensors({{"x", x}, {"labels", x.sum(1, true)}})},
+      /*steps_per_generation=*/8);
   const auto result = trainer.train();
   return result.global_step == 4 && trainer.rows_loaded == 32 && trainer.rows_trained == 4 ? 0 : 1;
 } catch (const gradus::Error& error) {

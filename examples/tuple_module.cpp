@@ -1,4 +1,5 @@
-// A plain torch module, written for no trainer, that returns a tuple: make_model says what its parts are.
+// A plain torch module, written for no trainer, that returns a tuple: make_model says what its
+// parts are.
 #include <gradus/gradus.h>
 
 #include <iostream>
@@ -29,12 +30,18 @@ int main() try {
   });
   torch::manual_seed(0);
   const auto x = torch::randn({512, 2});
-  const auto data = gradus::from_tensors({{"x", x}, {"labels", x.sum(1, true) + 0.1 * torch::randn({512, 1})}});
+  const auto data =
+      gradus::from_tensors({{"x", x}, {"labels", x.sum(1, true) + 0.1 * torch::randn({512, 1})}});
   gradus::Trainer trainer({.model = model,
-                           .args = {.output_dir = "runs/tuple", .num_train_epochs = 6, .learning_rate = 0.02, .logging_steps = 100, .save_strategy = "no"},
+                           .args = {.output_dir = "runs/tuple",
+                                    .num_train_epochs = 6,
+                                    .learning_rate = 0.02,
+                                    .logging_steps = 100,
+                                    .save_strategy = "no"},
                            .train_dataset = data});
   trainer.train();
-  const auto found = trainer.predict(data);  // both outputs, in the module's order; files hold the module's own names
+  const auto found = trainer.predict(
+      data);  // both outputs, in the module's order; files hold the module's own names
   const auto error = (found.prediction_parts[0] - found.label_ids).abs().mean().item<double>();
   std::cout << "mean error " << error << '\n';
   return error < 0.3 && model->state_dict().contains("body.weight") ? 0 : 1;

@@ -7,8 +7,11 @@ namespace gradus::testing {
 /// Writes down every event and what was asked for when it came.
 class EventRecorder : public TrainerCallback {
  public:
-#define GRADUS_RECORD(event) \
-  void on_##event(const TrainingArguments&, TrainerState&, TrainerControl& control, const CallbackContext&) override { note("on_" #event, control); }
+#define GRADUS_RECORD(event)                                                        \
+  void on_##event(const TrainingArguments&, TrainerState&, TrainerControl& control, \
+                  const CallbackContext&) override {                                \
+    note("on_" #event, control);                                                    \
+  }
   GRADUS_RECORD(init_end)
   GRADUS_RECORD(train_begin)
   GRADUS_RECORD(train_end)

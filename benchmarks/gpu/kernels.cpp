@@ -1,4 +1,5 @@
-// Times the fused operations on a GPU beside their plain forms: microseconds, GB/s of the bytes that must move, and how many times faster.
+// Times the fused operations on a GPU beside their plain forms: microseconds, GB/s of the bytes
+// that must move, and how many times faster.
 #include <ATen/Context.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_norm.h>
@@ -23,9 +24,12 @@ namespace kernels = gradus::kernels;
 
 const auto kOptions = torch::dtype(torch::kBFloat16).device(torch::kCUDA);
 
-Tensor leaf(torch::IntArrayRef sizes, double scale = 1.0) { return (torch::randn(sizes, kOptions) * scale).requires_grad_(true); }
+Tensor leaf(torch::IntArrayRef sizes, double scale = 1.0) {
+  return (torch::randn(sizes, kOptions) * scale).requires_grad_(true);
+}
 
-constexpr int kInARow = 20;  // runs between two events, so that the time of a launch is hidden behind the one before
+constexpr int kInARow =
+    20;  // runs between two events, so that the time of a launch is hidden behind the one before
 
 /// Median of repeated runs, in microseconds of one.
 double timed(const std::function<void()>& run) {
@@ -55,13 +59,20 @@ void report(const std::string& name, double bytes, const std::function<void()>& 
   const auto plain = timed(run);
   kernels::set_form(kernels::Form::automatic);
   const auto fused = timed(run);
-  std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} GB/s   plain {:9.1f} us   {:5.1f} x\n", name, fused, bytes / fused / 1e3, plain, plain / fused);
+  std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} GB/s   plain {:9.1f} us   {:5.1f} x\n", name,
+                           fused, bytes / fused / 1e3, plain, plain / fused);
 }
 
 void norms() {
-  for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{16384, 768}, {8192, 2048}, {16384, 896}, {4096, 768}, {1024, 256}}) {
-    const auto residual = leaf({rows, width}), x = leaf({rows, width}), weight = leaf({width}), bias = leaf({width});
-    const auto grad = torch::randn({rows, width}, kOptions), further = torch::randn({rows, width}, kOptions);
+  for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{16384, 768},
+                                    {8192, 2048},
+                                    {16384, 896},
+                                    {4096, 768},
+                                    {1024, 256}}) {
+    const auto residual = leaf({rows, width}), x = leaf({rows, width}), weight = leaf({width}),
+               bias = leaf({width});
+    const auto grad = torch::randn({rows, width}, kOptions),
+               further = torch::randn({rows, width}, kOptions);
     const double tensor = 2.0 * double(rows * width);
     const auto label = fmt::format("{} x {}", rows, width);
     report("add_layer_norm forward " + label, 4 * tensor, [&] {
@@ -72,20 +83,27 @@ void norms() {
       torch::NoGradGuard no_grad;
       kernels::add_rms_norm(residual, x, weight, 1e-5);
     });
-    const auto [sum, out, mean, rstd] = kernels::ops::add_layer_norm(residual.detach(), x.detach(), weight.detach(), bias.detach(), 1e-5);
-    const auto microseconds = timed([&, s = sum, m = mean, r = rstd] { kernels::ops::add_layer_norm_backward(grad, further, s, weight.detach(), m, r); });
-    std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} GB/s\n", "add_layer_norm backward " + label, microseconds, 4 * tensor / microseconds / 1e3);
+    const auto [sum, out, mean, rstd] = kernels::ops::add_layer_norm(
+        residual.detach(), x.detach(), weight.detach(), bias.detach(), 1e-5);
+    const auto microseconds = timed([&, s = sum, m = mean, r = rstd] {
+      kernels::ops::add_layer_norm_backward(grad, further, s, weight.detach(), m, r);
+    });
+    std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} GB/s\n", "add_layer_norm backward " + label,
+                             microseconds, 4 * tensor / microseconds / 1e3);
     report("add_layer_norm both " + label, 8 * tensor, [&] {
       const auto both = kernels::add_layer_norm(residual, x, weight, bias, 1e-5);
       torch::autograd::backward({both.sum, both.normalised}, {further, grad});
     });
-    const auto sums = timed([&] { kernels::ops::column_sum(grad); }), plain_sums = timed([&] { grad.sum(0); });
-    std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} GB/s   plain {:9.1f} us\n", "column_sum " + label, sums, tensor / sums / 1e3, plain_sums);
+    const auto sums = timed([&] { kernels::ops::column_sum(grad); }),
+               plain_sums = timed([&] { grad.sum(0); });
+    std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} GB/s   plain {:9.1f} us\n",
+                             "column_sum " + label, sums, tensor / sums / 1e3, plain_sums);
   }
 }
 
 void gates_and_turns() {
-  const auto gate = leaf({8192, 8192}), up = leaf({8192, 8192}), grad = torch::randn({8192, 8192}, kOptions);
+  const auto gate = leaf({8192, 8192}), up = leaf({8192, 8192}),
+             grad = torch::randn({8192, 8192}, kOptions);
   const double tensor = 2.0 * 8192 * 8192;
   report("swiglu forward 8192 x 8192", 3 * tensor, [&] {
     torch::NoGradGuard no_grad;
@@ -101,21 +119,29 @@ void gates_and_turns() {
 }
 
 void losses() {
-  for (const auto& [rows, width, classes] : {std::tuple<int64_t, int64_t, int64_t>{16384, 768, 50257}, {8192, 2048, 128256}}) {
+  for (const auto& [rows, width, classes] :
+       {std::tuple<int64_t, int64_t, int64_t>{16384, 768, 50257}, {8192, 2048, 128256}}) {
     const auto hidden = leaf({rows, width}), weight = leaf({classes, width}, 0.02);
     const auto labels = torch::randint(0, classes, {rows}, kOptions.dtype(torch::kLong));
     const auto scale = torch::full({}, 1.0 / double(rows), kOptions.dtype(torch::kFloat));
     const auto columns = (classes + 63) / 64 * 64;
     auto logits = torch::randn({4096, columns}, kOptions);
     auto row_losses = torch::empty({4096}, kOptions.dtype(torch::kFloat));
-    const auto one = timed([&] { kernels::ops::cross_entropy_(logits, labels.narrow(0, 0, 4096), scale, row_losses, classes, -100, true); });
-    std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} GB/s\n", fmt::format("cross_entropy_ 4096 x {}", columns), one, 4.0 * 4096 * double(columns) / one / 1e3);
+    const auto one = timed([&] {
+      kernels::ops::cross_entropy_(logits, labels.narrow(0, 0, 4096), scale, row_losses, classes,
+                                   -100, true);
+    });
+    std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} GB/s\n",
+                             fmt::format("cross_entropy_ 4096 x {}", columns), one,
+                             4.0 * 4096 * double(columns) / one / 1e3);
     const auto whole = timed([&] {
       hidden.mutable_grad() = weight.mutable_grad() = Tensor();
       kernels::linear_cross_entropy(hidden, weight, {}, labels, scale).backward();
     });
     const auto flops = 6.0 * double(rows) * double(width) * double(columns);
-    std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} TFLOP/s\n", fmt::format("linear_cross_entropy {} x {} x {}", rows, width, classes), whole, flops / whole / 1e6);
+    std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} TFLOP/s\n",
+                             fmt::format("linear_cross_entropy {} x {} x {}", rows, width, classes),
+                             whole, flops / whole / 1e6);
   }
 }
 
@@ -123,7 +149,18 @@ void losses() {
 std::vector<std::vector<int64_t>> gpt2_shapes() {
   std::vector<std::vector<int64_t>> shapes = {{50257, 768}, {1024, 768}, {768}, {768}};
   for (int i = 0; i < 12; ++i)
-    for (const auto& shape : std::vector<std::vector<int64_t>>{{768}, {768}, {768, 2304}, {2304}, {768, 768}, {768}, {768}, {768}, {768, 3072}, {3072}, {3072, 768}, {768}})
+    for (const auto& shape : std::vector<std::vector<int64_t>>{{768},
+                                                               {768},
+                                                               {768, 2304},
+                                                               {2304},
+                                                               {768, 768},
+                                                               {768},
+                                                               {768},
+                                                               {768},
+                                                               {768, 3072},
+                                                               {3072},
+                                                               {3072, 768},
+                                                               {768}})
       shapes.push_back(shape);
   return shapes;
 }
@@ -143,33 +180,49 @@ void optimizers() {
     steps.push_back(torch::ones({}, wide));
     count += t.masters.back().numel();
   }
-  const kernels::AdamWScalars scalars{torch::full({}, 1e-5, wide), torch::ones({}, wide), torch::ones({}, wide)};
+  const kernels::AdamWScalars scalars{torch::full({}, 1e-5, wide), torch::ones({}, wide),
+                                      torch::ones({}, wide)};
   const auto ours = timed([&] { kernels::adamw_(t, scalars, {}); });
   const auto theirs = timed([&] {
-    at::_fused_adamw_(t.masters, wide_grads, t.exp_avg, t.exp_avg_sq, {}, steps, scalars.lr, 0.9, 0.999, 0.0, 1e-8, false, false);
+    at::_fused_adamw_(t.masters, wide_grads, t.exp_avg, t.exp_avg_sq, {}, steps, scalars.lr, 0.9,
+                      0.999, 0.0, 1e-8, false, false);
     at::_foreach_copy_(t.weights, t.masters);
   });
-  std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} GB/s   ATen, fp32 gradients + copy {:9.1f} us\n", "adamw_ GPT-2 124M", ours, 28.0 * double(count) / ours / 1e3, theirs);
+  std::cout << fmt::format(
+      "{:44} {:9.1f} us {:8.0f} GB/s   ATen, fp32 gradients + copy {:9.1f} us\n",
+      "adamw_ GPT-2 124M", ours, 28.0 * double(count) / ours / 1e3, theirs);
   const auto norm = timed([&] { kernels::clip_coefficient(kernels::grad_norm(t.grads), 1.0); });
   const auto plain_norm = timed([&] { torch::stack(at::_foreach_norm(t.grads, 2)).norm(); });
-  std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} GB/s   ATen {:9.1f} us\n", "grad_norm + clip_coefficient GPT-2 124M", norm, 2.0 * double(count) / norm / 1e3, plain_norm);
+  std::cout << fmt::format("{:44} {:9.1f} us {:8.0f} GB/s   ATen {:9.1f} us\n",
+                           "grad_norm + clip_coefficient GPT-2 124M", norm,
+                           2.0 * double(count) / norm / 1e3, plain_norm);
   const auto same = torch::full({}, 0.5, wide);
   const auto scaled = timed([&] { kernels::scale_(t.grads, same); });
   const auto copied = timed([&] { kernels::copy_(t.weights, t.masters); });
-  std::cout << fmt::format("{:44} {:9.1f} us; copy_ masters -> weights {:9.1f} us\n", "scale_ GPT-2 124M", scaled, copied);
+  std::cout << fmt::format("{:44} {:9.1f} us; copy_ masters -> weights {:9.1f} us\n",
+                           "scale_ GPT-2 124M", scaled, copied);
 }
 
 /// Which strides the attention backends give, and what they take.
-void attention(const char* name, bool flash, bool cudnn, int64_t rows, int64_t tokens, int64_t heads, int64_t key_heads, bool packed) {
+void attention(const char* name, bool flash, bool cudnn, int64_t rows, int64_t tokens,
+               int64_t heads, int64_t key_heads, bool packed) {
   at::globalContext().setSDPUseFlash(flash);
   at::globalContext().setSDPUseCuDNN(cudnn);
   at::globalContext().setSDPUseMemEfficient(false);
   at::globalContext().setSDPUseMath(false);
   const auto all = leaf({rows, tokens, heads + 2 * key_heads, 64});
-  const auto part = [&](int64_t first, int64_t count) { return (packed ? all.narrow(2, first, count) : all.detach().narrow(2, first, count).contiguous().requires_grad_(true)).transpose(1, 2); };
-  const auto query = part(0, heads), key = part(heads, key_heads), value = part(heads + key_heads, key_heads);
+  const auto part = [&](int64_t first, int64_t count) {
+    return (packed ? all.narrow(2, first, count)
+                   : all.detach().narrow(2, first, count).contiguous().requires_grad_(true))
+        .transpose(1, 2);
+  };
+  const auto query = part(0, heads), key = part(heads, key_heads),
+             value = part(heads + key_heads, key_heads);
   try {
-    const auto run = [&] { return at::scaled_dot_product_attention(query, key, value, {}, 0.0, true, std::nullopt, heads != key_heads); };
+    const auto run = [&] {
+      return at::scaled_dot_product_attention(query, key, value, {}, 0.0, true, std::nullopt,
+                                              heads != key_heads);
+    };
     const auto out = run();
     const auto grad = torch::randn({rows, tokens, heads, 64}, kOptions).transpose(1, 2);
     const auto forward = timed([&] {
@@ -178,8 +231,11 @@ void attention(const char* name, bool flash, bool cudnn, int64_t rows, int64_t t
     });
     const auto both = timed([&] { run().backward(grad); });
     const auto grads = torch::autograd::grad({run()}, {query, key}, {grad});
-    std::cout << fmt::format("attention {:6} {} x {} x {}/{} {:7} forward {:7.1f} us, both {:7.1f} us; strides out {} dq {} dk {}\n", name, rows, tokens, heads, key_heads,
-                             packed ? "packed" : "apart", forward, both, c10::str(out.strides()), c10::str(grads[0].strides()), c10::str(grads[1].strides()));
+    std::cout << fmt::format(
+        "attention {:6} {} x {} x {}/{} {:7} forward {:7.1f} us, both {:7.1f} us; strides out {} "
+        "dq {} dk {}\n",
+        name, rows, tokens, heads, key_heads, packed ? "packed" : "apart", forward, both,
+        c10::str(out.strides()), c10::str(grads[0].strides()), c10::str(grads[1].strides()));
   } catch (const std::exception& error) {
     std::cout << "attention " << name << ": " << std::string(error.what()).substr(0, 120) << "\n";
   }

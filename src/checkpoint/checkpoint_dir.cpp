@@ -16,13 +16,16 @@ constexpr std::string_view kTemporaryPrefix = ".tmp-checkpoint-";
 std::optional<int64_t> parse_count(std::string_view digits) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || value < 0) return std::nullopt;
+  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || value < 0)
+    return std::nullopt;
   return value;
 }
 
 }  // namespace
 
-fs::path checkpoint_path(const fs::path& run_dir, int64_t step) { return run_dir / (std::string(kPrefix) + std::to_string(step)); }
+fs::path checkpoint_path(const fs::path& run_dir, int64_t step) {
+  return run_dir / (std::string(kPrefix) + std::to_string(step));
+}
 
 std::vector<CheckpointDir> list_checkpoints(const fs::path& run_dir) {
   std::vector<CheckpointDir> found;
@@ -30,9 +33,11 @@ std::vector<CheckpointDir> list_checkpoints(const fs::path& run_dir) {
   for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
     const auto name = entry.path().filename().string();
     if (!name.starts_with(kPrefix) || !entry.is_directory(ignored)) continue;
-    if (const auto step = parse_count(std::string_view(name).substr(kPrefix.size()))) found.push_back({entry.path(), *step});
+    if (const auto step = parse_count(std::string_view(name).substr(kPrefix.size())))
+      found.push_back({entry.path(), *step});
   }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.step < b.step; });
   return found;
 }
 
@@ -50,7 +55,9 @@ std::optional<CheckpointDir> newest_complete_checkpoint(const fs::path& run_dir)
 
 void remove_checkpoint(const CheckpointDir& dir) {
   std::error_code code;
-  const auto doomed = dir.path.parent_path() / (std::string(kTemporaryPrefix) + std::to_string(dir.step) + "-deleted-" + std::to_string(::getpid()));
+  const auto doomed =
+      dir.path.parent_path() / (std::string(kTemporaryPrefix) + std::to_string(dir.step) +
+                                "-deleted-" + std::to_string(::getpid()));
   fs::rename(dir.path, doomed, code);
   fs::remove_all(code ? dir.path : doomed, code);
 }
@@ -63,7 +70,8 @@ void remove_unfinished(const fs::path& run_dir) {
     if (!name.starts_with(kTemporaryPrefix)) continue;
     const auto owner = parse_count(std::string_view(name).substr(name.rfind('-') + 1));
     // Leave the folder of a process that is still writing it.
-    const bool alive = owner && *owner > 0 && (::kill(pid_t(*owner), 0) == 0 || errno == EPERM) && *owner != ::getpid();
+    const bool alive = owner && *owner > 0 && (::kill(pid_t(*owner), 0) == 0 || errno == EPERM) &&
+                       *owner != ::getpid();
     if (!alive) stale.push_back(entry.path());
   }
   for (const auto& path : stale) fs::remove_all(path, ignored);

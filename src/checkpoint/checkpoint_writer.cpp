@@ -1,10 +1,10 @@
+#include <fcntl.h>
 #include <gradus/checkpoint/checkpoint_writer.h>
 #include <gradus/checkpoint/manifest.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/log.h>
 #include <gradus/formats/torch_file.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -13,7 +13,8 @@ namespace gradus {
 namespace fs = std::filesystem;
 namespace {
 
-// A file-size limit raises SIGXFSZ, which would end the process. Blocked, the write fails with EFBIG instead.
+// A file-size limit raises SIGXFSZ, which would end the process. Blocked, the write fails with
+// EFBIG instead.
 class BlockFileSizeSignal {
  public:
   BlockFileSizeSignal() {
@@ -39,10 +40,12 @@ class BlockFileSizeSignal {
   sigset_t before_;
 };
 
-// Puts `temporary` where `final_name` is in one step, so that a kill leaves the old folder or the new one, never none.
+// Puts `temporary` where `final_name` is in one step, so that a kill leaves the old folder or the
+// new one, never none.
 void replace_directory(const fs::path& temporary, const fs::path& final_name) {
   std::error_code ignored;
-  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_name.c_str(), RENAME_EXCHANGE) == 0) {
+  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_name.c_str(), RENAME_EXCHANGE) ==
+      0) {
     sync_path(final_name.parent_path());
     fs::remove_all(temporary, ignored);
     return;
@@ -55,7 +58,8 @@ void replace_directory(const fs::path& temporary, const fs::path& final_name) {
 }
 
 void rotate(const CheckpointWriter::Job& job) {
-  for (const auto& dir : job.rotation.to_delete(list_checkpoints(job.run_dir), job.best, job.step)) {
+  for (const auto& dir :
+       job.rotation.to_delete(list_checkpoints(job.run_dir), job.best, job.step)) {
     log_info("Deleting older checkpoint " + dir.path.string() + " due to save_total_limit");
     remove_checkpoint(dir);
   }
@@ -71,7 +75,9 @@ void write_checkpoint(const CheckpointWriter::Job& job, const fs::path& temporar
     manifest.files[entry.path().filename()] = file_checksum(entry.path());
     sync_path(entry.path());
   }
-  for (const auto& shard : write_safetensors_folder(temporary, snapshot.weights, {.max_shard_size = snapshot.max_shard_size, .sync = Sync::yes}))
+  for (const auto& shard :
+       write_safetensors_folder(temporary, snapshot.weights,
+                                {.max_shard_size = snapshot.max_shard_size, .sync = Sync::yes}))
     manifest.files[shard.file_name] = shard.written;
   const auto add_tree = [&](const char* name, const std::optional<StateTree>& tree) {
     if (tree) manifest.files[name] = write_torch_file(temporary / name, *tree, Sync::yes);
@@ -79,7 +85,9 @@ void write_checkpoint(const CheckpointWriter::Job& job, const fs::path& temporar
   add_tree("optimizer.pt", snapshot.optimizer);
   add_tree("scheduler.pt", snapshot.scheduler);
   add_tree("scaler.pt", snapshot.scaler);
-  if (snapshot.rng) manifest.files["rng_state.pth"] = write_rng_state(temporary / "rng_state.pth", *snapshot.rng, Sync::yes);
+  if (snapshot.rng)
+    manifest.files["rng_state.pth"] =
+        write_rng_state(temporary / "rng_state.pth", *snapshot.rng, Sync::yes);
   for (const auto& [name, text] : snapshot.texts) {
     write_file_atomically(temporary / name, text);
     manifest.files[name] = {text.size(), checksum_of(text.data(), text.size())};
@@ -87,7 +95,8 @@ void write_checkpoint(const CheckpointWriter::Job& job, const fs::path& temporar
   write_file_atomically(temporary / "manifest.json", manifest.to_text());
   const auto final_name = checkpoint_path(job.run_dir, job.step);
   if (fs::exists(final_name)) {
-    // The same step saved again (after a resume, say): the old folder makes way only now that the new one is whole.
+    // The same step saved again (after a resume, say): the old folder makes way only now that the
+    // new one is whole.
     replace_directory(temporary, final_name);
   } else {
     publish_directory(temporary, final_name);
@@ -110,7 +119,8 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::start(Job job) {
   wait();
   make_directory(job.run_dir);
-  const auto temporary = job.run_dir / (".tmp-checkpoint-" + std::to_string(job.step) + "-" + std::to_string(::getpid()));
+  const auto temporary = job.run_dir / (".tmp-checkpoint-" + std::to_string(job.step) + "-" +
+                                        std::to_string(::getpid()));
   std::error_code ignored;
   fs::remove_all(temporary, ignored);
   make_directory(temporary);
@@ -139,10 +149,13 @@ void CheckpointWriter::wait() {
   try {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
-    throw Error("G-CKPT-6", ErrorKind::checkpoint, "a checkpoint could not be saved: " + error.message(),
+    throw Error("G-CKPT-6", ErrorKind::checkpoint,
+                "a checkpoint could not be saved: " + error.message(),
                 "The checkpoints before it are as they were. " + error.advice());
   } catch (const std::exception& error) {
-    throw Error("G-CKPT-6", ErrorKind::checkpoint, std::string("a checkpoint could not be saved: ") + error.what(), "The checkpoints before it are as they were.");
+    throw Error("G-CKPT-6", ErrorKind::checkpoint,
+                std::string("a checkpoint could not be saved: ") + error.what(),
+                "The checkpoints before it are as they were.");
   }
 }
 

@@ -18,13 +18,15 @@ std::string with_commas(uint64_t value) {
 }
 
 Error not_a_manifest(const fs::path& file, const std::string& why) {
-  return {"G-CKPT-2", ErrorKind::checkpoint, file.string() + " is not a manifest that this version reads: " + why,
+  return {"G-CKPT-2", ErrorKind::checkpoint,
+          file.string() + " is not a manifest that this version reads: " + why,
           "The checkpoint is damaged or was written by a newer gradus."};
 }
 
 void check_without_manifest(const fs::path& directory, CheckpointReport& report) {
   if (const auto problem = weights_problem(directory)) report.problems.push_back(*problem);
-  if (fs::exists(directory / "checkpoint-is-incomplete.txt")) report.problems.push_back("checkpoint-is-incomplete.txt says that its save was cut short");
+  if (fs::exists(directory / "checkpoint-is-incomplete.txt"))
+    report.problems.push_back("checkpoint-is-incomplete.txt says that its save was cut short");
   try {
     read_json(directory / "trainer_state.json");
   } catch (const Error& error) {
@@ -36,20 +38,32 @@ void check_without_manifest(const fs::path& directory, CheckpointReport& report)
 
 std::string Manifest::to_text() const {
   nlohmann::json files_json = nlohmann::json::object();
-  for (const auto& [name, file] : files) files_json[name] = {{"size", file.size}, {"checksum", checksum_text(file.checksum)}};
-  return dump_json(nlohmann::json{{"format", "gradus-checkpoint"}, {"version", kVersion}, {"files", files_json}}, 2) + "\n";
+  for (const auto& [name, file] : files)
+    files_json[name] = {{"size", file.size}, {"checksum", checksum_text(file.checksum)}};
+  return dump_json(
+             nlohmann::json{
+                 {"format", "gradus-checkpoint"}, {"version", kVersion}, {"files", files_json}},
+             2) +
+         "\n";
 }
 
 Manifest Manifest::read(const fs::path& file) {
   const auto json = read_json(file);
-  if (!json.is_object() || json.value("format", "") != "gradus-checkpoint" || !json.contains("files") || !json["files"].is_object())
-    throw not_a_manifest(file, "expected an object with \"format\": \"gradus-checkpoint\" and \"files\"");
-  if (!json.contains("version") || !json["version"].is_number_integer() || json["version"].get<int64_t>() > kVersion)
+  if (!json.is_object() || json.value("format", "") != "gradus-checkpoint" ||
+      !json.contains("files") || !json["files"].is_object())
+    throw not_a_manifest(file,
+                         "expected an object with \"format\": \"gradus-checkpoint\" and \"files\"");
+  if (!json.contains("version") || !json["version"].is_number_integer() ||
+      json["version"].get<int64_t>() > kVersion)
     throw not_a_manifest(file, "its version is not " + std::to_string(kVersion) + " or below");
   Manifest manifest;
   for (const auto& [name, entry] : json["files"].items()) {
-    const auto checksum = entry.is_object() && entry.contains("checksum") && entry["checksum"].is_string() ? entry["checksum"].get<std::string>() : "";
-    if (!checksum.starts_with("crc32:") || !entry.contains("size") || !entry["size"].is_number_unsigned() || name.find('/') != std::string::npos)
+    const auto checksum =
+        entry.is_object() && entry.contains("checksum") && entry["checksum"].is_string()
+            ? entry["checksum"].get<std::string>()
+            : "";
+    if (!checksum.starts_with("crc32:") || !entry.contains("size") ||
+        !entry["size"].is_number_unsigned() || name.find('/') != std::string::npos)
       throw not_a_manifest(file, "the entry of " + name + " has no size and checksum");
     WrittenFile written{entry["size"].get<uint64_t>(), 0};
     std::from_chars(checksum.data() + 6, checksum.data() + checksum.size(), written.checksum, 16);
@@ -68,7 +82,8 @@ CheckpointReport verify_checkpoint(const fs::path& directory, Verify depth) {
   report.has_manifest = fs::exists(manifest_file);
   if (!report.has_manifest) {
     // One of ours has these two and a manifest: without it the folder was tampered with.
-    if (fs::exists(directory / "gradus_state.json")) report.problems.push_back("manifest.json is missing");
+    if (fs::exists(directory / "gradus_state.json"))
+      report.problems.push_back("manifest.json is missing");
     check_without_manifest(directory, report);
     return report;
   }
@@ -84,12 +99,14 @@ CheckpointReport verify_checkpoint(const fs::path& directory, Verify depth) {
     if (code) {
       report.problems.push_back(name + " is missing");
     } else if (size != expected.size) {
-      report.problems.push_back(name + " is " + with_commas(size) + " bytes, manifest.json says " + with_commas(expected.size));
+      report.problems.push_back(name + " is " + with_commas(size) + " bytes, manifest.json says " +
+                                with_commas(expected.size));
     } else if (depth == Verify::full) {
       try {
         const auto found = file_checksum(directory / name);
         if (found != expected)
-          report.problems.push_back(name + " has checksum " + checksum_text(found.checksum) + ", manifest.json says " + checksum_text(expected.checksum));
+          report.problems.push_back(name + " has checksum " + checksum_text(found.checksum) +
+                                    ", manifest.json says " + checksum_text(expected.checksum));
       } catch (const Error& error) {
         report.problems.push_back(name + ": " + error.message());
       }

@@ -6,24 +6,32 @@ namespace {
 
 constexpr size_t kHugePage = size_t{1} << 21;
 
-// Fresh memory for a copy; large blocks ask for huge pages, which makes the first touch several times cheaper.
+// Fresh memory for a copy; large blocks ask for huge pages, which makes the first touch several
+// times cheaper.
 torch::Tensor fresh_buffer(const torch::Tensor& like) {
   const size_t bytes = like.nbytes();
-  if (bytes < kHugePage) return torch::empty(like.sizes(), like.options().device(torch::kCPU).requires_grad(false));
+  if (bytes < kHugePage)
+    return torch::empty(like.sizes(), like.options().device(torch::kCPU).requires_grad(false));
   const size_t rounded = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   void* memory = std::aligned_alloc(kHugePage, rounded);
   if (memory == nullptr) throw std::bad_alloc();
   ::madvise(memory, rounded, MADV_HUGEPAGE);
-  return torch::from_blob(memory, like.sizes(), [](void* p) { std::free(p); }, like.options().device(torch::kCPU).requires_grad(false));
+  return torch::from_blob(
+      memory, like.sizes(), [](void* p) { std::free(p); },
+      like.options().device(torch::kCPU).requires_grad(false));
 }
 
 }  // namespace
 
 torch::Tensor SnapshotBuffers::copy(const torch::Tensor& tensor) {
   const torch::NoGradGuard no_grad;
-  const auto fits = [&](const torch::Tensor& buffer) { return buffer.sizes() == tensor.sizes() && buffer.scalar_type() == tensor.scalar_type(); };
-  if (next_ == buffers_.size()) buffers_.push_back(fresh_buffer(tensor));
-  else if (!fits(buffers_[next_])) buffers_[next_] = fresh_buffer(tensor);
+  const auto fits = [&](const torch::Tensor& buffer) {
+    return buffer.sizes() == tensor.sizes() && buffer.scalar_type() == tensor.scalar_type();
+  };
+  if (next_ == buffers_.size())
+    buffers_.push_back(fresh_buffer(tensor));
+  else if (!fits(buffers_[next_]))
+    buffers_[next_] = fresh_buffer(tensor);
   auto& buffer = buffers_[next_++];
   buffer.copy_(tensor.detach());
   return buffer;

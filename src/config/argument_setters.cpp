@@ -9,7 +9,8 @@
 namespace gradus {
 namespace {
 
-const std::string& chosen(const std::string& word, std::span<const std::string_view> choices, const char* where) {
+const std::string& chosen(const std::string& word, std::span<const std::string_view> choices,
+                          const char* where) {
   const Rule rule = one_of(choices);
   std::string copy = word;
   config::check_field(&copy, {rule, where, {}});
@@ -18,8 +19,10 @@ const std::string& chosen(const std::string& word, std::span<const std::string_v
 
 void need_steps(const std::string& strategy, const StepsOrRatio& steps, const char* setter) {
   if (strategy == "steps" && steps == 0)
-    throw Error("G-CONF-4", ErrorKind::usage, fmt::format("{}: strategy \"steps\" needs a positive number of steps, received 0", setter),
-                "Give steps, or another strategy.");
+    throw Error(
+        "G-CONF-4", ErrorKind::usage,
+        fmt::format("{}: strategy \"steps\" needs a positive number of steps, received 0", setter),
+        "Give steps, or another strategy.");
 }
 
 }  // namespace

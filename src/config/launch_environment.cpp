@@ -20,7 +20,8 @@ struct Launcher {
 // Slurm sets the step's variables only for tasks that srun started, not in the batch script itself.
 constexpr Launcher kLaunchers[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
 };
@@ -33,8 +34,10 @@ std::optional<int64_t> number_of(const char* name) {
   const auto [stop, error] = std::from_chars(text, end, value);
   const bool tasks_per_node = error == std::errc() && *stop == '(';  // Slurm: "2(x4)"
   if (error != std::errc() || value < 0 || (stop != end && !tasks_per_node))
-    throw Error("G-CONF-8", ErrorKind::usage, fmt::format("environment variable {}: expected a number, received \"{}\"", name, text),
-                "A launcher such as torchrun sets it. Unset it for a run with one process.");
+    throw Error(
+        "G-CONF-8", ErrorKind::usage,
+        fmt::format("environment variable {}: expected a number, received \"{}\"", name, text),
+        "A launcher such as torchrun sets it. Unset it for a run with one process.");
   return value;
 }
 
@@ -49,9 +52,12 @@ LaunchEnvironment launch_environment() {
     here.local_rank = number_of(launcher.local_rank).value_or(here.rank);
     here.local_world_size = number_of(launcher.local_world_size).value_or(here.world_size);
     if (here.rank >= here.world_size)
-      throw Error("G-CONF-8", ErrorKind::usage, fmt::format("environment variable {} is {}, but {} is {}: expected a rank below it", launcher.rank,
-                                                            here.rank, launcher.world_size, here.world_size),
-                  "Start the processes with a launcher such as torchrun, or unset both for a run with one process.");
+      throw Error(
+          "G-CONF-8", ErrorKind::usage,
+          fmt::format("environment variable {} is {}, but {} is {}: expected a rank below it",
+                      launcher.rank, here.rank, launcher.world_size, here.world_size),
+          "Start the processes with a launcher such as torchrun, or unset both for a run with one "
+          "process.");
     return here;
   }
   return {};

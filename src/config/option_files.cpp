@@ -33,7 +33,8 @@ std::optional<double> yaml_number(const std::string& text) {
 // What a plain scalar means in YAML 1.1, as PyYAML reads it; 5e-5 is a number here.
 json resolve_scalar(const std::string& text) {
   std::string lower = text;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   if (lower.empty() || lower == "~" || lower == "null") return nullptr;
   if (lower == "true" || lower == "yes" || lower == "on") return true;
   if (lower == "false" || lower == "no" || lower == "off") return false;
@@ -54,7 +55,10 @@ constexpr int64_t kMaxNodes = 100'000;
 // `as_text`: the option is text, so that `save_strategy: no` and `run_name: 7` mean what they say.
 json yaml_to_json(const YAML::Node& node, bool as_text, int64_t& nodes, int depth = 0) {
   if (++nodes > kMaxNodes || depth > kMaxDepth)
-    throw Error("G-CONF-6", ErrorKind::usage, fmt::format("the value is too large: above {} entries or {} levels", kMaxNodes, kMaxDepth), "Does an alias (*name) hold itself?");
+    throw Error(
+        "G-CONF-6", ErrorKind::usage,
+        fmt::format("the value is too large: above {} entries or {} levels", kMaxNodes, kMaxDepth),
+        "Does an alias (*name) hold itself?");
   if (node.IsSequence()) {
     auto list = json::array();
     for (const auto& each : node) list.push_back(yaml_to_json(each, as_text, nodes, depth + 1));
@@ -63,7 +67,10 @@ json yaml_to_json(const YAML::Node& node, bool as_text, int64_t& nodes, int dept
   if (node.IsMap()) {
     auto object = json::object();
     for (const auto& pair : node) {
-      if (!pair.first.IsScalar()) throw Error("G-CONF-6", ErrorKind::usage, "expected a word before the colon inside a dictionary", "Write it as `key: value`.");
+      if (!pair.first.IsScalar())
+        throw Error("G-CONF-6", ErrorKind::usage,
+                    "expected a word before the colon inside a dictionary",
+                    "Write it as `key: value`.");
       object[pair.first.Scalar()] = yaml_to_json(pair.second, false, nodes, depth + 1);
     }
     return object;
@@ -71,7 +78,8 @@ json yaml_to_json(const YAML::Node& node, bool as_text, int64_t& nodes, int dept
   if (!node.IsScalar()) return nullptr;
   const auto& text = node.Scalar();
   const bool plain = node.Tag() == "?" || node.Tag().empty();
-  if (!plain || as_text) return plain && (text == "~" || text == "null") ? json(nullptr) : json(text);
+  if (!plain || as_text)
+    return plain && (text == "~" || text == "null") ? json(nullptr) : json(text);
   return resolve_scalar(text);
 }
 
@@ -108,10 +116,13 @@ void OptionSet::read_file(const std::filesystem::path& file) {
   try {
     text = gradus::read_file(file);
   } catch (const Error& error) {
-    throw Error("G-CONF-6", ErrorKind::usage, "config file: " + error.message(), "Give the path of a .yaml, .yml or .json file with one option a key.");
+    throw Error("G-CONF-6", ErrorKind::usage, "config file: " + error.message(),
+                "Give the path of a .yaml, .yml or .json file with one option a key.");
   }
-  if (file.extension() == ".json") read_json_text(text, file);
-  else read_yaml(text, file);
+  if (file.extension() == ".json")
+    read_json_text(text, file);
+  else
+    read_yaml(text, file);
 }
 
 void OptionSet::read_json_text(const std::string& text, const std::filesystem::path& file) {
@@ -119,7 +130,8 @@ void OptionSet::read_json_text(const std::string& text, const std::filesystem::p
   try {
     dict = parse_json(text, file.string());
   } catch (const Error& error) {
-    throw Error("G-CONF-6", ErrorKind::usage, "config file: " + error.message(), "Correct the file; it must hold one JSON object.");
+    throw Error("G-CONF-6", ErrorKind::usage, "config file: " + error.message(),
+                "Correct the file; it must hold one JSON object.");
   }
   if (!dict.is_object()) return read_dict(dict, file.string());
   for (const auto& [key, value] : dict.items())
@@ -131,25 +143,36 @@ void OptionSet::read_yaml(const std::string& text, const std::filesystem::path& 
   try {
     documents = YAML::LoadAll(text);
   } catch (const YAML::Exception& error) {
-    throw Error("G-CONF-6", ErrorKind::usage, fmt::format("config file: {} is not valid YAML at line {}: {}", file.string(), error.mark.line + 1, error.msg),
+    throw Error("G-CONF-6", ErrorKind::usage,
+                fmt::format("config file: {} is not valid YAML at line {}: {}", file.string(),
+                            error.mark.line + 1, error.msg),
                 "Correct the line; an option is written as `learning_rate: 5e-5`.");
   }
   if (documents.size() > 1)
-    throw Error("G-CONF-6", ErrorKind::usage, fmt::format("config file: {} holds {} YAML documents, expected one", file.string(), documents.size()),
+    throw Error("G-CONF-6", ErrorKind::usage,
+                fmt::format("config file: {} holds {} YAML documents, expected one", file.string(),
+                            documents.size()),
                 "Keep one and remove the --- lines.");
   if (documents.empty() || documents[0].IsNull()) return;
-  if (!documents[0].IsMap()) return read_dict(convert_yaml(documents[0], false, file.string()), file.string());
+  if (!documents[0].IsMap())
+    return read_dict(convert_yaml(documents[0], false, file.string()), file.string());
   std::set<std::string> seen;
   for (const auto& pair : documents[0]) {
     const auto where = fmt::format("{} line {}", file.string(), pair.first.Mark().line + 1);
-    if (!pair.first.IsScalar()) throw Error("G-CONF-6", ErrorKind::usage, where + ": expected the name of an option before the colon");
+    if (!pair.first.IsScalar())
+      throw Error("G-CONF-6", ErrorKind::usage,
+                  where + ": expected the name of an option before the colon");
     auto key = pair.first.Scalar();
-    if (!seen.insert(key).second) throw Error("G-CONF-6", ErrorKind::usage, fmt::format("{}: {} stands there twice", where, key), "Keep one of the two.");
+    if (!seen.insert(key).second)
+      throw Error("G-CONF-6", ErrorKind::usage,
+                  fmt::format("{}: {} stands there twice", where, key), "Keep one of the two.");
     std::replace(key.begin(), key.end(), '-', '_');
     const auto* option = find(key);
     const bool as_text = option != nullptr && config::is_text(option->field);
-    const bool boolean = as_text && !option->rule.when_true.empty() && pair.second.IsScalar() && resolve_scalar(pair.second.Scalar()).is_boolean() &&
-                         std::find(option->rule.choices.begin(), option->rule.choices.end(), pair.second.Scalar()) == option->rule.choices.end();
+    const bool boolean = as_text && !option->rule.when_true.empty() && pair.second.IsScalar() &&
+                         resolve_scalar(pair.second.Scalar()).is_boolean() &&
+                         std::find(option->rule.choices.begin(), option->rule.choices.end(),
+                                   pair.second.Scalar()) == option->rule.choices.end();
     read_dict({{key, convert_yaml(pair.second, as_text && !boolean, where + ": " + key)}}, where);
   }
 }

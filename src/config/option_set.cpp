@@ -18,7 +18,8 @@ bool is_config_file(const std::string& word) {
 // "--x" or "-x"; a negative number is a value
 bool is_flag(const std::string& word) {
   if (word.size() > 2 && word.starts_with("--")) return true;
-  return word.size() > 1 && word[0] == '-' && std::isalpha(static_cast<unsigned char>(word[1])) && word != "-inf" && word != "-nan";
+  return word.size() > 1 && word[0] == '-' && std::isalpha(static_cast<unsigned char>(word[1])) &&
+         word != "-inf" && word != "-nan";
 }
 
 std::string with_underscores(std::string name) {
@@ -28,9 +29,11 @@ std::string with_underscores(std::string name) {
 
 }  // namespace
 
-void OptionSet::add(OptionTypes::Reference field, std::string_view name, Group group, const Rule& rule, std::string_view help, Origin origin) {
+void OptionSet::add(OptionTypes::Reference field, std::string_view name, Group group,
+                    const Rule& rule, std::string_view help, Origin origin) {
   if (find(name) != nullptr)
-    throw Error("G-CONF-9", ErrorKind::internal, fmt::format("two options are called {}", name), "Give one of the struct members another name.");
+    throw Error("G-CONF-9", ErrorKind::internal, fmt::format("two options are called {}", name),
+                "Give one of the struct members another name.");
   options_.push_back({field, name, group, rule, help, origin, config::field_to_json(field)});
 }
 
@@ -44,7 +47,8 @@ void OptionSet::throw_unknown(const std::string& name, const std::string& where)
   std::vector<std::string> names;
   for (const auto& option : options_) names.emplace_back(option.name);
   const auto hint = did_you_mean(name.starts_with("no_") ? name.substr(3) : name, names);
-  throw Error("G-CONF-1", ErrorKind::usage, where, hint.empty() ? "--help lists every option." : hint + " --help lists every option.");
+  throw Error("G-CONF-1", ErrorKind::usage, where,
+              hint.empty() ? "--help lists every option." : hint + " --help lists every option.");
 }
 
 const OptionSet::Option& OptionSet::find_flag(const std::string& flag, bool& negated) const {
@@ -57,19 +61,23 @@ const OptionSet::Option& OptionSet::find_flag(const std::string& flag, bool& neg
       negated = true;
       if (option != nullptr && config::is_boolean(option->field)) return *option;
       if (option != nullptr)
-        throw Error("G-CONF-7", ErrorKind::usage, fmt::format("{} negates --{}, which is not a switch but takes {}", flag, option->name,
-                                                              config::field_type(option->field, option->rule)),
+        throw Error("G-CONF-7", ErrorKind::usage,
+                    fmt::format("{} negates --{}, which is not a switch but takes {}", flag,
+                                option->name, config::field_type(option->field, option->rule)),
                     fmt::format("Leave the flag away, or give a value: --{} VALUE.", option->name));
     }
   }
   throw_unknown(name, fmt::format("unknown option {}", flag));
 }
 
-std::vector<std::string> OptionSet::take_words(const Option& option, std::span<const std::string> words, size_t& next) const {
+std::vector<std::string> OptionSet::take_words(const Option& option,
+                                               std::span<const std::string> words,
+                                               size_t& next) const {
   const auto has_value = [&] { return next < words.size() && !is_flag(words[next]); };
   std::vector<std::string> taken;
   if (config::is_boolean(option.field)) {
-    const bool value = has_value() && (config::boolean_word(words[next]) || !is_config_file(words[next]));
+    const bool value =
+        has_value() && (config::boolean_word(words[next]) || !is_config_file(words[next]));
     if (value) taken.push_back(words[next++]);
   } else if (config::is_list(option.field)) {
     while (has_value()) taken.push_back(words[next++]);
@@ -80,7 +88,9 @@ std::vector<std::string> OptionSet::take_words(const Option& option, std::span<c
 }
 
 OptionSet::Line OptionSet::parse(std::span<const std::string> words) {
-  if (std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; })) return {.help = true};
+  if (std::any_of(words.begin(), words.end(),
+                  [](const auto& word) { return word == "--help" || word == "-h"; }))
+    return {.help = true};
   struct Given {
     const Option* option;
     std::string flag;
@@ -90,10 +100,13 @@ OptionSet::Line OptionSet::parse(std::span<const std::string> words) {
   Line line;
   const auto take_file = [&](const std::string& word) {
     if (!is_config_file(word) || line.file)
-      throw Error("G-CONF-7", ErrorKind::usage, fmt::format("unexpected word \"{}\"{}", word, line.file ? ": there is a config file already" : ""),
-                  find(with_underscores(word.substr(0, word.find('=')))) != nullptr
-                      ? "Options begin with two dashes: --" + word
-                      : "A config file ends in .yaml, .yml or .json; everything else is --option value.");
+      throw Error(
+          "G-CONF-7", ErrorKind::usage,
+          fmt::format("unexpected word \"{}\"{}", word,
+                      line.file ? ": there is a config file already" : ""),
+          find(with_underscores(word.substr(0, word.find('=')))) != nullptr
+              ? "Options begin with two dashes: --" + word
+              : "A config file ends in .yaml, .yml or .json; everything else is --option value.");
     line.file = word;
   };
   for (size_t next = 0; next < words.size();) {
@@ -104,14 +117,18 @@ OptionSet::Line OptionSet::parse(std::span<const std::string> words) {
     }
     const auto equals = word.find('=');
     if (word.substr(0, equals) == "--config" && find("config") == nullptr) {
-      if (equals != std::string::npos) take_file(word.substr(equals + 1));
-      else take_file(next < words.size() ? words[next++] : "");
+      if (equals != std::string::npos)
+        take_file(word.substr(equals + 1));
+      else
+        take_file(next < words.size() ? words[next++] : "");
       continue;
     }
     bool negated = false;
     const auto& option = find_flag(word.substr(0, equals), negated);
     if (negated && equals != std::string::npos)
-      throw Error("G-CONF-7", ErrorKind::usage, fmt::format("{} takes no value", word.substr(0, equals)), fmt::format("Use --{} true or --{} false.", option.name, option.name));
+      throw Error("G-CONF-7", ErrorKind::usage,
+                  fmt::format("{} takes no value", word.substr(0, equals)),
+                  fmt::format("Use --{} true or --{} false.", option.name, option.name));
     auto values = negated                       ? std::vector<std::string>{"false"}
                   : equals != std::string::npos ? std::vector<std::string>{word.substr(equals + 1)}
                                                 : take_words(option, words, next);
@@ -127,9 +144,11 @@ OptionSet::Line OptionSet::parse(std::span<const std::string> words) {
   return line;
 }
 
-void OptionSet::assign(const Option& option, const nlohmann::json& value, const std::string& where) {
+void OptionSet::assign(const Option& option, const nlohmann::json& value,
+                       const std::string& where) {
   const config::FieldContext context{option.rule, where, option.help};
-  const bool hidden = option.name.ends_with("_token") && value.is_string() && value.get<std::string>().starts_with('<');
+  const bool hidden = option.name.ends_with("_token") && value.is_string() &&
+                      value.get<std::string>().starts_with('<');
   config::field_from_json(option.field, hidden ? nlohmann::json(nullptr) : value, context);
   config::check_field(option.field, context);
   set_.emplace(option.name);
@@ -137,7 +156,9 @@ void OptionSet::assign(const Option& option, const nlohmann::json& value, const 
 
 void OptionSet::read_dict(const nlohmann::json& dict, const std::string& where) {
   if (!dict.is_object())
-    throw Error("G-CONF-6", ErrorKind::usage, fmt::format("{} holds {}, expected an object with one option a key", where, dict.type_name()));
+    throw Error("G-CONF-6", ErrorKind::usage,
+                fmt::format("{} holds {}, expected an object with one option a key", where,
+                            dict.type_name()));
   for (const auto& [key, value] : dict.items()) {
     const auto* option = find(with_underscores(key));
     if (option == nullptr) throw_unknown(key, fmt::format("{}: unknown option {}", where, key));
@@ -146,19 +167,22 @@ void OptionSet::read_dict(const nlohmann::json& dict, const std::string& where) 
 }
 
 void OptionSet::check() const {
-  for (const auto& option : options_) config::check_field(option.field, {option.rule, std::string(option.name), option.help});
+  for (const auto& option : options_)
+    config::check_field(option.field, {option.rule, std::string(option.name), option.help});
 }
 
 nlohmann::ordered_json OptionSet::values() const {
   auto values = nlohmann::ordered_json::object();
-  for (const auto& option : options_) values[std::string(option.name)] = config::field_to_json(option.field);
+  for (const auto& option : options_)
+    values[std::string(option.name)] = config::field_to_json(option.field);
   return values;
 }
 
 std::vector<Group> OptionSet::groups() const {
   std::vector<Group> groups;
   for (const auto& option : options_)
-    if (std::find(groups.begin(), groups.end(), option.group) == groups.end()) groups.push_back(option.group);
+    if (std::find(groups.begin(), groups.end(), option.group) == groups.end())
+      groups.push_back(option.group);
   std::sort(groups.begin(), groups.end());
   return groups;
 }

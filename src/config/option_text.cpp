@@ -10,7 +10,9 @@ namespace {
 
 constexpr size_t kNameColumn = 34;
 
-std::string plain_text(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : dump_json(value); }
+std::string plain_text(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>() : dump_json(value);
+}
 
 std::string metavar(const OptionTypes::Reference& field, const Rule& rule) {
   if (config::is_boolean(field)) return "[true|false]";
@@ -27,7 +29,8 @@ std::string choices_text(const Rule& rule) {
   return text;
 }
 
-// Appends `text` wrapped to `width`, every line after `indent` spaces; the first line begins at the current column.
+// Appends `text` wrapped to `width`, every line after `indent` spaces; the first line begins at the
+// current column.
 void append_wrapped(std::string& out, std::string_view text, size_t indent, size_t width) {
   size_t column = indent;
   while (!text.empty()) {
@@ -48,7 +51,8 @@ void append_wrapped(std::string& out, std::string_view text, size_t indent, size
 }
 
 std::string escape_table(std::string text) {
-  for (size_t at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.insert(at, "\\");
+  for (size_t at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2))
+    text.insert(at, "\\");
   return text;
 }
 
@@ -102,11 +106,15 @@ std::string OptionSet::help(int width) const {
       if (option.group != group) continue;
       const auto name = fmt::format("  --{} {}", option.name, metavar(option.field, option.rule));
       out += name;
-      if (name.size() + 2 > kNameColumn) out.append("\n").append(kNameColumn, ' ');
-      else out.append(kNameColumn - name.size(), ' ');
+      if (name.size() + 2 > kNameColumn)
+        out.append("\n").append(kNameColumn, ' ');
+      else
+        out.append(kNameColumn - name.size(), ' ');
       std::string text(option.help);
-      if (const auto choices = choices_text(option.rule); !choices.empty()) text += " One of: " + choices + ".";
-      if (!option.default_value.is_null() && option.default_value != "") text += " (default: " + plain_text(option.default_value) + ")";
+      if (const auto choices = choices_text(option.rule); !choices.empty())
+        text += " One of: " + choices + ".";
+      if (!option.default_value.is_null() && option.default_value != "")
+        text += " (default: " + plain_text(option.default_value) + ")";
       append_wrapped(out, text, kNameColumn, size_t(width));
     }
   }
@@ -117,7 +125,8 @@ nlohmann::ordered_json OptionSet::describe() const {
   auto list = nlohmann::ordered_json::array();
   for (const auto& option : options_) {
     nlohmann::ordered_json choices = nullptr;
-    if (!option.rule.choices.empty()) choices = std::vector<std::string>(option.rule.choices.begin(), option.rule.choices.end());
+    if (!option.rule.choices.empty())
+      choices = std::vector<std::string>(option.rule.choices.begin(), option.rule.choices.end());
     list.push_back({{"name", option.name},
                     {"type", config::field_type(option.field, option.rule)},
                     {"default", option.default_value},
@@ -132,14 +141,19 @@ nlohmann::ordered_json OptionSet::describe() const {
 std::string OptionSet::markdown() const {
   std::string out;
   for (const auto group : groups()) {
-    out += fmt::format("\n## {}\n\n| option | type | default | meaning |\n|---|---|---|---|\n", group_title(group));
+    out += fmt::format("\n## {}\n\n| option | type | default | meaning |\n|---|---|---|---|\n",
+                       group_title(group));
     for (const auto& option : options_) {
       if (option.group != group) continue;
       const auto shown = plain_text(option.default_value);
-      const auto default_text = option.default_value.is_null() ? "not set" : shown.empty() ? "empty" : "`" + shown + "`";
+      const auto default_text = option.default_value.is_null() ? "not set"
+                                : shown.empty()                ? "empty"
+                                                               : "`" + shown + "`";
       std::string meaning(option.help);
-      if (const auto choices = choices_text(option.rule); !choices.empty()) meaning += " One of: " + choices + ".";
-      out += fmt::format("| `{}` | {} | {} | {} |\n", option.name, escape_table(config::field_type(option.field, option.rule)), default_text,
+      if (const auto choices = choices_text(option.rule); !choices.empty())
+        meaning += " One of: " + choices + ".";
+      out += fmt::format("| `{}` | {} | {} | {} |\n", option.name,
+                         escape_table(config::field_type(option.field, option.rule)), default_text,
                          escape_table(meaning));
     }
   }

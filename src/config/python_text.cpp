@@ -8,14 +8,20 @@ namespace gradus::config {
 namespace {
 
 std::string quoted(const std::string& text) {
-  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  const char quote =
+      text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
   std::string out(1, quote);
   for (const char c : text) {
-    if (c == '\n') out += "\\n";
-    else if (c == '\r') out += "\\r";
-    else if (c == '\t') out += "\\t";
-    else if (c == '\\' || c == quote) out.append("\\").push_back(c);
-    else out += c;
+    if (c == '\n')
+      out += "\\n";
+    else if (c == '\r')
+      out += "\\r";
+    else if (c == '\t')
+      out += "\\t";
+    else if (c == '\\' || c == quote)
+      out.append("\\").push_back(c);
+    else
+      out += c;
   }
   return out + quote;
 }
@@ -43,6 +49,8 @@ std::string python_repr(const nlohmann::json& value) {
   return value.is_object() ? "{" + out + "}" : "[" + out + "]";
 }
 
-std::string python_str(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : python_repr(value); }
+std::string python_str(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>() : python_repr(value);
+}
 
 }  // namespace gradus::config

@@ -22,7 +22,8 @@ using nlohmann::json;
 }
 
 std::string shown(const StepsOrRatio& steps) {
-  return steps.is_whole() ? std::to_string(static_cast<int64_t>(steps.value())) : json_number(steps.value());
+  return steps.is_whole() ? std::to_string(static_cast<int64_t>(steps.value()))
+                          : json_number(steps.value());
 }
 
 // ---- 1. defaults and forms
@@ -38,11 +39,13 @@ void normalize(TrainingArguments& args) {
     args.output_dir = "trainer_output";
     log_info("No output directory given: using trainer_output. Set it with --output_dir.");
   }
-  for (auto* field : {&args.accelerator_config, &args.fsdp_config, &args.deepspeed, &args.gradient_checkpointing_kwargs, &args.lr_scheduler_kwargs})
+  for (auto* field : {&args.accelerator_config, &args.fsdp_config, &args.deepspeed,
+                      &args.gradient_checkpointing_kwargs, &args.lr_scheduler_kwargs})
     parse_dictionary(*field);
   args.output_dir = expand_user(*args.output_dir).string();
   if (!args.disable_tqdm) args.disable_tqdm = log_level() > LogLevel::warning;
-  if (args.resume_from_checkpoint && (args.resume_from_checkpoint->empty() || *args.resume_from_checkpoint == "false"))
+  if (args.resume_from_checkpoint &&
+      (args.resume_from_checkpoint->empty() || *args.resume_from_checkpoint == "false"))
     args.resume_from_checkpoint.reset();
 }
 
@@ -59,7 +62,8 @@ void split_debug(TrainingArguments& args) {
     }
   }
   const Rule rule = one_of(config::kDebugOptions);
-  config::check_field(&words, {rule, "debug", "Debug features: underflow_overflow, tpu_metrics_debug."});
+  config::check_field(&words,
+                      {rule, "debug", "Debug features: underflow_overflow, tpu_metrics_debug."});
   args.debug = std::move(words);
 }
 
@@ -67,16 +71,22 @@ void split_debug(TrainingArguments& args) {
 
 void resolve_trackers(TrainingArguments& args) {
   std::vector<std::string> words = args.report_to.words();
-  if (words == std::vector<std::string>{"all"}) words.assign(std::begin(config::kTrackers), std::end(config::kTrackers));
+  if (words == std::vector<std::string>{"all"})
+    words.assign(std::begin(config::kTrackers), std::end(config::kTrackers));
   if (words == std::vector<std::string>{"none"}) words.clear();
   std::vector<std::string> known = {"all", "none"};
   known.insert(known.end(), std::begin(config::kTrackers), std::end(config::kTrackers));
   for (const auto& word : words) {
     if (std::find(known.begin() + 2, known.end(), word) != known.end()) continue;
-    const auto foreign = std::find(std::begin(config::kForeignTrackers), std::end(config::kForeignTrackers), word);
+    const auto foreign =
+        std::find(std::begin(config::kForeignTrackers), std::end(config::kForeignTrackers), word);
     if (foreign != std::end(config::kForeignTrackers))
-      throw Error("G-CONF-5", ErrorKind::usage, fmt::format("report_to: gradus does not report to {} yet", word), "It has " + join_or(known) + ".");
-    throw Error("G-CONF-3", ErrorKind::usage, fmt::format("report_to: must be {}, received \"{}\"", join_or(known), word), did_you_mean(word, known));
+      throw Error("G-CONF-5", ErrorKind::usage,
+                  fmt::format("report_to: gradus does not report to {} yet", word),
+                  "It has " + join_or(known) + ".");
+    throw Error("G-CONF-3", ErrorKind::usage,
+                fmt::format("report_to: must be {}, received \"{}\"", join_or(known), word),
+                did_you_mean(word, known));
   }
   args.report_to = std::move(words);
 }
@@ -85,13 +95,17 @@ void derive(TrainingArguments& args) {
   if (args.eval_strategy != "no") args.do_eval = true;
   if (args.eval_strategy == "steps" && (!args.eval_steps || *args.eval_steps == 0)) {
     if (args.logging_steps == 0)
-      contradiction("eval_strategy is steps, but eval_steps and logging_steps are both 0", "Set --eval_steps to a positive number.");
+      contradiction("eval_strategy is steps, but eval_steps and logging_steps are both 0",
+                    "Set --eval_steps to a positive number.");
     log_info("eval_steps is not set: using logging_steps, " + shown(args.logging_steps) + ".");
     args.eval_steps = args.logging_steps;
   }
-  const bool needs_metric = args.load_best_model_at_end || args.lr_scheduler_type == "reduce_lr_on_plateau" || args.lr_scheduler_type == "greedy";
+  const bool needs_metric = args.load_best_model_at_end ||
+                            args.lr_scheduler_type == "reduce_lr_on_plateau" ||
+                            args.lr_scheduler_type == "greedy";
   if (needs_metric && !args.metric_for_best_model) args.metric_for_best_model = "loss";
-  if (!args.greater_is_better && args.metric_for_best_model) args.greater_is_better = !args.metric_for_best_model->ends_with("loss");
+  if (!args.greater_is_better && args.metric_for_best_model)
+    args.greater_is_better = !args.metric_for_best_model->ends_with("loss");
   resolve_trackers(args);
 }
 
@@ -100,7 +114,8 @@ void derive(TrainingArguments& args) {
 void need_whole_steps(const char* name, StepsOrRatio& steps) {
   if (steps.value() <= 1) return;
   if (steps.value() != std::floor(steps.value()))
-    throw Error("G-CONF-3", ErrorKind::usage, fmt::format("{}: must be an integer when above 1, received {}", name, shown(steps)),
+    throw Error("G-CONF-3", ErrorKind::usage,
+                fmt::format("{}: must be an integer when above 1, received {}", name, shown(steps)),
                 "Give a whole number of steps, or a share of all steps below 1.");
   steps = static_cast<int64_t>(steps.value());
 }
@@ -108,34 +123,47 @@ void need_whole_steps(const char* name, StepsOrRatio& steps) {
 void check_best_model(const TrainingArguments& args) {
   if (!args.load_best_model_at_end || args.save_strategy == "best") return;
   if (args.eval_strategy != args.save_strategy)
-    contradiction(fmt::format("load_best_model_at_end needs the same eval_strategy and save_strategy, received {} and {}", args.eval_strategy, args.save_strategy),
+    contradiction(fmt::format("load_best_model_at_end needs the same eval_strategy and "
+                              "save_strategy, received {} and {}",
+                              args.eval_strategy, args.save_strategy),
                   "Make them equal, or use --save_strategy best.");
   if (args.eval_strategy != "steps") return;
   const double save = args.save_steps.value(), eval = args.eval_steps->value();
   if (std::fmod(save, eval) == 0) return;
   const bool ratios = args.save_steps.is_ratio() && args.eval_steps->is_ratio();
   if (!ratios && (args.save_steps.is_ratio() || args.eval_steps->is_ratio()))
-    contradiction(fmt::format("load_best_model_at_end needs save_steps and eval_steps of one kind, received {} and {}", shown(args.save_steps), shown(*args.eval_steps)),
+    contradiction(fmt::format("load_best_model_at_end needs save_steps and eval_steps of one kind, "
+                              "received {} and {}",
+                              shown(args.save_steps), shown(*args.eval_steps)),
                   "Give both as numbers of steps or both as shares below 1.");
-  if (ratios && std::fmod(save * 1e6, eval * 1e6) == 0) return;  // rounding of shares does not count
-  contradiction(fmt::format("load_best_model_at_end needs save_steps to be a multiple of eval_steps, received {} and {}", shown(args.save_steps), shown(*args.eval_steps)),
+  if (ratios && std::fmod(save * 1e6, eval * 1e6) == 0)
+    return;  // rounding of shares does not count
+  contradiction(fmt::format("load_best_model_at_end needs save_steps to be a multiple of "
+                            "eval_steps, received {} and {}",
+                            shown(args.save_steps), shown(*args.eval_steps)),
                 "Every checkpoint needs an evaluation at its step.");
 }
 
 void validate(TrainingArguments& args) {
   if (args.logging_strategy == "steps" && args.logging_steps == 0)
-    contradiction("logging_strategy is steps, but logging_steps is 0", "Set --logging_steps to a positive number, or --logging_strategy no.");
+    contradiction("logging_strategy is steps, but logging_steps is 0",
+                  "Set --logging_steps to a positive number, or --logging_strategy no.");
   if (args.logging_strategy == "steps") need_whole_steps("logging_steps", args.logging_steps);
   if (args.eval_strategy == "steps") need_whole_steps("eval_steps", *args.eval_steps);
   if (args.save_strategy == "steps") need_whole_steps("save_steps", args.save_steps);
   check_best_model(args);
   if (args.fp16 && args.bf16) contradiction("fp16 and bf16 are both on", "Choose one.");
-  if (args.fp16_full_eval && args.bf16_full_eval) contradiction("fp16_full_eval and bf16_full_eval are both on", "Choose one.");
+  if (args.fp16_full_eval && args.bf16_full_eval)
+    contradiction("fp16_full_eval and bf16_full_eval are both on", "Choose one.");
   for (const auto* schedule : {"reduce_lr_on_plateau", "greedy"})
     if (args.lr_scheduler_type == schedule && args.eval_strategy == "no")
-      contradiction(fmt::format("lr_scheduler_type {} follows the evaluation metric, but eval_strategy is no", schedule), "Set --eval_strategy steps or epoch.");
+      contradiction(
+          fmt::format("lr_scheduler_type {} follows the evaluation metric, but eval_strategy is no",
+                      schedule),
+          "Set --eval_strategy steps or epoch.");
   if (args.dataloader_num_workers == 0 && args.dataloader_prefetch_factor)
-    contradiction(fmt::format("dataloader_prefetch_factor is {}, but dataloader_num_workers is 0", *args.dataloader_prefetch_factor),
+    contradiction(fmt::format("dataloader_prefetch_factor is {}, but dataloader_num_workers is 0",
+                              *args.dataloader_prefetch_factor),
                   "Only workers prepare batches ahead: set --dataloader_num_workers.");
   args.max_shard_bytes();
 }
@@ -143,8 +171,10 @@ void validate(TrainingArguments& args) {
 // ---- 7. accelerator_config
 
 void resolve_accelerator(TrainingArguments& args) {
-  json all = {{"split_batches", false}, {"dispatch_batches", nullptr}, {"even_batches", true}, {"use_seedable_sampler", true},
-              {"non_blocking", false},  {"gradient_accumulation_kwargs", nullptr}, {"use_configured_state", false}};
+  json all = {{"split_batches", false},       {"dispatch_batches", nullptr},
+              {"even_batches", true},         {"use_seedable_sampler", true},
+              {"non_blocking", false},        {"gradient_accumulation_kwargs", nullptr},
+              {"use_configured_state", false}};
   std::string where = "accelerator_config";
   json given = args.accelerator_config;
   if (given.is_string()) {
@@ -152,33 +182,46 @@ void resolve_accelerator(TrainingArguments& args) {
     try {
       given = read_json(expand_user(given.get<std::string>()));
     } catch (const Error& error) {
-      throw Error("G-CONF-6", ErrorKind::usage, "accelerator_config: " + error.message(), "Give a dictionary as JSON, or the path of a JSON file.");
+      throw Error("G-CONF-6", ErrorKind::usage, "accelerator_config: " + error.message(),
+                  "Give a dictionary as JSON, or the path of a JSON file.");
     }
   }
-  if (!given.is_null() && !given.is_object()) throw Error("G-CONF-2", ErrorKind::usage, where + ": expected a dictionary, received " + dump_json(given));
+  if (!given.is_null() && !given.is_object())
+    throw Error("G-CONF-2", ErrorKind::usage,
+                where + ": expected a dictionary, received " + dump_json(given));
   std::vector<std::string> names;
   for (const auto& item : all.items()) names.push_back(item.key());
   for (const auto& item : given.items()) {
     if (!all.contains(item.key()))
-      throw Error("G-CONF-1", ErrorKind::usage, fmt::format("{}: unknown key {}", where, item.key()), did_you_mean(item.key(), names));
+      throw Error("G-CONF-1", ErrorKind::usage,
+                  fmt::format("{}: unknown key {}", where, item.key()),
+                  did_you_mean(item.key(), names));
     const bool dictionary = item.key() == "gradient_accumulation_kwargs";
     const bool nullable = all[item.key()].is_null() && item.value().is_null();
     if (!nullable && !(dictionary ? item.value().is_object() : item.value().is_boolean()))
-      throw Error("G-CONF-2", ErrorKind::usage,
-                  fmt::format("{}: {}: expected {}, received {}", where, item.key(), dictionary ? "a dictionary" : "true or false", dump_json(item.value())));
+      throw Error(
+          "G-CONF-2", ErrorKind::usage,
+          fmt::format("{}: {}: expected {}, received {}", where, item.key(),
+                      dictionary ? "a dictionary" : "true or false", dump_json(item.value())));
     all[item.key()] = item.value();
   }
-  if (const auto& kwargs = all["gradient_accumulation_kwargs"]; kwargs.is_object() && kwargs.contains("num_steps")) {
+  if (const auto& kwargs = all["gradient_accumulation_kwargs"];
+      kwargs.is_object() && kwargs.contains("num_steps")) {
     const auto& steps = kwargs["num_steps"];
     if (!steps.is_number_integer() || steps < 1)
-      throw Error("G-CONF-2", ErrorKind::usage, where + ": num_steps: expected a positive integer, received " + dump_json(steps));
+      throw Error("G-CONF-2", ErrorKind::usage,
+                  where + ": num_steps: expected a positive integer, received " + dump_json(steps));
     if (args.gradient_accumulation_steps != 1 && args.gradient_accumulation_steps != steps)
-      contradiction(fmt::format("gradient_accumulation_steps is {}, but accelerator_config says num_steps {}", args.gradient_accumulation_steps, steps.get<int64_t>()),
-                    "Give one of the two.");
+      contradiction(
+          fmt::format("gradient_accumulation_steps is {}, but accelerator_config says num_steps {}",
+                      args.gradient_accumulation_steps, steps.get<int64_t>()),
+          "Give one of the two.");
     args.gradient_accumulation_steps = steps;
   }
   if (all["use_configured_state"] == true)
-    throw Error("G-CONF-5", ErrorKind::usage, where + ": use_configured_state needs an Accelerator made in Python", "Leave it away.");
+    throw Error("G-CONF-5", ErrorKind::usage,
+                where + ": use_configured_state needs an Accelerator made in Python",
+                "Leave it away.");
   all.erase("use_configured_state");  // as transformers does once it has been read
   args.accelerator_config = std::move(all);
 }

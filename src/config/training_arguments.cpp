@@ -55,9 +55,18 @@ std::string TrainingArguments::mixed_precision() const {
 }
 
 int64_t TrainingArguments::max_shard_bytes() const {
-  static const std::map<std::string, double> kUnits = {{"", 1},     {"B", 1},       {"KB", 1e3},      {"MB", 1e6},         {"GB", 1e9},
-                                                       {"TB", 1e12}, {"KIB", 1024.0}, {"MIB", 1048576.0}, {"GIB", 1073741824.0}, {"TIB", 1099511627776.0}};
-  const auto digits = std::min(max_shard_size.find_first_not_of("0123456789."), max_shard_size.size());
+  static const std::map<std::string, double> kUnits = {{"", 1},
+                                                       {"B", 1},
+                                                       {"KB", 1e3},
+                                                       {"MB", 1e6},
+                                                       {"GB", 1e9},
+                                                       {"TB", 1e12},
+                                                       {"KIB", 1024.0},
+                                                       {"MIB", 1048576.0},
+                                                       {"GIB", 1073741824.0},
+                                                       {"TIB", 1099511627776.0}};
+  const auto digits =
+      std::min(max_shard_size.find_first_not_of("0123456789."), max_shard_size.size());
   std::string unit = max_shard_size.substr(digits);
   while (unit.starts_with(' ')) unit.erase(0, 1);
   const bool bits = unit.size() > 1 && unit.ends_with('b');
@@ -66,7 +75,8 @@ int64_t TrainingArguments::max_shard_bytes() const {
   const double number = digits > 0 ? std::strtod(max_shard_size.c_str(), nullptr) : 0;
   const double bytes = scale == kUnits.end() ? 0 : number * scale->second / (bits ? 8 : 1);
   if (!(bytes >= 1 && bytes < 9e18))
-    throw Error("G-CONF-3", ErrorKind::usage, fmt::format("max_shard_size: must be a size, received \"{}\"", max_shard_size),
+    throw Error("G-CONF-3", ErrorKind::usage,
+                fmt::format("max_shard_size: must be a size, received \"{}\"", max_shard_size),
                 "Give a number and a unit, such as 500MB, 2GiB or 50GB.");
   return static_cast<int64_t>(bytes);
 }
@@ -74,11 +84,19 @@ int64_t TrainingArguments::max_shard_bytes() const {
 int64_t TrainingArguments::world_size() const { return launch_environment().world_size; }
 int64_t TrainingArguments::process_index() const { return launch_environment().rank; }
 int64_t TrainingArguments::local_process_index() const { return launch_environment().local_rank; }
-bool TrainingArguments::should_log() const { return (log_on_each_node ? local_process_index() : process_index()) == 0; }
-bool TrainingArguments::should_save() const { return (save_on_each_node ? local_process_index() : process_index()) == 0; }
-LogLevel TrainingArguments::get_process_log_level() const { return level_named(should_log() ? log_level : log_level_replica); }
+bool TrainingArguments::should_log() const {
+  return (log_on_each_node ? local_process_index() : process_index()) == 0;
+}
+bool TrainingArguments::should_save() const {
+  return (save_on_each_node ? local_process_index() : process_index()) == 0;
+}
+LogLevel TrainingArguments::get_process_log_level() const {
+  return level_named(should_log() ? log_level : log_level_replica);
+}
 
-nlohmann::ordered_json TrainingArguments::to_dict() const { return dictionary_of(*this, training_options()); }
+nlohmann::ordered_json TrainingArguments::to_dict() const {
+  return dictionary_of(*this, training_options());
+}
 std::string TrainingArguments::to_json_string() const { return dump_json(to_dict(), 2); }
 
 nlohmann::ordered_json TrainingArguments::to_sanitized_dict() const {
@@ -86,7 +104,8 @@ nlohmann::ordered_json TrainingArguments::to_sanitized_dict() const {
   dict["train_batch_size"] = train_batch_size();
   dict["eval_batch_size"] = eval_batch_size();
   for (const auto& item : dict.items())
-    if (item.value().is_null() || item.value().is_structured()) item.value() = config::python_str(item.value());
+    if (item.value().is_null() || item.value().is_structured())
+      item.value() = config::python_str(item.value());
   return dict;
 }
 
@@ -99,9 +118,13 @@ std::string TrainingArguments::to_string() const {
   return text + ")";
 }
 
-TrainingArguments TrainingArguments::from_json(const nlohmann::json& dict) { return arguments_from(dict, training_options()); }
+TrainingArguments TrainingArguments::from_json(const nlohmann::json& dict) {
+  return arguments_from(dict, training_options());
+}
 
-nlohmann::ordered_json Seq2SeqTrainingArguments::to_dict() const { return dictionary_of(*this, seq2seq_training_options()); }
+nlohmann::ordered_json Seq2SeqTrainingArguments::to_dict() const {
+  return dictionary_of(*this, seq2seq_training_options());
+}
 std::string Seq2SeqTrainingArguments::to_json_string() const { return dump_json(to_dict(), 2); }
 Seq2SeqTrainingArguments Seq2SeqTrainingArguments::from_json(const nlohmann::json& dict) {
   return arguments_from(dict, seq2seq_training_options());

@@ -28,9 +28,12 @@ consteval bool agree(const Row (&rows)[Rows], const std::string_view (&fields)[F
     if (rows[i].name != fields[i]) return false;
   return true;
 }
-static_assert(agree(config::kTrainingRows<TrainingArguments>, kHfFields), "training_rows.h and training_arguments_fields.inc differ");
-static_assert(agree(config::kGradusRows<TrainingArguments>, kGradusFields), "training_rows.h and gradus_arguments_fields.inc differ");
-static_assert(agree(config::kSeq2SeqRows<Seq2SeqTrainingArguments>, kSeq2SeqFields), "training_rows.h and seq2seq_arguments_fields.inc differ");
+static_assert(agree(config::kTrainingRows<TrainingArguments>, kHfFields),
+              "training_rows.h and training_arguments_fields.inc differ");
+static_assert(agree(config::kGradusRows<TrainingArguments>, kGradusFields),
+              "training_rows.h and gradus_arguments_fields.inc differ");
+static_assert(agree(config::kSeq2SeqRows<Seq2SeqTrainingArguments>, kSeq2SeqFields),
+              "training_rows.h and seq2seq_arguments_fields.inc differ");
 
 template <class Row, size_t... N>
 constexpr auto join(const Row (&... tables)[N]) {
@@ -43,17 +46,23 @@ constexpr auto join(const Row (&... tables)[N]) {
   return all;
 }
 
-constexpr auto kTraining = join<OptionRow<TrainingArguments>>(config::kTrainingRows<TrainingArguments>, config::kGradusRows<TrainingArguments>);
+constexpr auto kTraining = join<OptionRow<TrainingArguments>>(
+    config::kTrainingRows<TrainingArguments>, config::kGradusRows<TrainingArguments>);
 constexpr auto kSeq2Seq = join<OptionRow<Seq2SeqTrainingArguments>>(
-    config::kTrainingRows<Seq2SeqTrainingArguments>, config::kSeq2SeqRows<Seq2SeqTrainingArguments>, config::kGradusRows<Seq2SeqTrainingArguments>);
+    config::kTrainingRows<Seq2SeqTrainingArguments>, config::kSeq2SeqRows<Seq2SeqTrainingArguments>,
+    config::kGradusRows<Seq2SeqTrainingArguments>);
 
 constexpr std::string_view kPageHead =
     "# Options\n\n"
-    "Every option of `TrainingArguments` and its sequence-to-sequence additions. This page is made from the option table by `make docs`;\n"
+    "Every option of `TrainingArguments` and its sequence-to-sequence additions. This page is made "
+    "from the option table by `make docs`;\n"
     "edit src/config/training_rows.h instead.\n\n"
-    "An option is a struct member in C++ (`TrainingArguments{.learning_rate = 1e-4}`), a flag on the command line (`--learning_rate 1e-4`,\n"
-    "`--learning-rate=1e-4`; switches as `--bf16`, `--bf16 false`, `--no_bf16`; lists as `--label_names a b`; dictionaries as JSON) and a key in\n"
-    "a YAML or JSON config file. Flags win over the file, the file over defaults. Names and meanings are those of transformers, except for\n"
+    "An option is a struct member in C++ (`TrainingArguments{.learning_rate = 1e-4}`), a flag on "
+    "the command line (`--learning_rate 1e-4`,\n"
+    "`--learning-rate=1e-4`; switches as `--bf16`, `--bf16 false`, `--no_bf16`; lists as "
+    "`--label_names a b`; dictionaries as JSON) and a key in\n"
+    "a YAML or JSON config file. Flags win over the file, the file over defaults. Names and "
+    "meanings are those of transformers, except for\n"
     "the group \"Options of gradus\".\n";
 
 template <class Args, class Use>
@@ -74,11 +83,15 @@ std::string options_text() {
 }
 
 std::string options_json() {
-  return with_defaults(training_options(), [](const OptionSet& options) { return dump_json(options.describe(), 2) + "\n"; });
+  return with_defaults(training_options(), [](const OptionSet& options) {
+    return dump_json(options.describe(), 2) + "\n";
+  });
 }
 
 std::string options_markdown() {
-  return std::string(kPageHead) + with_defaults(seq2seq_training_options(), [](const OptionSet& options) { return options.markdown(); });
+  return std::string(kPageHead) +
+         with_defaults(seq2seq_training_options(),
+                       [](const OptionSet& options) { return options.markdown(); });
 }
 
 }  // namespace gradus

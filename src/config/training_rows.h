@@ -4,7 +4,8 @@
 
 #include "config/training_choices.h"
 
-/// One row for each field of training_arguments_fields.inc, in its order; see training_options.cpp for the check.
+/// One row for each field of training_arguments_fields.inc, in its order; see training_options.cpp
+/// for the check.
 namespace gradus::config {
 
 inline constexpr double kMaxSeed = 4294967295.0;

@@ -15,7 +15,8 @@ namespace {
 // A file descriptor that closes itself.
 class Descriptor {
  public:
-  Descriptor(const fs::path& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
+  Descriptor(const fs::path& path, int flags)
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor() {
@@ -28,12 +29,14 @@ class Descriptor {
 };
 
 Error cannot_read(const fs::path& file, int code) {
-  return {"G-IO-1", ErrorKind::io, "cannot read " + file.string() + ": " + system_reason(code), "Check that the path is right and may be read by this user."};
+  return {"G-IO-1", ErrorKind::io, "cannot read " + file.string() + ": " + system_reason(code),
+          "Check that the path is right and may be read by this user."};
 }
 
 Error cannot_write(const fs::path& path, int code) {
   return {"G-IO-2", ErrorKind::io, "cannot write " + path.string() + ": " + system_reason(code),
-          "Nothing that was there before was changed. Check free space, quotas and rights of the folder."};
+          "Nothing that was there before was changed. Check free space, quotas and rights of the "
+          "folder."};
 }
 
 bool write_all(int fd, std::string_view content) {
@@ -52,7 +55,7 @@ std::string system_reason(int code) { return std::generic_category().message(cod
 
 std::string read_file(const fs::path& file) {
   const Descriptor in(file, O_RDONLY);
-  struct stat info {};
+  struct stat info{};
   if (in.get() < 0 || ::fstat(in.get(), &info) != 0) throw cannot_read(file, errno);
   if (S_ISDIR(info.st_mode)) throw cannot_read(file, EISDIR);
   std::string content;
@@ -89,13 +92,16 @@ void make_directory(const fs::path& directory) {
   if (!code && fs::is_directory(directory)) return;
   const bool is_file = fs::exists(directory) && !fs::is_directory(directory);
   throw Error("G-IO-3", ErrorKind::io,
-              "cannot create the folder " + directory.string() + ": " + (is_file ? "a file of that name is there" : code.message()),
-              is_file ? "Name another folder, or move the file away." : "Check the path and the rights of its parent folder.");
+              "cannot create the folder " + directory.string() + ": " +
+                  (is_file ? "a file of that name is there" : code.message()),
+              is_file ? "Name another folder, or move the file away."
+                      : "Check the path and the rights of its parent folder.");
 }
 
 void sync_path(const fs::path& path) {
   const Descriptor target(path, O_RDONLY);
-  if (target.get() < 0 || (::fsync(target.get()) != 0 && errno != EINVAL)) throw cannot_write(path, errno);
+  if (target.get() < 0 || (::fsync(target.get()) != 0 && errno != EINVAL))
+    throw cannot_write(path, errno);
 }
 
 void publish_directory(const fs::path& temporary, const fs::path& final_name) {

@@ -73,7 +73,9 @@ void check_depth(std::string_view text, const std::string& where) {
         if (text[i] == '\\') ++i;
     } else if (c == '[' || c == '{') {
       if (++depth > kMaxDepth)
-        throw Error("G-JSON-1", ErrorKind::data, where + " is not usable JSON at " + line_and_column(text, i + 1) + ": nested deeper than " + std::to_string(kMaxDepth) + " levels",
+        throw Error("G-JSON-1", ErrorKind::data,
+                    where + " is not usable JSON at " + line_and_column(text, i + 1) +
+                        ": nested deeper than " + std::to_string(kMaxDepth) + " levels",
                     "The file is damaged, or was not meant for this option.");
     } else if (c == ']' || c == '}') {
       --depth;
@@ -182,7 +184,8 @@ nlohmann::json parse_json(std::string_view text, const std::string& where) {
   } catch (const nlohmann::json::parse_error&) {
     // Rare: once more with NaN and Infinity marked.
   } catch (const nlohmann::json::exception& error) {
-    throw Error("G-JSON-1", ErrorKind::data, where + " is not valid JSON: " + error.what(), "Numbers must fit a 64-bit double.");
+    throw Error("G-JSON-1", ErrorKind::data, where + " is not valid JSON: " + error.what(),
+                "Numbers must fit a 64-bit double.");
   }
   const auto marked = mark_specials(text);
   try {
@@ -190,14 +193,18 @@ nlohmann::json parse_json(std::string_view text, const std::string& where) {
     unmark_specials(value);
     return value;
   } catch (const nlohmann::json::parse_error& error) {
-    throw Error("G-JSON-1", ErrorKind::data, where + " is not valid JSON at " + line_and_column(marked, error.byte) + ": expected a JSON value, received something else",
+    throw Error("G-JSON-1", ErrorKind::data,
+                where + " is not valid JSON at " + line_and_column(marked, error.byte) +
+                    ": expected a JSON value, received something else",
                 "The parser says: " + std::string(error.what()));
   } catch (const nlohmann::json::exception& error) {
     throw Error("G-JSON-1", ErrorKind::data, where + " is not valid JSON: " + error.what());
   }
 }
 
-nlohmann::json read_json(const std::filesystem::path& file) { return parse_json(read_file(file), file.string()); }
+nlohmann::json read_json(const std::filesystem::path& file) {
+  return parse_json(read_file(file), file.string());
+}
 
 std::string dump_json(const nlohmann::json& value, int indent) {
   std::string out;

@@ -12,7 +12,9 @@ namespace {
 class StderrSink : public LogSink {
  public:
   void message(LogLevel level, std::string_view line) override {
-    std::string text = level >= LogLevel::warning ? std::string(level == LogLevel::warning ? "warning: " : "error: ") : "";
+    std::string text = level >= LogLevel::warning
+                           ? std::string(level == LogLevel::warning ? "warning: " : "error: ")
+                           : "";
     text.append(line).push_back('\n');
     print(text);
   }

@@ -22,16 +22,20 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::vector<std::string> nearest_names(std::string_view name, std::span<const std::string> candidates, size_t limit) {
+std::vector<std::string> nearest_names(std::string_view name,
+                                       std::span<const std::string> candidates, size_t limit) {
   std::vector<std::pair<size_t, const std::string*>> near;
   const size_t reach = std::max<size_t>(2, name.size() / 3);
   for (const auto& candidate : candidates) {
     const bool part = name.size() >= 4 && candidate.find(name) != std::string::npos;
     const size_t distance = edit_distance(name, candidate);
-    if (distance <= reach) near.emplace_back(distance, &candidate);
-    else if (part) near.emplace_back(reach + 1, &candidate);
+    if (distance <= reach)
+      near.emplace_back(distance, &candidate);
+    else if (part)
+      near.emplace_back(reach + 1, &candidate);
   }
-  std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(near.begin(), near.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> names;
   for (const auto& [distance, candidate] : near) {
     if (names.size() == limit) break;

@@ -12,14 +12,17 @@ std::string key_text(const StateTree::Key& key) {
 }
 
 [[noreturn]] void wrong_type(const StateTree& tree, const std::string& expected) {
-  throw Error("G-STATE-1", ErrorKind::checkpoint, "a saved state holds a " + tree.type_name() + " where a " + expected + " was expected",
-              "The file was written by another program or version, or is damaged.");
+  throw Error(
+      "G-STATE-1", ErrorKind::checkpoint,
+      "a saved state holds a " + tree.type_name() + " where a " + expected + " was expected",
+      "The file was written by another program or version, or is damaged.");
 }
 
 }  // namespace
 
 std::string StateTree::type_name() const {
-  constexpr std::array kNames = {"None", "bool", "int", "float", "str", "bytes", "tensor", "list", "tuple", "dict"};
+  constexpr std::array kNames = {"None",  "bool",   "int",  "float", "str",
+                                 "bytes", "tensor", "list", "tuple", "dict"};
   return kNames.at(value_.index());
 }
 
@@ -74,8 +77,11 @@ const StateTree* StateTree::find(const Key& key) const {
 const StateTree& StateTree::at(const Key& key) const {
   if (const auto* found = find(key)) return *found;
   std::string present;
-  for (const auto& entry : entries()) present += (present.empty() ? "" : ", ") + key_text(entry.first);
-  throw Error("G-STATE-2", ErrorKind::checkpoint, "a saved state has no entry " + key_text(key) + "; it has " + (present.empty() ? "none" : present),
+  for (const auto& entry : entries())
+    present += (present.empty() ? "" : ", ") + key_text(entry.first);
+  throw Error("G-STATE-2", ErrorKind::checkpoint,
+              "a saved state has no entry " + key_text(key) + "; it has " +
+                  (present.empty() ? "none" : present),
               "The file was written by another program or version, or is damaged.");
 }
 

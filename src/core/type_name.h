@@ -5,7 +5,8 @@
 
 namespace gradus {
 
-/// The name of a type without the namespaces it stands in: "Recorder" of `my::Recorder`, "Every<my::Step>" of `my::Every<my::Step>`.
+/// The name of a type without the namespaces it stands in: "Recorder" of `my::Recorder`,
+/// "Every<my::Step>" of `my::Every<my::Step>`.
 std::string unqualified_name(const std::type_info& type);
 
 }  // namespace gradus

@@ -46,7 +46,8 @@ class RecordedGraph : public Graph {
 class OwnStream : public Scope {
  public:
   // What was issued before comes first, now and at the end.
-  explicit OwnStream(torch::Device device) : guard_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {
+  explicit OwnStream(torch::Device device)
+      : guard_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {
     StreamOrder::between(guard_.original_stream(), guard_.current_stream());
   }
   ~OwnStream() override {
@@ -63,7 +64,9 @@ class OwnStream : public Scope {
 
 class SyncAlarm : public Scope {
  public:
-  SyncAlarm() : before_(c10::cuda::warning_state().get_sync_debug_mode()) { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR); }
+  SyncAlarm() : before_(c10::cuda::warning_state().get_sync_debug_mode()) {
+    c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+  }
   ~SyncAlarm() override { c10::cuda::warning_state().set_sync_debug_mode(before_); }
 
  private:
@@ -82,7 +85,8 @@ class Plugin : public CudaPlugin {
       C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, i));
       size_t free = 0, total = 0;
       C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-      found.push_back({properties.name, int64_t(total), int64_t(free), properties.major, properties.minor, properties.multiProcessorCount, driver});
+      found.push_back({properties.name, int64_t(total), int64_t(free), properties.major,
+                       properties.minor, properties.multiProcessorCount, driver});
     }
     return found;
   }
@@ -91,7 +95,8 @@ class Plugin : public CudaPlugin {
     // torch gives a pool up with its last graph; its name cannot be used again.
     auto pool = pool_.lock();
     if (!pool) pool_ = pool = std::make_shared<const PoolId>(at::cuda::graph_pool_handle());
-    auto generator = at::globalContext().defaultGenerator(at::Device(at::kCUDA, c10::cuda::current_device()));
+    auto generator =
+        at::globalContext().defaultGenerator(at::Device(at::kCUDA, c10::cuda::current_device()));
     const auto before = generator.clone();
     auto graph = std::make_unique<RecordedGraph>(std::move(pool));
     try {
@@ -101,16 +106,20 @@ class Plugin : public CudaPlugin {
     } catch (...) {
       graph->abandon();
       const std::scoped_lock lock(generator.mutex());
-      generator.graphsafe_set_state(before);  // a recording that failed leaves the generator believing in it
+      generator.graphsafe_set_state(
+          before);  // a recording that failed leaves the generator believing in it
       throw;
     }
     return graph;
   }
 
-  std::unique_ptr<Scope> own_stream(torch::Device device) override { return std::make_unique<OwnStream>(device); }
+  std::unique_ptr<Scope> own_stream(torch::Device device) override {
+    return std::make_unique<OwnStream>(device);
+  }
   std::unique_ptr<Scope> sync_alarm() override { return std::make_unique<SyncAlarm>(); }
 
-  std::vector<torch::Tensor> upload(const std::vector<torch::Tensor>& tensors, torch::Device device) override {
+  std::vector<torch::Tensor> upload(const std::vector<torch::Tensor>& tensors,
+                                    torch::Device device) override {
     const auto compute = c10::cuda::getCurrentCUDAStream(device.index());
     const auto copies = copy_stream(device.index());
     std::vector<torch::Tensor> moved;
@@ -139,7 +148,9 @@ class Plugin : public CudaPlugin {
     const std::scoped_lock lock(mutex_);
     const auto found = copy_streams_.find(device);
     if (found != copy_streams_.end()) return found->second;
-    return copy_streams_.emplace(device, c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device)).first->second;
+    return copy_streams_
+        .emplace(device, c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device))
+        .first->second;
   }
 
   std::mutex mutex_;
@@ -150,8 +161,10 @@ class Plugin : public CudaPlugin {
 }  // namespace
 }  // namespace gradus::device
 
-extern "C" __attribute__((visibility("default"))) gradus::device::CudaPlugin* gradus_cuda_plugin(int interface_version) {
+extern "C" __attribute__((visibility("default"))) gradus::device::CudaPlugin* gradus_cuda_plugin(
+    int interface_version) {
   if (interface_version != gradus::device::CudaPlugin::kInterface) return nullptr;
-  static auto* const plugin = new gradus::device::Plugin();  // never destroyed: at exit the driver may be gone before it
+  static auto* const plugin =
+      new gradus::device::Plugin();  // never destroyed: at exit the driver may be gone before it
   return plugin;
 }

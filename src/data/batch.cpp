@@ -9,13 +9,15 @@ namespace gradus {
 namespace {
 
 auto position_of(std::vector<Batch::Entry>& entries, std::string_view name) {
-  return std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == name; });
+  return std::find_if(entries.begin(), entries.end(),
+                      [&](const auto& entry) { return entry.first == name; });
 }
 
 [[noreturn]] void throw_missing(const Batch& batch, std::string_view name) {
   const auto names = batch.names();
   throw Error("G-DATA-1", ErrorKind::data,
-              fmt::format("the batch has no '{}'; it has {}", name, names.empty() ? "no entries" : fmt::format("{}", fmt::join(names, ", "))),
+              fmt::format("the batch has no '{}'; it has {}", name,
+                          names.empty() ? "no entries" : fmt::format("{}", fmt::join(names, ", "))),
               did_you_mean(name, names));
 }
 
@@ -40,8 +42,10 @@ const torch::Tensor& Batch::operator[](std::string_view name) const {
 
 void Batch::set(std::string name, torch::Tensor value) {
   const auto place = position_of(entries_, name);
-  if (place != entries_.end()) place->second = std::move(value);
-  else entries_.emplace_back(std::move(name), std::move(value));
+  if (place != entries_.end())
+    place->second = std::move(value);
+  else
+    entries_.emplace_back(std::move(name), std::move(value));
 }
 
 torch::Tensor Batch::pop(std::string_view name) {

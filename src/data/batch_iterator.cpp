@@ -9,7 +9,8 @@ namespace {
 
 class DirectIterator final : public BatchIterator::Impl {
  public:
-  DirectIterator(std::unique_ptr<BatchMaker> maker, int64_t position) : maker_(std::move(maker)), position_(position) {}
+  DirectIterator(std::unique_ptr<BatchMaker> maker, int64_t position)
+      : maker_(std::move(maker)), position_(position) {}
 
   std::optional<Batch> next() override {
     if (finished_) return std::nullopt;
@@ -30,12 +31,19 @@ class DirectIterator final : public BatchIterator::Impl {
   bool finished_ = false;
 };
 
-/// Each task on the pool takes one ticket (under `take_mutex_`) and leaves its batch in `results_` (under `mutex_`).
-/// As many tasks are under way as batches may be ahead; each batch given submits one more.
+/// Each task on the pool takes one ticket (under `take_mutex_`) and leaves its batch in `results_`
+/// (under `mutex_`). As many tasks are under way as batches may be ahead; each batch given submits
+/// one more.
 class ThreadedIterator final : public BatchIterator::Impl {
  public:
-  ThreadedIterator(std::unique_ptr<BatchMaker> maker, std::shared_ptr<WorkerPool> pool, int64_t ahead, const PassStart& start, int64_t position, bool in_order)
-      : maker_(std::move(maker)), pool_(std::move(pool)), in_order_(in_order), position_(position), prefix_{start.first_batch, start.state}, overtaken_(start.done) {
+  ThreadedIterator(std::unique_ptr<BatchMaker> maker, std::shared_ptr<WorkerPool> pool,
+                   int64_t ahead, const PassStart& start, int64_t position, bool in_order)
+      : maker_(std::move(maker)),
+        pool_(std::move(pool)),
+        in_order_(in_order),
+        position_(position),
+        prefix_{start.first_batch, start.state},
+        overtaken_(start.done) {
     for (int64_t i = 0; i < ahead; ++i) submit();
   }
 
@@ -88,7 +96,9 @@ class ThreadedIterator final : public BatchIterator::Impl {
     nlohmann::json state;
   };
 
-  bool ready() const { return !results_.empty() && (!in_order_ || results_.begin()->first == next_place_); }
+  bool ready() const {
+    return !results_.empty() && (!in_order_ || results_.begin()->first == next_place_);
+  }
 
   void submit() {
     {
@@ -179,13 +189,17 @@ class ThreadedIterator final : public BatchIterator::Impl {
 
 }  // namespace
 
-std::unique_ptr<BatchIterator::Impl> make_direct_iterator(std::unique_ptr<BatchMaker> maker, int64_t position) {
+std::unique_ptr<BatchIterator::Impl> make_direct_iterator(std::unique_ptr<BatchMaker> maker,
+                                                          int64_t position) {
   return std::make_unique<DirectIterator>(std::move(maker), position);
 }
 
-std::unique_ptr<BatchIterator::Impl> make_threaded_iterator(std::unique_ptr<BatchMaker> maker, std::shared_ptr<WorkerPool> pool, int64_t ahead,
-                                                            const PassStart& start, int64_t position, bool in_order) {
-  return std::make_unique<ThreadedIterator>(std::move(maker), std::move(pool), ahead, start, position, in_order);
+std::unique_ptr<BatchIterator::Impl> make_threaded_iterator(std::unique_ptr<BatchMaker> maker,
+                                                            std::shared_ptr<WorkerPool> pool,
+                                                            int64_t ahead, const PassStart& start,
+                                                            int64_t position, bool in_order) {
+  return std::make_unique<ThreadedIterator>(std::move(maker), std::move(pool), ahead, start,
+                                            position, in_order);
 }
 
 }  // namespace data

@@ -16,11 +16,14 @@ namespace data {
 class WorkerPool;
 
 /// Everything in the caller's thread.
-std::unique_ptr<BatchIterator::Impl> make_direct_iterator(std::unique_ptr<BatchMaker> maker, int64_t position);
+std::unique_ptr<BatchIterator::Impl> make_direct_iterator(std::unique_ptr<BatchMaker> maker,
+                                                          int64_t position);
 
 /// `pool` makes up to `ahead` batches before they are asked for.
-std::unique_ptr<BatchIterator::Impl> make_threaded_iterator(std::unique_ptr<BatchMaker> maker, std::shared_ptr<WorkerPool> pool, int64_t ahead,
-                                                            const PassStart& start, int64_t position, bool in_order);
+std::unique_ptr<BatchIterator::Impl> make_threaded_iterator(std::unique_ptr<BatchMaker> maker,
+                                                            std::shared_ptr<WorkerPool> pool,
+                                                            int64_t ahead, const PassStart& start,
+                                                            int64_t position, bool in_order);
 
 }  // namespace data
 }  // namespace gradus

@@ -19,12 +19,14 @@ const CollateContext& collate_context() { return current_context; }
 nlohmann::json BatchSource::save_state() const { return nullptr; }
 
 void BatchSource::load_state(const nlohmann::json&) {
-  throw Error("G-DATA-9", ErrorKind::data, "this batch source cannot go on from a saved state", "Implement save_state() and load_state(), or resume without the state.");
+  throw Error("G-DATA-9", ErrorKind::data, "this batch source cannot go on from a saved state",
+              "Implement save_state() and load_state(), or resume without the state.");
 }
 
 namespace data {
 
-ContextScope::ContextScope(CollateContext context) : before_(std::exchange(current_context, context)) {}
+ContextScope::ContextScope(CollateContext context)
+    : before_(std::exchange(current_context, context)) {}
 ContextScope::~ContextScope() { current_context = before_; }
 
 void rethrow_with_place(const std::string& where) {
@@ -90,7 +92,8 @@ class MapMaker final : public BatchMaker {
 
  private:
   /// Finds the row that cannot be read by asking for each alone, and rethrows with its index.
-  [[noreturn]] static void blame_row(const Dataset& dataset, const std::vector<int64_t>& indices, int64_t number) {
+  [[noreturn]] static void blame_row(const Dataset& dataset, const std::vector<int64_t>& indices,
+                                     int64_t number) {
     for (const int64_t index : indices) {
       try {
         dataset.get(index);
@@ -98,7 +101,8 @@ class MapMaker final : public BatchMaker {
         rethrow_with_place(fmt::format("row {} of the data set (batch {})", index, number));
       }
     }
-    rethrow_with_place(fmt::format("rows {} of the data set (batch {})", fmt::join(indices, ", "), number));
+    rethrow_with_place(
+        fmt::format("rows {} of the data set (batch {})", fmt::join(indices, ", "), number));
   }
 
   std::shared_ptr<const DataLoaderOptions> options_;
@@ -111,7 +115,8 @@ class MapMaker final : public BatchMaker {
 
 class SourceMaker final : public BatchMaker {
  public:
-  SourceMaker(std::shared_ptr<BatchSource> source, PassStart start) : source_(std::move(source)), start_(std::move(start)) {
+  SourceMaker(std::shared_ptr<BatchSource> source, PassStart start)
+      : source_(std::move(source)), start_(std::move(start)) {
     source_->reset(start_.epoch);
     if (start_.state.is_null()) {
       while (next_ < start_.first_batch && source_->next()) ++next_;
@@ -143,17 +148,21 @@ class SourceMaker final : public BatchMaker {
 
 }  // namespace
 
-Batch collate_rows(const DataLoaderOptions& options, std::vector<Example> rows, int64_t number) try {
-  return staged(options, options.collator ? options.collator(std::move(rows)) : default_data_collator(std::move(rows)));
+Batch collate_rows(const DataLoaderOptions& options, std::vector<Example> rows,
+                   int64_t number) try {
+  return staged(options, options.collator ? options.collator(std::move(rows))
+                                          : default_data_collator(std::move(rows)));
 } catch (...) {
   rethrow_with_place(fmt::format("batch {}", number));
 }
 
-std::unique_ptr<BatchMaker> make_map_maker(std::shared_ptr<const DataLoaderOptions> options, PassStart start) {
+std::unique_ptr<BatchMaker> make_map_maker(std::shared_ptr<const DataLoaderOptions> options,
+                                           PassStart start) {
   return std::make_unique<MapMaker>(std::move(options), std::move(start));
 }
 
-std::unique_ptr<BatchMaker> make_source_maker(std::shared_ptr<BatchSource> source, PassStart start) {
+std::unique_ptr<BatchMaker> make_source_maker(std::shared_ptr<BatchSource> source,
+                                              PassStart start) {
   return std::make_unique<SourceMaker>(std::move(source), std::move(start));
 }
 

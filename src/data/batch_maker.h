@@ -10,14 +10,15 @@
 
 namespace gradus::data {
 
-/// The making of batches in two steps: `take` claims the next one (and reads what can only be read in order),
-/// `make` does the rest. One thread at a time may call `take` and `state`; any number call `make`.
+/// The making of batches in two steps: `take` claims the next one (and reads what can only be read
+/// in order), `make` does the rest. One thread at a time may call `take` and `state`; any number
+/// call `make`.
 class BatchMaker {
  public:
   struct Ticket {
-    int64_t number = 0;            ///< of the batch in its pass
-    std::vector<Example> rows;     ///< of an iterable data set
-    std::optional<Batch> batch;    ///< of a user's batch source
+    int64_t number = 0;          ///< of the batch in its pass
+    std::vector<Example> rows;   ///< of an iterable data set
+    std::optional<Batch> batch;  ///< of a user's batch source
   };
 
   virtual ~BatchMaker() = default;
@@ -36,8 +37,10 @@ struct PassStart {
   std::set<int64_t> done;  ///< batches after the first one that were given already
 };
 
-std::unique_ptr<BatchMaker> make_map_maker(std::shared_ptr<const DataLoaderOptions> options, PassStart start);
-std::unique_ptr<BatchMaker> make_iterable_maker(std::shared_ptr<const DataLoaderOptions> options, PassStart start);
+std::unique_ptr<BatchMaker> make_map_maker(std::shared_ptr<const DataLoaderOptions> options,
+                                           PassStart start);
+std::unique_ptr<BatchMaker> make_iterable_maker(std::shared_ptr<const DataLoaderOptions> options,
+                                                PassStart start);
 std::unique_ptr<BatchMaker> make_source_maker(std::shared_ptr<BatchSource> source, PassStart start);
 
 /// Sets `collate_context()` while it lives.
@@ -55,7 +58,8 @@ class ContextScope {
 /// The collator's batch, in page-locked memory where that is asked for and possible.
 Batch collate_rows(const DataLoaderOptions& options, std::vector<Example> rows, int64_t number);
 
-/// Throws the exception that is being handled as an `Error` that begins with `where`. Call it in a catch block.
+/// Throws the exception that is being handled as an `Error` that begins with `where`. Call it in a
+/// catch block.
 [[noreturn]] void rethrow_with_place(const std::string& where);
 
 }  // namespace gradus::data

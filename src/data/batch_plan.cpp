@@ -9,9 +9,12 @@ namespace {
 
 class CutOrder final : public BatchOrder {
  public:
-  CutOrder(const BatchPlan& plan, std::shared_ptr<const IndexOrder> order) : plan_(plan), order_(std::move(order)) {}
+  CutOrder(const BatchPlan& plan, std::shared_ptr<const IndexOrder> order)
+      : plan_(plan), order_(std::move(order)) {}
   int64_t size() const override { return plan_.batches(order_->size()); }
-  void read(int64_t number, std::vector<int64_t>& indices) const override { plan_.read(*order_, number, indices); }
+  void read(int64_t number, std::vector<int64_t>& indices) const override {
+    plan_.read(*order_, number, indices);
+  }
 
  private:
   BatchPlan plan_;
@@ -20,13 +23,21 @@ class CutOrder final : public BatchOrder {
 
 }  // namespace
 
-BatchPlan::BatchPlan(int64_t batch_size, bool drop_last, const DataShard& shard) : drop_last_(drop_last), fill_up_(shard.world > 1 && shard.even_batches && !drop_last) {
-  if (batch_size < 1) throw Error("G-DATA-8", ErrorKind::usage, fmt::format("batch_size is {}, expected at least 1", batch_size), "Set a positive batch size.");
+BatchPlan::BatchPlan(int64_t batch_size, bool drop_last, const DataShard& shard)
+    : drop_last_(drop_last), fill_up_(shard.world > 1 && shard.even_batches && !drop_last) {
+  if (batch_size < 1)
+    throw Error("G-DATA-8", ErrorKind::usage,
+                fmt::format("batch_size is {}, expected at least 1", batch_size),
+                "Set a positive batch size.");
   if (shard.world < 1 || shard.rank < 0 || shard.rank >= shard.world) {
-    throw Error("G-DATA-8", ErrorKind::usage, fmt::format("rank {} of {} processes", shard.rank, shard.world), "The rank goes from 0 to world - 1.");
+    throw Error("G-DATA-8", ErrorKind::usage,
+                fmt::format("rank {} of {} processes", shard.rank, shard.world),
+                "The rank goes from 0 to world - 1.");
   }
   if (shard.split_batches && batch_size % shard.world != 0) {
-    throw Error("G-DATA-8", ErrorKind::usage, fmt::format("split_batches with a batch size of {} for {} processes", batch_size, shard.world),
+    throw Error("G-DATA-8", ErrorKind::usage,
+                fmt::format("split_batches with a batch size of {} for {} processes", batch_size,
+                            shard.world),
                 "The batch size must be a multiple of the number of processes.");
   }
   step_ = shard.split_batches ? batch_size : batch_size * shard.world;
@@ -53,8 +64,10 @@ void BatchPlan::read(const IndexOrder& order, int64_t number, std::vector<int64_
 
 std::shared_ptr<const BatchOrder> open_batches(const DataLoaderOptions& options, int64_t epoch) {
   if (options.batch_sampler) return options.batch_sampler->open(epoch);
-  const auto sampler = options.sampler ? options.sampler : sequential_sampler(*options.dataset.size());
-  return std::make_shared<CutOrder>(BatchPlan(options.batch_size, options.drop_last, options.shard), sampler->open(epoch));
+  const auto sampler =
+      options.sampler ? options.sampler : sequential_sampler(*options.dataset.size());
+  return std::make_shared<CutOrder>(BatchPlan(options.batch_size, options.drop_last, options.shard),
+                                    sampler->open(epoch));
 }
 
 }  // namespace gradus::data

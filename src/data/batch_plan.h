@@ -4,10 +4,12 @@
 
 namespace gradus::data {
 
-/// Which places of the order form batch number k of this process: arithmetic, so any batch can be asked for at once.
+/// Which places of the order form batch number k of this process: arithmetic, so any batch can be
+/// asked for at once.
 ///
-/// The order is cut into steps of `step_rows()`; every process takes `part_rows()` of each. At the end it goes on with
-/// the first rows when processes must have equally many (`accelerate.BatchSamplerShard`).
+/// The order is cut into steps of `step_rows()`; every process takes `part_rows()` of each. At the
+/// end it goes on with the first rows when processes must have equally many
+/// (`accelerate.BatchSamplerShard`).
 class BatchPlan {
  public:
   /// Throws G-DATA-8 when the sizes make no sense.
@@ -33,7 +35,8 @@ class BatchPlan {
   bool fill_up_;
 };
 
-/// The batches of pass `epoch` over a map-style data set: those of the batch sampler, or the sampler's order cut by a `BatchPlan`.
+/// The batches of pass `epoch` over a map-style data set: those of the batch sampler, or the
+/// sampler's order cut by a `BatchPlan`.
 std::shared_ptr<const BatchOrder> open_batches(const DataLoaderOptions& options, int64_t epoch);
 
 }  // namespace gradus::data

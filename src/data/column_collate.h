@@ -7,10 +7,13 @@
 
 namespace gradus::data {
 
-/// Column `name` of all rows stacked, by the rules of `default_data_collator`. `place` is where it probably stands.
-torch::Tensor collate_column(const std::vector<Example>& rows, std::string_view name, size_t place = 0);
+/// Column `name` of all rows stacked, by the rules of `default_data_collator`. `place` is where it
+/// probably stands.
+torch::Tensor collate_column(const std::vector<Example>& rows, std::string_view name,
+                             size_t place = 0);
 
-/// Lists of integers out of rows: their own memory, or that of a tensor, without copying where possible.
+/// Lists of integers out of rows: their own memory, or that of a tensor, without copying where
+/// possible.
 class IntLists {
  public:
   /// Throws G-DATA-6 when a row holds something else, G-DATA-1 when it lacks the column.

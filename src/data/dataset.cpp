@@ -14,7 +14,9 @@ namespace gradus {
 namespace data {
 
 void throw_index(int64_t index, int64_t rows) {
-  throw Error("G-DATA-4", ErrorKind::data, fmt::format("row {} was asked for, the data set has {} rows (0 to {})", index, rows, rows - 1),
+  throw Error("G-DATA-4", ErrorKind::data,
+              fmt::format("row {} was asked for, the data set has {} rows (0 to {})", index, rows,
+                          rows - 1),
               "Check the indices of select() or of the sampler.");
 }
 
@@ -24,7 +26,8 @@ using Parent = std::shared_ptr<const Dataset>;
 
 class MapView final : public Dataset {
  public:
-  MapView(Parent parent, std::function<Example(const Example&)> function) : parent_(std::move(parent)), function_(std::move(function)) {}
+  MapView(Parent parent, std::function<Example(const Example&)> function)
+      : parent_(std::move(parent)), function_(std::move(function)) {}
   int64_t size() const override { return parent_->size(); }
   Example get(int64_t index) const override { return function_(parent_->get(index)); }
   std::vector<Example> get_many(std::span<const int64_t> indices) const override {
@@ -42,8 +45,12 @@ class MapView final : public Dataset {
 class RenumberedView : public Dataset {
  public:
   Example get(int64_t index) const override { return parent_->get(checked(index)); }
-  std::vector<Example> get_many(std::span<const int64_t> indices) const override { return parent_->get_many(translate(indices)); }
-  std::optional<Batch> get_batch(std::span<const int64_t> indices) const override { return parent_->get_batch(translate(indices)); }
+  std::vector<Example> get_many(std::span<const int64_t> indices) const override {
+    return parent_->get_many(translate(indices));
+  }
+  std::optional<Batch> get_batch(std::span<const int64_t> indices) const override {
+    return parent_->get_batch(translate(indices));
+  }
   std::vector<std::string> column_names() const override { return parent_->column_names(); }
 
  protected:
@@ -68,7 +75,8 @@ class RenumberedView : public Dataset {
 
 class SelectView final : public RenumberedView {
  public:
-  SelectView(Parent parent, std::vector<int64_t> indices) : RenumberedView(std::move(parent)), indices_(std::move(indices)) {
+  SelectView(Parent parent, std::vector<int64_t> indices)
+      : RenumberedView(std::move(parent)), indices_(std::move(indices)) {
     const int64_t rows = parent_->size();
     for (const int64_t index : indices_) check_index(index, rows);
   }
@@ -83,7 +91,8 @@ class SelectView final : public RenumberedView {
 /// Rows first, first + step, … without a list of them.
 class StrideView final : public RenumberedView {
  public:
-  StrideView(Parent parent, int64_t first, int64_t step, int64_t rows) : RenumberedView(std::move(parent)), first_(first), step_(step), rows_(rows) {}
+  StrideView(Parent parent, int64_t first, int64_t step, int64_t rows)
+      : RenumberedView(std::move(parent)), first_(first), step_(step), rows_(rows) {}
   int64_t size() const override { return rows_; }
 
  private:
@@ -96,7 +105,8 @@ class StrideView final : public RenumberedView {
 
 class ColumnView final : public Dataset {
  public:
-  ColumnView(Parent parent, std::vector<std::string> names, bool keep) : parent_(std::move(parent)), names_(names.begin(), names.end()), keep_(keep) {}
+  ColumnView(Parent parent, std::vector<std::string> names, bool keep)
+      : parent_(std::move(parent)), names_(names.begin(), names.end()), keep_(keep) {}
   int64_t size() const override { return parent_->size(); }
   Example get(int64_t index) const override { return cut(parent_->get(index)); }
   std::vector<Example> get_many(std::span<const int64_t> indices) const override {
@@ -141,7 +151,9 @@ class ExampleDataset final : public Dataset {
     check_index(index, size());
     return rows_[static_cast<size_t>(index)];
   }
-  std::vector<std::string> column_names() const override { return rows_.empty() ? std::vector<std::string>{} : rows_.front().names(); }
+  std::vector<std::string> column_names() const override {
+    return rows_.empty() ? std::vector<std::string>{} : rows_.front().names();
+  }
 
  private:
   std::vector<Example> rows_;
@@ -150,15 +162,19 @@ class ExampleDataset final : public Dataset {
 class Concatenation final : public Dataset {
  public:
   explicit Concatenation(std::vector<Parent> parts) : parts_(std::move(parts)) {
-    for (const auto& part : parts_) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + part->size());
+    for (const auto& part : parts_)
+      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + part->size());
   }
   int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
   Example get(int64_t index) const override {
     check_index(index, size());
-    const auto part = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
+    const auto part =
+        static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
     return parts_[part]->get(index - (part == 0 ? 0 : ends_[part - 1]));
   }
-  std::vector<std::string> column_names() const override { return parts_.empty() ? std::vector<std::string>{} : parts_.front()->column_names(); }
+  std::vector<std::string> column_names() const override {
+    return parts_.empty() ? std::vector<std::string>{} : parts_.front()->column_names();
+  }
 
  private:
   std::vector<Parent> parts_;
@@ -196,14 +212,19 @@ std::shared_ptr<Dataset> Dataset::select(std::vector<int64_t> indices) const {
 
 std::shared_ptr<Dataset> Dataset::shard(int64_t count, int64_t index, bool contiguous) const {
   if (count < 1 || index < 0 || index >= count) {
-    throw Error("G-DATA-4", ErrorKind::data, fmt::format("shard {} of {} was asked for", index, count), "The index goes from 0 to count - 1.");
+    throw Error("G-DATA-4", ErrorKind::data,
+                fmt::format("shard {} of {} was asked for", index, count),
+                "The index goes from 0 to count - 1.");
   }
   const int64_t rows = size();
-  if (!contiguous) return std::make_shared<data::StrideView>(shared_from_this(), index, count, (rows - index + count - 1) / count);
+  if (!contiguous)
+    return std::make_shared<data::StrideView>(shared_from_this(), index, count,
+                                              (rows - index + count - 1) / count);
   const int64_t each = rows / count;
   const int64_t longer = rows % count;  // the first `longer` parts have one row more
   const int64_t first = each * index + std::min(index, longer);
-  return std::make_shared<data::StrideView>(shared_from_this(), first, 1, each + (index < longer ? 1 : 0));
+  return std::make_shared<data::StrideView>(shared_from_this(), first, 1,
+                                            each + (index < longer ? 1 : 0));
 }
 
 std::shared_ptr<Dataset> Dataset::select_columns(std::vector<std::string> names) const {
@@ -217,7 +238,8 @@ std::shared_ptr<Dataset> Dataset::remove_columns(std::vector<std::string> names)
 nlohmann::json IterableDataset::save_state() const { return nullptr; }
 
 void IterableDataset::load_state(const nlohmann::json&) {
-  throw Error("G-DATA-9", ErrorKind::data, "this iterable data set cannot go on from a saved state", "Implement save_state() and load_state(), or resume without the state.");
+  throw Error("G-DATA-9", ErrorKind::data, "this iterable data set cannot go on from a saved state",
+              "Implement save_state() and load_state(), or resume without the state.");
 }
 
 bool IterableDataset::shard(int64_t, int64_t) { return false; }
@@ -232,7 +254,9 @@ std::vector<std::string> DatasetRef::column_names() const {
   return iterable_ ? iterable_->column_names() : std::vector<std::string>{};
 }
 
-std::shared_ptr<Dataset> from_examples(std::vector<Example> rows) { return std::make_shared<data::ExampleDataset>(std::move(rows)); }
+std::shared_ptr<Dataset> from_examples(std::vector<Example> rows) {
+  return std::make_shared<data::ExampleDataset>(std::move(rows));
+}
 
 std::shared_ptr<Dataset> concatenate(std::vector<std::shared_ptr<const Dataset>> parts) {
   return std::make_shared<data::Concatenation>(data::required(std::move(parts), "concatenate"));

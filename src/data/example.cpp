@@ -11,7 +11,8 @@ namespace gradus {
 namespace {
 
 [[noreturn]] void throw_type(const Value& value, const char* wanted) {
-  throw Error("G-DATA-2", ErrorKind::data, fmt::format("a value is {}, expected {}", value.type_name(), wanted),
+  throw Error("G-DATA-2", ErrorKind::data,
+              fmt::format("a value is {}, expected {}", value.type_name(), wanted),
               "Convert the column, or read it by its own type.");
 }
 
@@ -87,7 +88,9 @@ torch::Tensor Value::to_tensor() const {
 }
 
 std::string Value::type_name() const {
-  static constexpr const char* names[] = {"null", "bool", "int", "float", "text", "tensor", "list of int", "list of float", "list of text", "nested"};
+  static constexpr const char* names[] = {"null",         "bool",   "int",         "float",
+                                          "text",         "tensor", "list of int", "list of float",
+                                          "list of text", "nested"};
   return names[value_.index()];
 }
 
@@ -101,9 +104,11 @@ const Value* Example::find(std::string_view name) const {
 const Value& Example::at(std::string_view name) const {
   if (const auto* value = find(name)) return *value;
   const auto present = names();
-  throw Error("G-DATA-1", ErrorKind::data,
-              fmt::format("the row has no column '{}'; it has {}", name, present.empty() ? "no columns" : fmt::format("{}", fmt::join(present, ", "))),
-              did_you_mean(name, present));
+  throw Error(
+      "G-DATA-1", ErrorKind::data,
+      fmt::format("the row has no column '{}'; it has {}", name,
+                  present.empty() ? "no columns" : fmt::format("{}", fmt::join(present, ", "))),
+      did_you_mean(name, present));
 }
 
 void Example::set(std::string name, Value value) {

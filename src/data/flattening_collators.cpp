@@ -11,7 +11,9 @@
 namespace gradus {
 namespace {
 
-torch::Tensor one_row(const std::vector<int64_t>& values, at::ScalarType type = at::kLong) { return torch::tensor(values, at::kLong).to(type).unsqueeze(0); }
+torch::Tensor one_row(const std::vector<int64_t>& values, at::ScalarType type = at::kLong) {
+  return torch::tensor(values, at::kLong).to(type).unsqueeze(0);
+}
 
 torch::Tensor number(int64_t value) { return at::scalar_tensor(value, at::kLong); }
 
@@ -28,12 +30,16 @@ data::IntLists labels_or_ids(const std::vector<Example>& rows) {
 void check_labels(const data::IntLists& ids, const data::IntLists& labels) {
   for (size_t row = 0; row < ids.size(); ++row) {
     if (ids[row].size() == labels[row].size()) continue;
-    throw Error("G-DATA-7", ErrorKind::data, fmt::format("row {} of the batch has {} labels for {} tokens", row, labels[row].size(), ids[row].size()), "There must be one label per token.");
+    throw Error("G-DATA-7", ErrorKind::data,
+                fmt::format("row {} of the batch has {} labels for {} tokens", row,
+                            labels[row].size(), ids[row].size()),
+                "There must be one label per token.");
   }
 }
 
 /// For each row, positions that restart at every sequence packed into it.
-std::vector<std::vector<int64_t>> positions_of(const std::vector<Example>& rows, const data::IntLists& ids) {
+std::vector<std::vector<int64_t>> positions_of(const std::vector<Example>& rows,
+                                               const data::IntLists& ids) {
   std::vector<std::vector<int64_t>> result;
   const bool packed = rows.front().contains("seq_lengths");
   for (size_t row = 0; row < rows.size(); ++row) {
@@ -49,7 +55,11 @@ std::vector<std::vector<int64_t>> positions_of(const std::vector<Example>& rows,
       for (int64_t i = 0; i < length; ++i) positions.push_back(i);
     }
     if (positions.size() == ids[row].size()) continue;
-    throw Error("G-DATA-7", ErrorKind::data, fmt::format("row {} of the batch: seq_lengths have a sum of {}, the row has {} tokens", row, positions.size(), ids[row].size()), "Pack the rows again with pack_dataset().");
+    throw Error(
+        "G-DATA-7", ErrorKind::data,
+        fmt::format("row {} of the batch: seq_lengths have a sum of {}, the row has {} tokens", row,
+                    positions.size(), ids[row].size()),
+        "Pack the rows again with pack_dataset().");
   }
   return result;
 }
@@ -80,7 +90,8 @@ Batch DataCollatorWithFlattening::operator()(std::vector<Example> rows) const {
   for (size_t row = 0; row < rows.size(); ++row) {
     const auto length = static_cast<int64_t>(ids[row].size());
     all_labels.push_back(options_.separator_id);
-    if (labels[row].size() > 1) all_labels.insert(all_labels.end(), labels[row].begin() + 1, labels[row].end());
+    if (labels[row].size() > 1)
+      all_labels.insert(all_labels.end(), labels[row].begin() + 1, labels[row].end());
     for (int64_t i = 0; i < length; ++i) positions.push_back(options_.position_ids_start + i);
     sequences.insert(sequences.end(), static_cast<size_t>(length), static_cast<int64_t>(row));
     bounds.push_back(bounds.back() + length);
@@ -104,10 +115,14 @@ Batch DataCollatorForSft::operator()(std::vector<Example> rows) const {
   const data::IntLists ids(rows, "input_ids");
   const auto labels = labels_or_ids(rows);
   check_labels(ids, labels);
-  const auto pad = [&](std::span<const std::span<const int64_t>> lists, int64_t value) { return pad_lists(lists, value, PaddingSide::right, options_.pad_to_multiple_of); };
+  const auto pad = [&](std::span<const std::span<const int64_t>> lists, int64_t value) {
+    return pad_lists(lists, value, PaddingSide::right, options_.pad_to_multiple_of);
+  };
   if (!options_.padding_free) {
-    Batch batch{{"input_ids", pad(ids.lists(), options_.pad_token_id)}, {"labels", pad(labels.lists(), -100)}};
-    if (options_.return_position_ids) batch.set("position_ids", pad(views(positions_of(rows, ids)), 0));
+    Batch batch{{"input_ids", pad(ids.lists(), options_.pad_token_id)},
+                {"labels", pad(labels.lists(), -100)}};
+    if (options_.return_position_ids)
+      batch.set("position_ids", pad(views(positions_of(rows, ids)), 0));
     std::vector<std::vector<int64_t>> ones;
     for (const auto list : ids.lists()) ones.emplace_back(list.size(), 1);
     batch.set("attention_mask", pad(views(ones), 0));

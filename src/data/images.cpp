@@ -14,8 +14,10 @@ namespace {
 
 class ImageDataset final : public Dataset {
  public:
-  ImageDataset(data::IdxFile images, std::string labels, double mean, double std) : images_(std::move(images)), labels_(std::move(labels)) {
-    for (size_t byte = 0; byte < table_.size(); ++byte) table_[byte] = static_cast<float>((static_cast<double>(byte) / 255.0 - mean) / std);
+  ImageDataset(data::IdxFile images, std::string labels, double mean, double std)
+      : images_(std::move(images)), labels_(std::move(labels)) {
+    for (size_t byte = 0; byte < table_.size(); ++byte)
+      table_[byte] = static_cast<float>((static_cast<double>(byte) / 255.0 - mean) / std);
     pixels_ = images_.shape[1] * images_.shape[2];
   }
 
@@ -44,10 +46,13 @@ class ImageDataset final : public Dataset {
   std::vector<std::string> column_names() const override { return {"pixel_values", "labels"}; }
 
  private:
-  int64_t label(int64_t index) const { return static_cast<unsigned char>(labels_[static_cast<size_t>(index)]); }
+  int64_t label(int64_t index) const {
+    return static_cast<unsigned char>(labels_[static_cast<size_t>(index)]);
+  }
 
   void convert(int64_t index, float* to) const {
-    const auto* from = reinterpret_cast<const unsigned char*>(images_.values.data()) + index * pixels_;
+    const auto* from =
+        reinterpret_cast<const unsigned char*>(images_.values.data()) + index * pixels_;
     for (int64_t i = 0; i < pixels_; ++i) to[i] = table_[from[i]];
   }
 
@@ -65,14 +70,21 @@ std::shared_ptr<Dataset> idx_images(IdxImagesOptions options) {
   auto images = data::parse_idx(data::read_maybe_gzipped(options.images), 3, image_file);
   auto labels = data::parse_idx(data::read_maybe_gzipped(options.labels), 1, label_file);
   if (images.shape[0] != labels.shape[0]) {
-    throw Error("G-DATA-23", ErrorKind::data, fmt::format("{} has {} images, {} has {} labels", image_file, images.shape[0], label_file, labels.shape[0]), "The two files must belong together.");
+    throw Error("G-DATA-23", ErrorKind::data,
+                fmt::format("{} has {} images, {} has {} labels", image_file, images.shape[0],
+                            label_file, labels.shape[0]),
+                "The two files must belong together.");
   }
   for (size_t i = 0; i < labels.values.size(); ++i) {
     const auto label = static_cast<int64_t>(static_cast<unsigned char>(labels.values[i]));
     if (label < options.num_labels) continue;
-    throw Error("G-DATA-24", ErrorKind::data, fmt::format("{}: label {} of image {} is out of range, expected 0 to {}", label_file, label, i, options.num_labels - 1), "Set num_labels to the number of classes, or check the file.");
+    throw Error("G-DATA-24", ErrorKind::data,
+                fmt::format("{}: label {} of image {} is out of range, expected 0 to {}",
+                            label_file, label, i, options.num_labels - 1),
+                "Set num_labels to the number of classes, or check the file.");
   }
-  return std::make_shared<ImageDataset>(std::move(images), std::move(labels.values), options.mean, options.std);
+  return std::make_shared<ImageDataset>(std::move(images), std::move(labels.values), options.mean,
+                                        options.std);
 }
 
 ImageSplits fashion_mnist(const std::filesystem::path& folder) {
@@ -82,11 +94,17 @@ ImageSplits fashion_mnist(const std::filesystem::path& folder) {
       auto path = where / (name + ending);
       if (std::filesystem::exists(path)) return path;
     }
-    throw Error("G-DATA-20", ErrorKind::data, fmt::format("Fashion-MNIST is not there: {} has no {}.gz", where.string(), name),
-                "Install it with: sudo apt-get install dataset-fashion-mnist\nor give the folder with the four idx files.");
+    throw Error("G-DATA-20", ErrorKind::data,
+                fmt::format("Fashion-MNIST is not there: {} has no {}.gz", where.string(), name),
+                "Install it with: sudo apt-get install dataset-fashion-mnist\nor give the folder "
+                "with the four idx files.");
   };
   const auto part = [&](const std::string& name) {
-    return idx_images({.images = file(name + "-images-idx3-ubyte"), .labels = file(name + "-labels-idx1-ubyte"), .num_labels = 10, .mean = 0.2860, .std = 0.3530});
+    return idx_images({.images = file(name + "-images-idx3-ubyte"),
+                       .labels = file(name + "-labels-idx1-ubyte"),
+                       .num_labels = 10,
+                       .mean = 0.2860,
+                       .std = 0.3530});
   };
   return {part("train"), part("t10k")};
 }

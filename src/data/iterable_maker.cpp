@@ -11,7 +11,10 @@ namespace {
 class IterableMaker final : public BatchMaker {
  public:
   IterableMaker(std::shared_ptr<const DataLoaderOptions> options, PassStart start)
-      : options_(std::move(options)), source_(*options_->dataset.iterable()), plan_(make_plan(*options_)), start_(std::move(start)) {
+      : options_(std::move(options)),
+        source_(*options_->dataset.iterable()),
+        plan_(make_plan(*options_)),
+        start_(std::move(start)) {
     source_.reset(start_.epoch);
     if (start_.state.is_null()) {
       while (next_ < start_.first_batch && !ended_) {
@@ -51,8 +54,10 @@ class IterableMaker final : public BatchMaker {
  private:
   static BatchPlan make_plan(const DataLoaderOptions& options) {
     const auto& shard = options.shard;
-    if (shard.world > 1 && shard.by_source && options.dataset.iterable()->shard(shard.rank, shard.world)) {
-      return {shard.split_batches ? options.batch_size / shard.world : options.batch_size, options.drop_last, DataShard{}};
+    if (shard.world > 1 && shard.by_source &&
+        options.dataset.iterable()->shard(shard.rank, shard.world)) {
+      return {shard.split_batches ? options.batch_size / shard.world : options.batch_size,
+              options.drop_last, DataShard{}};
     }
     return {options.batch_size, options.drop_last, shard};
   }
@@ -97,10 +102,12 @@ class IterableMaker final : public BatchMaker {
     return row;
   } catch (...) {
     ended_ = true;
-    rethrow_with_place(fmt::format("row {} of the iterable data set (batch {})", rows_read_, next_));
+    rethrow_with_place(
+        fmt::format("row {} of the iterable data set (batch {})", rows_read_, next_));
   }
 
-  /// The last step is completed with the first rows of the pass, read once more: nothing of it must be kept until then.
+  /// The last step is completed with the first rows of the pass, read once more: nothing of it must
+  /// be kept until then.
   template <class Function>
   void fill_up(int64_t count, const Function& keep) {
     const int64_t missing = plan_.step_rows() - count;
@@ -113,7 +120,8 @@ class IterableMaker final : public BatchMaker {
       first.push_back(std::move(*row));
     }
     if (first.empty()) return;
-    for (int64_t i = 0; i < missing; ++i) keep(count + i, first[static_cast<size_t>(i) % first.size()]);
+    for (int64_t i = 0; i < missing; ++i)
+      keep(count + i, first[static_cast<size_t>(i) % first.size()]);
   }
 
   std::shared_ptr<const DataLoaderOptions> options_;
@@ -127,7 +135,8 @@ class IterableMaker final : public BatchMaker {
 
 }  // namespace
 
-std::unique_ptr<BatchMaker> make_iterable_maker(std::shared_ptr<const DataLoaderOptions> options, PassStart start) {
+std::unique_ptr<BatchMaker> make_iterable_maker(std::shared_ptr<const DataLoaderOptions> options,
+                                                PassStart start) {
   return std::make_unique<IterableMaker>(std::move(options), std::move(start));
 }
 

@@ -27,19 +27,26 @@ std::vector<int64_t> shape_of(const nlohmann::json& value) {
 void collect(const nlohmann::json& value, std::span<const int64_t> shape, Leaves& leaves) {
   if (shape.empty()) {
     if (!value.is_number() && !value.is_boolean()) {
-      throw Error("G-DATA-2", ErrorKind::data, fmt::format("a nested value holds {}, expected numbers", value.is_array() ? "lists of differing depth" : value.type_name()),
-                  "Only lists of numbers can become a tensor. Remove the column or convert it with map().");
+      throw Error(
+          "G-DATA-2", ErrorKind::data,
+          fmt::format("a nested value holds {}, expected numbers",
+                      value.is_array() ? "lists of differing depth" : value.type_name()),
+          "Only lists of numbers can become a tensor. Remove the column or convert it with map().");
     }
     leaves.any_float |= value.is_number_float();
     leaves.all_bool &= value.is_boolean();
-    leaves.integers.push_back(value.is_boolean() ? value.get<bool>() : value.is_number_float() ? 0 : value.get<int64_t>());
+    leaves.integers.push_back(value.is_boolean()        ? value.get<bool>()
+                              : value.is_number_float() ? 0
+                                                        : value.get<int64_t>());
     leaves.numbers.push_back(value.is_boolean() ? value.get<bool>() : value.get<double>());
     return;
   }
   if (!value.is_array() || static_cast<int64_t>(value.size()) != shape.front()) {
-    throw Error("G-DATA-7", ErrorKind::data,
-                fmt::format("nested lists differ in length: expected {}, received {}", shape.front(), value.is_array() ? fmt::format("{}", value.size()) : value.type_name()),
-                "Pad the column to one length with map(), or use a collator that pads.");
+    throw Error(
+        "G-DATA-7", ErrorKind::data,
+        fmt::format("nested lists differ in length: expected {}, received {}", shape.front(),
+                    value.is_array() ? fmt::format("{}", value.size()) : value.type_name()),
+        "Pad the column to one length with map(), or use a collator that pads.");
   }
   for (const auto& item : value) collect(item, shape.subspan(1), leaves);
 }

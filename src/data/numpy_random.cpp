@@ -9,11 +9,13 @@
 namespace gradus::data {
 namespace {
 
-/// numpy's SeedSequence for a seed of up to 64 bits: spreads it over a pool of four words and draws eight from that.
+/// numpy's SeedSequence for a seed of up to 64 bits: spreads it over a pool of four words and draws
+/// eight from that.
 class SeedPool {
  public:
   explicit SeedPool(uint64_t seed) {
-    const std::array<uint32_t, 4> entropy{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), 0, 0};
+    const std::array<uint32_t, 4> entropy{static_cast<uint32_t>(seed),
+                                          static_cast<uint32_t>(seed >> 32), 0, 0};
     for (size_t i = 0; i < 4; ++i) pool_[i] = hash(entropy[i]);
     for (size_t from = 0; from < 4; ++from) {
       for (size_t to = 0; to < 4; ++to) {
@@ -83,7 +85,9 @@ uint32_t NumpyRandom::next32() {
   return static_cast<uint32_t>(value);
 }
 
-double NumpyRandom::uniform() { return static_cast<double>(next64() >> 11) * (1.0 / 9007199254740992.0); }
+double NumpyRandom::uniform() {
+  return static_cast<double>(next64() >> 11) * (1.0 / 9007199254740992.0);
+}
 
 uint64_t NumpyRandom::bounded(uint64_t most) {
   if (most == 0) return 0;
@@ -97,12 +101,19 @@ uint64_t NumpyRandom::bounded(uint64_t most) {
 std::vector<int64_t> NumpyRandom::permutation(int64_t count) {
   std::vector<int64_t> result(static_cast<size_t>(count));
   std::iota(result.begin(), result.end(), int64_t{0});
-  for (int64_t i = count - 1; i > 0; --i) std::swap(result[static_cast<size_t>(i)], result[static_cast<size_t>(bounded(static_cast<uint64_t>(i)))]);
+  for (int64_t i = count - 1; i > 0; --i)
+    std::swap(result[static_cast<size_t>(i)],
+              result[static_cast<size_t>(bounded(static_cast<uint64_t>(i)))]);
   return result;
 }
 
 nlohmann::json NumpyRandom::save_state() const {
-  return {static_cast<uint64_t>(state_ >> 64), static_cast<uint64_t>(state_), static_cast<uint64_t>(increment_ >> 64), static_cast<uint64_t>(increment_), has_half_, half_};
+  return {static_cast<uint64_t>(state_ >> 64),
+          static_cast<uint64_t>(state_),
+          static_cast<uint64_t>(increment_ >> 64),
+          static_cast<uint64_t>(increment_),
+          has_half_,
+          half_};
 }
 
 void NumpyRandom::load_state(const nlohmann::json& state) {

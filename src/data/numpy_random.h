@@ -7,7 +7,8 @@
 
 namespace gradus::data {
 
-/// `numpy.random.default_rng(seed)`: PCG64 seeded through SeedSequence. The orders of the `datasets` package come from it.
+/// `numpy.random.default_rng(seed)`: PCG64 seeded through SeedSequence. The orders of the
+/// `datasets` package come from it.
 class NumpyRandom {
  public:
   explicit NumpyRandom(uint64_t seed);

@@ -9,7 +9,8 @@ namespace {
 /// Token lists with a mask beside each, to be padded together.
 class Completions {
  public:
-  Completions(std::optional<int64_t> max_length, TruncationMode truncation) : max_length_(max_length), truncation_(truncation) {}
+  Completions(std::optional<int64_t> max_length, TruncationMode truncation)
+      : max_length_(max_length), truncation_(truncation) {}
 
   void add(std::span<const int64_t> prompt, std::span<const int64_t> completion) {
     auto& ids = ids_.emplace_back(prompt.begin(), prompt.end());
@@ -20,8 +21,12 @@ class Completions {
     cut(mask);
   }
 
-  torch::Tensor ids(int64_t pad_token_id, std::optional<int64_t> multiple) const { return pad(ids_, pad_token_id, multiple); }
-  torch::Tensor completion_mask(std::optional<int64_t> multiple) const { return pad(mask_, 0, multiple); }
+  torch::Tensor ids(int64_t pad_token_id, std::optional<int64_t> multiple) const {
+    return pad(ids_, pad_token_id, multiple);
+  }
+  torch::Tensor completion_mask(std::optional<int64_t> multiple) const {
+    return pad(mask_, 0, multiple);
+  }
   torch::Tensor attention_mask(std::optional<int64_t> multiple) const {
     std::vector<std::vector<int64_t>> ones;
     for (const auto& ids : ids_) ones.emplace_back(ids.size(), 1);
@@ -38,8 +43,10 @@ class Completions {
 
   void cut(std::vector<int64_t>& list) const {
     if (!max_length_ || static_cast<int64_t>(list.size()) <= *max_length_) return;
-    if (truncation_ == TruncationMode::keep_start) list.resize(static_cast<size_t>(*max_length_));
-    else list.erase(list.begin(), list.end() - *max_length_);
+    if (truncation_ == TruncationMode::keep_start)
+      list.resize(static_cast<size_t>(*max_length_));
+    else
+      list.erase(list.begin(), list.end() - *max_length_);
   }
 
   std::optional<int64_t> max_length_;
@@ -59,16 +66,20 @@ Batch DataCollatorForPreference::operator()(std::vector<Example> rows) const {
   const bool has_prompt = rows.front().contains("prompt_ids");
   const data::IntLists chosen(rows, "chosen_ids");
   const data::IntLists rejected(rows, "rejected_ids");
-  const auto prompts = has_prompt ? std::optional(data::IntLists(rows, "prompt_ids")) : std::nullopt;
+  const auto prompts =
+      has_prompt ? std::optional(data::IntLists(rows, "prompt_ids")) : std::nullopt;
   Completions all(options_.max_length, options_.truncation_mode);
   for (const auto* side : {&chosen, &rejected}) {
-    for (size_t row = 0; row < rows.size(); ++row) all.add(prompts ? (*prompts)[row] : std::span<const int64_t>(), (*side)[row]);
+    for (size_t row = 0; row < rows.size(); ++row)
+      all.add(prompts ? (*prompts)[row] : std::span<const int64_t>(), (*side)[row]);
   }
-  Batch batch{{"input_ids", all.ids(options_.pad_token_id, options_.pad_to_multiple_of)}, {"attention_mask", all.attention_mask(options_.pad_to_multiple_of)}};
+  Batch batch{{"input_ids", all.ids(options_.pad_token_id, options_.pad_to_multiple_of)},
+              {"attention_mask", all.attention_mask(options_.pad_to_multiple_of)}};
   if (has_prompt) batch.set("completion_mask", all.completion_mask(options_.pad_to_multiple_of));
   pass_on(batch, rows, "ref_chosen_logps");
   pass_on(batch, rows, "ref_rejected_logps");
-  if (rows.front().contains("margin")) batch.set("margin", data::collate_column(rows, "margin").to(at::kFloat));
+  if (rows.front().contains("margin"))
+    batch.set("margin", data::collate_column(rows, "margin").to(at::kFloat));
   return batch;
 }
 

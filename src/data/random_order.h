@@ -31,8 +31,9 @@ class TorchRandom {
   int64_t used_ = kBlock;
 };
 
-/// A fixed number of indices in memory of their own, in large pages where the system has them: a shuffle goes all over
-/// it, and with small pages more time would go into faults than into the shuffle.
+/// A fixed number of indices in memory of their own, in large pages where the system has them: a
+/// shuffle goes all over it, and with small pages more time would go into faults than into the
+/// shuffle.
 class IndexBuffer {
  public:
   explicit IndexBuffer(int64_t size);
@@ -47,8 +48,8 @@ class IndexBuffer {
   std::unique_ptr<int32_t[], Free> memory_;
 };
 
-/// `torch.randperm(rows, generator=torch.Generator().manual_seed(seed))` for `rows` below 2^32 / 20,
-/// in a quarter of the time and half of the memory.
+/// `torch.randperm(rows, generator=torch.Generator().manual_seed(seed))` for `rows` below 2^32 /
+/// 20, in a quarter of the time and half of the memory.
 IndexBuffer random_order(int64_t rows, uint64_t seed);
 
 /// Whether `random_order` can do it; beyond, torch draws 64-bit numbers.

@@ -14,7 +14,9 @@ class StoredOrder final : public IndexOrder {
  public:
   explicit StoredOrder(std::vector<int64_t> indices) : indices_(std::move(indices)) {}
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
-  void read(int64_t first, std::span<int64_t> out) const override { std::copy_n(indices_.begin() + first, out.size(), out.begin()); }
+  void read(int64_t first, std::span<int64_t> out) const override {
+    std::copy_n(indices_.begin() + first, out.size(), out.begin());
+  }
 
  private:
   std::vector<int64_t> indices_;
@@ -24,7 +26,9 @@ class ShuffledOrder final : public IndexOrder {
  public:
   explicit ShuffledOrder(data::IndexBuffer indices) : indices_(std::move(indices)) {}
   int64_t size() const override { return static_cast<int64_t>(indices_.values().size()); }
-  void read(int64_t first, std::span<int64_t> out) const override { std::copy_n(indices_.values().begin() + first, out.size(), out.begin()); }
+  void read(int64_t first, std::span<int64_t> out) const override {
+    std::copy_n(indices_.values().begin() + first, out.size(), out.begin());
+  }
 
  private:
   data::IndexBuffer indices_;
@@ -34,7 +38,9 @@ class Counting final : public IndexOrder {
  public:
   explicit Counting(int64_t rows) : rows_(rows) {}
   int64_t size() const override { return rows_; }
-  void read(int64_t first, std::span<int64_t> out) const override { std::iota(out.begin(), out.end(), first); }
+  void read(int64_t first, std::span<int64_t> out) const override {
+    std::iota(out.begin(), out.end(), first);
+  }
 
  private:
   int64_t rows_;
@@ -49,7 +55,9 @@ class SequentialSampler final : public Sampler {
     std::iota(result.begin(), result.end(), int64_t{0});
     return result;
   }
-  std::shared_ptr<const IndexOrder> open(int64_t) const override { return std::make_shared<Counting>(rows_); }
+  std::shared_ptr<const IndexOrder> open(int64_t) const override {
+    return std::make_shared<Counting>(rows_);
+  }
 
  private:
   int64_t rows_;
@@ -85,10 +93,16 @@ class RandomSampler final : public Sampler {
 
 }  // namespace
 
-std::shared_ptr<const IndexOrder> Sampler::open(int64_t epoch) const { return std::make_shared<StoredOrder>(order(epoch)); }
+std::shared_ptr<const IndexOrder> Sampler::open(int64_t epoch) const {
+  return std::make_shared<StoredOrder>(order(epoch));
+}
 
-std::shared_ptr<Sampler> sequential_sampler(int64_t rows) { return std::make_shared<SequentialSampler>(rows); }
+std::shared_ptr<Sampler> sequential_sampler(int64_t rows) {
+  return std::make_shared<SequentialSampler>(rows);
+}
 
-std::shared_ptr<Sampler> random_sampler(int64_t rows, int64_t seed) { return std::make_shared<RandomSampler>(rows, seed); }
+std::shared_ptr<Sampler> random_sampler(int64_t rows, int64_t seed) {
+  return std::make_shared<RandomSampler>(rows, seed);
+}
 
 }  // namespace gradus

@@ -17,7 +17,8 @@ using Source = std::shared_ptr<IterableDataset>;
 /// A stream whose place is that of its source.
 class SourceView : public IterableDataset {
  public:
-  explicit SourceView(Source source) : source_(data::required(std::move(source), "a view of a stream")) {}
+  explicit SourceView(Source source)
+      : source_(data::required(std::move(source), "a view of a stream")) {}
   void reset(int64_t epoch) override { source_->reset(epoch); }
   nlohmann::json save_state() const override { return source_->save_state(); }
   void load_state(const nlohmann::json& state) override { source_->load_state(state); }
@@ -29,7 +30,8 @@ class SourceView : public IterableDataset {
 
 class MappedStream final : public SourceView {
  public:
-  MappedStream(Source source, std::function<Example(const Example&)> function) : SourceView(std::move(source)), function_(std::move(function)) {}
+  MappedStream(Source source, std::function<Example(const Example&)> function)
+      : SourceView(std::move(source)), function_(std::move(function)) {}
   std::optional<Example> next() override {
     auto row = source_->next();
     if (!row) return row;
@@ -43,7 +45,8 @@ class MappedStream final : public SourceView {
 
 class FilteredStream final : public SourceView {
  public:
-  FilteredStream(Source source, std::function<bool(const Example&)> keep) : SourceView(std::move(source)), keep_(std::move(keep)) {}
+  FilteredStream(Source source, std::function<bool(const Example&)> keep)
+      : SourceView(std::move(source)), keep_(std::move(keep)) {}
   std::optional<Example> next() override {
     auto row = source_->next();
     while (row && !keep_(*row)) row = source_->next();
@@ -57,7 +60,8 @@ class FilteredStream final : public SourceView {
 
 class CutStream final : public SourceView {
  public:
-  CutStream(Source source, int64_t count, int64_t skip) : SourceView(std::move(source)), count_(count), skip_(skip) {}
+  CutStream(Source source, int64_t count, int64_t skip)
+      : SourceView(std::move(source)), count_(count), skip_(skip) {}
   std::optional<Example> next() override {
     for (; skipped_ < skip_; ++skipped_) {
       if (!source_->next()) return std::nullopt;
@@ -73,14 +77,19 @@ class CutStream final : public SourceView {
   }
   nlohmann::json save_state() const override {
     auto state = source_->save_state();
-    return state.is_null() ? state : nlohmann::json{{"source", std::move(state)}, {"given", given_}, {"skipped", skipped_}};
+    return state.is_null()
+               ? state
+               : nlohmann::json{
+                     {"source", std::move(state)}, {"given", given_}, {"skipped", skipped_}};
   }
   void load_state(const nlohmann::json& state) override {
     source_->load_state(state.at("source"));
     given_ = state.at("given").get<int64_t>();
     skipped_ = state.at("skipped").get<int64_t>();
   }
-  bool shard(int64_t, int64_t) override { return false; }  // the count is that of all processes together
+  bool shard(int64_t, int64_t) override {
+    return false;
+  }  // the count is that of all processes together
   std::vector<std::string> column_names() const override { return source_->column_names(); }
 
  private:
@@ -92,7 +101,8 @@ class CutStream final : public SourceView {
 
 class ShuffledStream final : public SourceView {
  public:
-  ShuffledStream(Source source, int64_t size, int64_t seed) : SourceView(std::move(source)), size_(size), seed_(seed) {}
+  ShuffledStream(Source source, int64_t size, int64_t seed)
+      : SourceView(std::move(source)), size_(size), seed_(seed) {}
 
   std::optional<Example> next() override {
     if (place_ == buffer_.size() && !fill()) return std::nullopt;
@@ -111,9 +121,17 @@ class ShuffledStream final : public SourceView {
   nlohmann::json save_state() const override {
     if (place_ == buffer_.size()) {  // the next buffer begins where the source stands
       auto state = source_->save_state();
-      return state.is_null() ? state : nlohmann::json{{"source", std::move(state)}, {"epoch", epoch_}, {"buffer", number_}, {"place", -1}};
+      return state.is_null() ? state
+                             : nlohmann::json{{"source", std::move(state)},
+                                              {"epoch", epoch_},
+                                              {"buffer", number_},
+                                              {"place", -1}};
     }
-    return before_.is_null() ? before_ : nlohmann::json{{"source", before_}, {"epoch", epoch_}, {"buffer", number_ - 1}, {"place", place_}};
+    return before_.is_null() ? before_
+                             : nlohmann::json{{"source", before_},
+                                              {"epoch", epoch_},
+                                              {"buffer", number_ - 1},
+                                              {"place", place_}};
   }
 
   void load_state(const nlohmann::json& state) override {
@@ -141,9 +159,11 @@ class ShuffledStream final : public SourceView {
       if (!row) break;
       buffer_.push_back(std::move(*row));
     }
-    const uint64_t mixed = (static_cast<uint64_t>(seed_ + epoch_) * 0x9E3779B97F4A7C15u) ^ (static_cast<uint64_t>(number_) * 0xC2B2AE3D27D4EB4Fu);
+    const uint64_t mixed = (static_cast<uint64_t>(seed_ + epoch_) * 0x9E3779B97F4A7C15u) ^
+                           (static_cast<uint64_t>(number_) * 0xC2B2AE3D27D4EB4Fu);
     data::TorchRandom random(mixed ^ (mixed >> 32));
-    for (size_t i = 0; i + 1 < buffer_.size(); ++i) std::swap(buffer_[i], buffer_[i + random.next() % (buffer_.size() - i)]);
+    for (size_t i = 0; i + 1 < buffer_.size(); ++i)
+      std::swap(buffer_[i], buffer_[i + random.next() % (buffer_.size() - i)]);
     return !buffer_.empty();
   }
 
@@ -180,11 +200,14 @@ class DatasetStream final : public IterableDataset {
   int64_t next_ = 0;
 };
 
-/// Reads a whole round before it gives its own rows of it, for only a full one is certain to be everyone's.
+/// Reads a whole round before it gives its own rows of it, for only a full one is certain to be
+/// everyone's.
 class ShardStream final : public SourceView {
  public:
   ShardStream(Source source, int64_t batch_size, int64_t rank, int64_t world, bool drop_last)
-      : SourceView(std::move(source)), plan_(batch_size, drop_last, DataShard{.rank = rank, .world = world}), drop_last_(drop_last) {}
+      : SourceView(std::move(source)),
+        plan_(batch_size, drop_last, DataShard{.rank = rank, .world = world}),
+        drop_last_(drop_last) {}
 
   std::optional<Example> next() override {
     if (place_ == mine_.size() && !read_round()) return std::nullopt;
@@ -250,7 +273,8 @@ class ShardStream final : public SourceView {
       if (round.empty() || drop_last_) return false;
       fill_up(round);
     }
-    mine_.assign(round.begin() + plan_.part_begin(), round.begin() + plan_.part_begin() + plan_.part_rows());
+    mine_.assign(round.begin() + plan_.part_begin(),
+                 round.begin() + plan_.part_begin() + plan_.part_rows());
     return true;
   }
 
@@ -263,7 +287,8 @@ class ShardStream final : public SourceView {
       if (!row) break;
       first.push_back(std::move(*row));
     }
-    for (size_t i = 0; static_cast<int64_t>(round.size()) < plan_.step_rows(); ++i) round.push_back(first[i % first.size()]);
+    for (size_t i = 0; static_cast<int64_t>(round.size()) < plan_.step_rows(); ++i)
+      round.push_back(first[i % first.size()]);
   }
 
   data::BatchPlan plan_;
@@ -279,20 +304,33 @@ class ShardStream final : public SourceView {
 
 }  // namespace
 
-Source map_stream(Source source, std::function<Example(const Example&)> function) { return std::make_shared<MappedStream>(std::move(source), std::move(function)); }
+Source map_stream(Source source, std::function<Example(const Example&)> function) {
+  return std::make_shared<MappedStream>(std::move(source), std::move(function));
+}
 
-Source filter_stream(Source source, std::function<bool(const Example&)> keep) { return std::make_shared<FilteredStream>(std::move(source), std::move(keep)); }
+Source filter_stream(Source source, std::function<bool(const Example&)> keep) {
+  return std::make_shared<FilteredStream>(std::move(source), std::move(keep));
+}
 
-Source take_stream(Source source, int64_t count, int64_t skip) { return std::make_shared<CutStream>(std::move(source), count, skip); }
+Source take_stream(Source source, int64_t count, int64_t skip) {
+  return std::make_shared<CutStream>(std::move(source), count, skip);
+}
 
 Source shuffle_stream(Source source, int64_t buffer_size, int64_t seed) {
-  if (buffer_size < 1) throw Error("G-DATA-8", ErrorKind::usage, "a stream cannot be shuffled with a buffer of " + std::to_string(buffer_size) + " rows", "Use at least 1; 10,000 mixes well.");
+  if (buffer_size < 1)
+    throw Error(
+        "G-DATA-8", ErrorKind::usage,
+        "a stream cannot be shuffled with a buffer of " + std::to_string(buffer_size) + " rows",
+        "Use at least 1; 10,000 mixes well.");
   return std::make_shared<ShuffledStream>(std::move(source), buffer_size, seed);
 }
 
-Source as_stream(std::shared_ptr<const Dataset> dataset) { return std::make_shared<DatasetStream>(data::required(std::move(dataset), "as_stream")); }
+Source as_stream(std::shared_ptr<const Dataset> dataset) {
+  return std::make_shared<DatasetStream>(data::required(std::move(dataset), "as_stream"));
+}
 
-Source shard_stream(Source source, int64_t batch_size, int64_t rank, int64_t world, bool drop_last) {
+Source shard_stream(Source source, int64_t batch_size, int64_t rank, int64_t world,
+                    bool drop_last) {
   return std::make_shared<ShardStream>(std::move(source), batch_size, rank, world, drop_last);
 }
 

@@ -16,17 +16,23 @@ namespace data {
 TensorDataset::TensorDataset(std::vector<std::pair<std::string, torch::Tensor>> columns) {
   for (auto& [name, tensor] : columns) {
     if (!tensor.defined() || tensor.dim() == 0) {
-      throw Error("G-DATA-3", ErrorKind::data, fmt::format("column '{}' is {}, expected a tensor with rows along its first dimension", name, tensor.defined() ? "a scalar" : "undefined"),
-                  "Give every column at least one dimension.");
+      throw Error(
+          "G-DATA-3", ErrorKind::data,
+          fmt::format("column '{}' is {}, expected a tensor with rows along its first dimension",
+                      name, tensor.defined() ? "a scalar" : "undefined"),
+          "Give every column at least one dimension.");
     }
     if (!columns_.empty() && tensor.size(0) != rows_) {
-      throw Error("G-DATA-3", ErrorKind::data, fmt::format("column '{}' has {} rows, column '{}' has {}", name, tensor.size(0), columns_.front().name, rows_),
+      throw Error("G-DATA-3", ErrorKind::data,
+                  fmt::format("column '{}' has {} rows, column '{}' has {}", name, tensor.size(0),
+                              columns_.front().name, rows_),
                   "All columns of a data set need the same number of rows.");
     }
     rows_ = tensor.size(0);
     auto values = tensor.detach();
     if (values.is_cpu() && values.layout() == at::kStrided) values = values.contiguous();
-    const size_t row_bytes = is_plain(values) && rows_ > 0 ? values.nbytes() / static_cast<size_t>(rows_) : 0;
+    const size_t row_bytes =
+        is_plain(values) && rows_ > 0 ? values.nbytes() / static_cast<size_t>(rows_) : 0;
     columns_.push_back({std::move(name), std::move(values), row_bytes});
   }
 }
@@ -40,7 +46,8 @@ Example TensorDataset::get(int64_t index) const {
 
 torch::Tensor TensorDataset::take(const Column& column, std::span<const int64_t> indices) const {
   if (column.row_bytes == 0) {
-    const auto index = at::tensor(at::ArrayRef<int64_t>(indices.data(), indices.size()), at::kLong).to(column.values.device());
+    const auto index = at::tensor(at::ArrayRef<int64_t>(indices.data(), indices.size()), at::kLong)
+                           .to(column.values.device());
     return column.values.index_select(0, index);
   }
   c10::SmallVector<int64_t, 6> shape(column.values.sizes().begin(), column.values.sizes().end());
@@ -66,12 +73,15 @@ std::optional<Batch> TensorDataset::get_batch(std::span<const int64_t> indices) 
   };
   if (const auto* column = label("label")) {
     if (column->values.numel() != rows_) return std::nullopt;  // the collator has the message
-    batch.set("labels", take(*column, indices).to(column->values.is_floating_point() ? at::kFloat : at::kLong));
+    batch.set(
+        "labels",
+        take(*column, indices).to(column->values.is_floating_point() ? at::kFloat : at::kLong));
   } else if (const auto* ids = label("label_ids")) {
     batch.set("labels", take(*ids, indices));
   }
   for (const auto& column : columns_) {
-    if (column.name != "label" && column.name != "label_ids") batch.set(column.name, take(column, indices));
+    if (column.name != "label" && column.name != "label_ids")
+      batch.set(column.name, take(column, indices));
   }
   return batch;
 }

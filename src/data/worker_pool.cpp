@@ -19,11 +19,15 @@ namespace data {
 
 WorkerPool::WorkerPool(int64_t threads, int64_t seed) {
   try {
-    for (int64_t id = 0; id < threads; ++id) threads_.emplace_back([this, id, threads, seed] { run(id, threads, seed); });
+    for (int64_t id = 0; id < threads; ++id)
+      threads_.emplace_back([this, id, threads, seed] { run(id, threads, seed); });
   } catch (const std::system_error& error) {
     const auto started = threads_.size();
     stop();
-    throw Error("G-DATA-8", ErrorKind::usage, fmt::format("num_workers is {}, the system gave {} threads: {}", threads, started, error.what()), "Set num_workers to about the number of cores.");
+    throw Error("G-DATA-8", ErrorKind::usage,
+                fmt::format("num_workers is {}, the system gave {} threads: {}", threads, started,
+                            error.what()),
+                "Set num_workers to about the number of cores.");
   }
 }
 

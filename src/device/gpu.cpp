@@ -12,7 +12,9 @@ std::vector<GpuInfo> gpu_infos() {
   return plugin != nullptr ? plugin->gpus() : std::vector<GpuInfo>();
 }
 
-std::unique_ptr<Graph> capture(const std::function<void()>& work) { return loaded_plugin().plugin->capture(work); }
+std::unique_ptr<Graph> capture(const std::function<void()>& work) {
+  return loaded_plugin().plugin->capture(work);
+}
 
 std::unique_ptr<Scope> own_stream(torch::Device device) {
   auto* plugin = loaded_plugin().plugin;
@@ -28,7 +30,8 @@ std::vector<torch::Tensor> upload(const std::vector<torch::Tensor>& tensors, tor
   auto* plugin = loaded_plugin().plugin;
   if (plugin != nullptr && device.is_cuda()) return plugin->upload(tensors, device);
   std::vector<torch::Tensor> moved;
-  for (const auto& tensor : tensors) moved.push_back(tensor.defined() ? tensor.to(device, /*non_blocking=*/true) : tensor);
+  for (const auto& tensor : tensors)
+    moved.push_back(tensor.defined() ? tensor.to(device, /*non_blocking=*/true) : tensor);
   return moved;
 }
 

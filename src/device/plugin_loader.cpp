@@ -15,13 +15,16 @@ namespace fs = std::filesystem;
 // Where this code was loaded from: libgradus.so, or a program that has it built in.
 fs::path own_folder() {
   Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&loaded_plugin), &info) == 0 || info.dli_fname == nullptr) return {};
+  if (::dladdr(reinterpret_cast<const void*>(&loaded_plugin), &info) == 0 ||
+      info.dli_fname == nullptr)
+    return {};
   std::error_code ignored;
   return fs::weakly_canonical(info.dli_fname, ignored).parent_path();
 }
 
 std::vector<fs::path> places() {
-  if (const char* given = std::getenv("GRADUS_CUDA_PLUGIN"); given != nullptr && *given != '\0') return {given};
+  if (const char* given = std::getenv("GRADUS_CUDA_PLUGIN"); given != nullptr && *given != '\0')
+    return {given};
   const auto folder = own_folder();
   return {folder / "libgradus_cuda.so", folder / ".." / "lib" / "libgradus_cuda.so"};
 }
@@ -43,12 +46,15 @@ LoadedPlugin load_plugin() {
     log_warning(path.string() + " belongs to another version of gradus and is not used.");
     return {nullptr, path.string() + " belongs to another version of gradus"};
   }
-  return {nullptr, "not found: build it with the preset 'cuda' (tools/setup --cuda brings the compiler)"};
+  return {nullptr,
+          "not found: build it with the preset 'cuda' (tools/setup --cuda brings the compiler)"};
 }
 
 }  // namespace
 
-bool driver_is_there() { return fs::exists("/proc/driver/nvidia/version") || fs::exists("/dev/nvidiactl"); }
+bool driver_is_there() {
+  return fs::exists("/proc/driver/nvidia/version") || fs::exists("/dev/nvidiactl");
+}
 
 const LoadedPlugin& loaded_plugin() {
   static const LoadedPlugin plugin = load_plugin();

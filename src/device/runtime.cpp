@@ -19,22 +19,28 @@ namespace {
 // The folder libtorch_cpu.so was loaded from.
 std::filesystem::path torch_folder() {
   Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&at::globalContext), &info) == 0 || info.dli_fname == nullptr) return {};
+  if (::dladdr(reinterpret_cast<const void*>(&at::globalContext), &info) == 0 ||
+      info.dli_fname == nullptr)
+    return {};
   return std::filesystem::path(info.dli_fname).parent_path();
 }
 
-at::Generator gpu_generator(int64_t index) { return at::globalContext().defaultGenerator(at::Device(at::kCUDA, c10::DeviceIndex(index))); }
+at::Generator gpu_generator(int64_t index) {
+  return at::globalContext().defaultGenerator(at::Device(at::kCUDA, c10::DeviceIndex(index)));
+}
 
 }  // namespace
 
 bool load_cuda() {
   static const bool loaded = [] {
     if (!driver_is_there()) return false;
-    if (loaded_plugin().plugin != nullptr) return torch::cuda::is_available();  // it brought LibTorch's part along
+    if (loaded_plugin().plugin != nullptr)
+      return torch::cuda::is_available();  // it brought LibTorch's part along
     const auto library = torch_folder() / "libtorch_cuda.so";
     if (!std::filesystem::exists(library)) return false;
     if (::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-      log_warning(std::string("A GPU is there, but LibTorch's CUDA part could not be loaded: ") + ::dlerror());
+      log_warning(std::string("A GPU is there, but LibTorch's CUDA part could not be loaded: ") +
+                  ::dlerror());
       return false;
     }
     return torch::cuda::is_available();
@@ -95,13 +101,16 @@ void set_gpu_rng_states(const std::vector<torch::Tensor>& states) {
 
 void use_deterministic_algorithms() {
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when cuBLAS starts
-  // As in transformers an operation without a deterministic form is an error; only so attention uses its own. On the CPU there is none to miss.
+  // As in transformers an operation without a deterministic form is an error; only so attention
+  // uses its own. On the CPU there is none to miss.
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/!load_cuda());
   at::globalContext().setDeterministicCuDNN(true);
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
-void allow_tf32(bool allow) { at::globalContext().setFloat32MatmulPrecision(allow ? "high" : "highest"); }
+void allow_tf32(bool allow) {
+  at::globalContext().setFloat32MatmulPrecision(allow ? "high" : "highest");
+}
 
 void empty_cache(torch::Device device) {
   if (device.is_cuda()) at::getDeviceAllocator(device.type())->emptyCache();
@@ -122,7 +131,8 @@ void set_num_threads(std::optional<int64_t> threads) {
   if (threads) at::set_num_threads(int(*threads));
 }
 
-AutocastGuard::AutocastGuard(torch::DeviceType device, torch::ScalarType dtype) : device_(device), active_(dtype != torch::kFloat) {
+AutocastGuard::AutocastGuard(torch::DeviceType device, torch::ScalarType dtype)
+    : device_(device), active_(dtype != torch::kFloat) {
   if (!active_) return;
   was_enabled_ = at::autocast::is_autocast_enabled(device);
   was_dtype_ = at::autocast::get_autocast_dtype(device);

@@ -7,7 +7,8 @@
 
 namespace gradus {
 
-/// The readers of this folder on bytes wherever they came from: what the public functions do after opening the file.
+/// The readers of this folder on bytes wherever they came from: what the public functions do after
+/// opening the file.
 SafetensorsFile read_safetensors(const std::shared_ptr<MappedFile>& file);
 StateTree read_torch_file(const std::shared_ptr<MappedFile>& file);
 

@@ -26,22 +26,31 @@ bool can_fold() {
 }
 
 /// Multiplies both halves of `value` by the powers of x in `factors` and adds `next`.
-__attribute__((target("pclmul,sse4.1"))) __m128i fold(__m128i value, __m128i factors, __m128i next) {
+__attribute__((target("pclmul,sse4.1"))) __m128i fold(__m128i value, __m128i factors,
+                                                      __m128i next) {
   const auto low = _mm_clmulepi64_si128(value, factors, 0x00);
   const auto high = _mm_clmulepi64_si128(value, factors, 0x11);
   return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
-/// The checksum after `size` more bytes, a multiple of 64 and not 0. Four lanes of 16 bytes are folded over the data;
-/// what is left has the same remainder as everything before it, so that zlib can finish the last 16 bytes.
-__attribute__((target("pclmul,sse4.1"))) uint32_t fold_blocks(uint32_t checksum, const unsigned char* data, size_t size) {
-  const auto over_64_bytes = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);  // x^(512±32) mod P, reflected
-  const auto over_16_bytes = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);  // x^(128±32) mod P, reflected
-  const auto load = [](const unsigned char* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); };
+/// The checksum after `size` more bytes, a multiple of 64 and not 0. Four lanes of 16 bytes are
+/// folded over the data; what is left has the same remainder as everything before it, so that zlib
+/// can finish the last 16 bytes.
+__attribute__((target("pclmul,sse4.1"))) uint32_t fold_blocks(uint32_t checksum,
+                                                              const unsigned char* data,
+                                                              size_t size) {
+  const auto over_64_bytes =
+      _mm_set_epi64x(0x1c6e41596, 0x154442bd4);  // x^(512±32) mod P, reflected
+  const auto over_16_bytes =
+      _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);  // x^(128±32) mod P, reflected
+  const auto load = [](const unsigned char* from) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  };
   __m128i lanes[4];
   for (int i = 0; i < 4; ++i) lanes[i] = load(data + 16 * i);
   lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128(int(~checksum)));
-  for (data += kFoldBytes, size -= kFoldBytes; size >= kFoldBytes; data += kFoldBytes, size -= kFoldBytes)
+  for (data += kFoldBytes, size -= kFoldBytes; size >= kFoldBytes;
+       data += kFoldBytes, size -= kFoldBytes)
     for (int i = 0; i < 4; ++i) lanes[i] = fold(lanes[i], over_64_bytes, load(data + 16 * i));
   auto rest = lanes[0];
   for (int i = 1; i < 4; ++i) rest = fold(rest, over_16_bytes, lanes[i]);
@@ -66,7 +75,9 @@ void Crc32::update(const void* data, size_t size) {
   if (size > 0) value_ = uint32_t(::crc32_z(value_, bytes, size));
 }
 
-void Crc32::append(uint32_t checksum, uint64_t size) { value_ = uint32_t(::crc32_combine(value_, checksum, z_off_t(size))); }
+void Crc32::append(uint32_t checksum, uint64_t size) {
+  value_ = uint32_t(::crc32_combine(value_, checksum, z_off_t(size)));
+}
 
 uint32_t checksum_of(const void* data, size_t size) {
   Crc32 crc;
@@ -78,7 +89,8 @@ WrittenFile file_checksum(const std::filesystem::path& file) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   const auto fail = [&](int code) {
     if (fd >= 0) ::close(fd);
-    throw Error("G-IO-1", ErrorKind::io, "cannot read " + file.string() + ": " + system_reason(code),
+    throw Error("G-IO-1", ErrorKind::io,
+                "cannot read " + file.string() + ": " + system_reason(code),
                 "Check that the path is right and may be read by this user.");
   };
   if (fd < 0) fail(errno);

@@ -21,11 +21,13 @@ constexpr size_t kMaxNumpyDimensions = 64;  // numpy's own limit
 class Reader {
  public:
   /// `offset`: where `bytes` begin in the file, for messages.
-  Reader(std::string_view bytes, const std::string& name, size_t offset = 0, std::string path = "") : bytes_(bytes), name_(name), offset_(offset), path_(std::move(path)) {}
+  Reader(std::string_view bytes, const std::string& name, size_t offset = 0, std::string path = "")
+      : bytes_(bytes), name_(name), offset_(offset), path_(std::move(path)) {}
 
   FlaxTree whole() {
     auto tree = value(0);
-    if (at_ != bytes_.size()) damaged(fmt::format("{} bytes follow the end of the tree", bytes_.size() - at_));
+    if (at_ != bytes_.size())
+      damaged(fmt::format("{} bytes follow the end of the tree", bytes_.size() - at_));
     return tree;
   }
 
@@ -37,12 +39,17 @@ class Reader {
   };
 
   [[noreturn]] void damaged(const std::string& what) const {
-    throw Error("G-FLAX-1", ErrorKind::model, fmt::format("cannot read {}: at byte {}{}, {}", name_, offset_ + at_, path_.empty() ? "" : " ('" + path_ + "')", what),
-                "The file is cut short or damaged, or was not written by flax.serialization. Fetch or write it again.");
+    throw Error("G-FLAX-1", ErrorKind::model,
+                fmt::format("cannot read {}: at byte {}{}, {}", name_, offset_ + at_,
+                            path_.empty() ? "" : " ('" + path_ + "')", what),
+                "The file is cut short or damaged, or was not written by flax.serialization. Fetch "
+                "or write it again.");
   }
   [[noreturn]] void bad_array(const std::string& what) const {
-    throw Error("G-FLAX-2", ErrorKind::model, fmt::format("cannot read {}: array '{}' {}", name_, path_, what),
-                "The file is damaged or was not written by flax.serialization. Fetch or write it again.");
+    throw Error(
+        "G-FLAX-2", ErrorKind::model,
+        fmt::format("cannot read {}: array '{}' {}", name_, path_, what),
+        "The file is damaged or was not written by flax.serialization. Fetch or write it again.");
   }
 
   uint64_t left() const { return bytes_.size() - at_; }
@@ -71,29 +78,50 @@ class Reader {
       case 0xC0: return {};
       case 0xC2: return false;
       case 0xC3: return true;
-      case 0xC4: case 0xC5: case 0xC6: return FlaxTree::Bytes{std::string(take(number(size_t{1} << (tag - 0xC4)), "a byte string"))};
-      case 0xC7: case 0xC8: case 0xC9: return extension(number(size_t{1} << (tag - 0xC7)));
+      case 0xC4:
+      case 0xC5:
+      case 0xC6:
+        return FlaxTree::Bytes{
+            std::string(take(number(size_t{1} << (tag - 0xC4)), "a byte string"))};
+      case 0xC7:
+      case 0xC8:
+      case 0xC9: return extension(number(size_t{1} << (tag - 0xC7)));
       case 0xCA: return double{std::bit_cast<float>(uint32_t(number(4)))};
       case 0xCB: return std::bit_cast<double>(number(8));
-      case 0xCC: case 0xCD: case 0xCE: return int64_t(number(size_t{1} << (tag - 0xCC)));
+      case 0xCC:
+      case 0xCD:
+      case 0xCE: return int64_t(number(size_t{1} << (tag - 0xCC)));
       case 0xCF: return unsigned_value(number(8));
       case 0xD0: return int64_t{int8_t(number(1))};
       case 0xD1: return int64_t{int16_t(number(2))};
       case 0xD2: return int64_t{int32_t(number(4))};
       case 0xD3: return int64_t(number(8));
-      case 0xD4: case 0xD5: case 0xD6: case 0xD7: case 0xD8: return extension(uint64_t{1} << (tag - 0xD4));
-      case 0xD9: case 0xDA: case 0xDB: return std::string(take(number(size_t{1} << (tag - 0xD9)), "a text"));
-      case 0xDC: case 0xDD: return list(number(tag == 0xDC ? 2 : 4), depth);
-      case 0xDE: case 0xDF: return dict(number(tag == 0xDE ? 2 : 4), depth);
+      case 0xD4:
+      case 0xD5:
+      case 0xD6:
+      case 0xD7:
+      case 0xD8: return extension(uint64_t{1} << (tag - 0xD4));
+      case 0xD9:
+      case 0xDA:
+      case 0xDB: return std::string(take(number(size_t{1} << (tag - 0xD9)), "a text"));
+      case 0xDC:
+      case 0xDD: return list(number(tag == 0xDC ? 2 : 4), depth);
+      case 0xDE:
+      case 0xDF: return dict(number(tag == 0xDE ? 2 : 4), depth);
       default: damaged(fmt::format("the byte {:#04x} begins no value", tag));
     }
   }
 
-  static FlaxTree unsigned_value(uint64_t value) { return value > uint64_t(INT64_MAX) ? FlaxTree(value) : FlaxTree(int64_t(value)); }
+  static FlaxTree unsigned_value(uint64_t value) {
+    return value > uint64_t(INT64_MAX) ? FlaxTree(value) : FlaxTree(int64_t(value));
+  }
 
   void check_container(uint64_t bytes_needed, const char* what, uint64_t count, int depth) const {
-    if (depth >= kDeepestMsgpack) damaged(fmt::format("values are nested more than {} deep", kDeepestMsgpack));
-    if (bytes_needed > left()) damaged(fmt::format("{} of {} entries needs {} bytes or more, {} are left", what, count, bytes_needed, left()));
+    if (depth >= kDeepestMsgpack)
+      damaged(fmt::format("values are nested more than {} deep", kDeepestMsgpack));
+    if (bytes_needed > left())
+      damaged(fmt::format("{} of {} entries needs {} bytes or more, {} are left", what, count,
+                          bytes_needed, left()));
   }
 
   FlaxTree list(uint64_t count, int depth) {
@@ -122,7 +150,8 @@ class Reader {
       result.items.emplace_back(std::move(name), value(depth + 1));
       path_.resize(parent);
     }
-    return names.contains(kFlaxChunked) ? FlaxTree(joined(std::move(result))) : FlaxTree(std::move(result));
+    return names.contains(kFlaxChunked) ? FlaxTree(joined(std::move(result)))
+                                        : FlaxTree(std::move(result));
   }
 
   FlaxTree extension(uint64_t size) {
@@ -134,7 +163,8 @@ class Reader {
       case FlaxExtension::numpy_scalar: return FlaxTree::Scalar{tensor(payload.array())};
       case FlaxExtension::complex: return payload.complex();
     }
-    damaged(fmt::format("the extension type {} is none of Flax's (1 array, 2 complex, 3 numpy scalar)", int(code)));
+    damaged(fmt::format(
+        "the extension type {} is none of Flax's (1 array, 2 complex, 3 numpy scalar)", int(code)));
   }
 
   /// The payload of an array: [shape, dtype name, bytes].
@@ -166,19 +196,24 @@ class Reader {
     for (const auto& dtype : kFlaxDtypes)
       if (dtype.name == name) return dtype.type;
     std::string known;
-    for (const auto& dtype : kFlaxDtypes) known += (known.empty() ? "" : ", ") + std::string(dtype.name);
-    bad_array("has dtype '" + name.substr(0, 40) + "', which torch does not have; expected one of " + known);
+    for (const auto& dtype : kFlaxDtypes)
+      known += (known.empty() ? "" : ", ") + std::string(dtype.name);
+    bad_array("has dtype '" + name.substr(0, 40) +
+              "', which torch does not have; expected one of " + known);
   }
 
   /// Elements of a shape; refuses one that no memory could hold, also where a size is 0.
   int64_t elements(const std::vector<int64_t>& shape) const {
-    if (shape.size() > kMaxNumpyDimensions) bad_array(fmt::format("has {} dimensions, more than {}", shape.size(), kMaxNumpyDimensions));
+    if (shape.size() > kMaxNumpyDimensions)
+      bad_array(fmt::format("has {} dimensions, more than {}", shape.size(), kMaxNumpyDimensions));
     int64_t extent = 1;
     bool empty = false;
     for (const auto size : shape) {
       if (size < 0) bad_array(fmt::format("has a size of {} in its shape", size));
-      if (size == 0) empty = true;
-      else if (__builtin_mul_overflow(extent, size, &extent) || extent > INT64_MAX / 16) bad_array(fmt::format("has the shape [{}], more than any memory", fmt::join(shape, ", ")));
+      if (size == 0)
+        empty = true;
+      else if (__builtin_mul_overflow(extent, size, &extent) || extent > INT64_MAX / 16)
+        bad_array(fmt::format("has the shape [{}], more than any memory", fmt::join(shape, ", ")));
     }
     return empty ? 0 : extent;
   }
@@ -186,7 +221,9 @@ class Reader {
   torch::Tensor tensor(const Array& array) const {
     const auto needed = uint64_t(elements(array.shape)) * c10::elementSize(array.type);
     if (needed != array.data.size())
-      bad_array(fmt::format("of shape [{}] and dtype {} needs {} bytes, it has {}", fmt::join(array.shape, ", "), c10::toString(array.type), needed, array.data.size()));
+      bad_array(fmt::format("of shape [{}] and dtype {} needs {} bytes, it has {}",
+                            fmt::join(array.shape, ", "), c10::toString(array.type), needed,
+                            array.data.size()));
     auto result = at::empty(array.shape, array.type);
     if (needed > 0) std::memcpy(result.mutable_data_ptr(), array.data.data(), needed);
     return result;
@@ -195,7 +232,8 @@ class Reader {
   FlaxTree complex() {
     const auto pair = whole();
     const auto* parts = std::get_if<FlaxTree::List>(&pair.value());
-    const double* real = parts && parts->items.size() == 2 ? std::get_if<double>(&parts->items[0].value()) : nullptr;
+    const double* real =
+        parts && parts->items.size() == 2 ? std::get_if<double>(&parts->items[0].value()) : nullptr;
     const double* imaginary = real ? std::get_if<double>(&parts->items[1].value()) : nullptr;
     if (imaginary == nullptr) damaged("a complex number is not [real, imaginary]");
     return std::complex<double>(*real, *imaginary);
@@ -204,12 +242,17 @@ class Reader {
   /// The values of {"0": …, "1": …} in that order.
   std::vector<const FlaxTree*> indexed(const FlaxTree& chunked, const char* part) const {
     const auto* dict = chunked.find(part);
-    if (dict == nullptr || !dict->is_dict()) bad_array(fmt::format("is in chunks but has no '{}'", part));
+    if (dict == nullptr || !dict->is_dict())
+      bad_array(fmt::format("is in chunks but has no '{}'", part));
     std::vector<const FlaxTree*> values(dict->entries().size());
     for (const auto& [key, value] : dict->entries()) {
       size_t index = values.size();
-      if (!key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos) index = std::stoul(key);
-      if (index >= values.size() || values[index] != nullptr) bad_array(fmt::format("is in chunks and '{}' has the key '{}', expected 0 to {}", part, key.substr(0, 40), values.size() - 1));
+      if (!key.empty() && key.size() < 10 &&
+          key.find_first_not_of("0123456789") == std::string::npos)
+        index = std::stoul(key);
+      if (index >= values.size() || values[index] != nullptr)
+        bad_array(fmt::format("is in chunks and '{}' has the key '{}', expected 0 to {}", part,
+                              key.substr(0, 40), values.size() - 1));
       values[index] = &value;
     }
     return values;
@@ -219,17 +262,21 @@ class Reader {
   torch::Tensor joined(FlaxTree chunked) const {
     std::vector<int64_t> shape;
     for (const auto* size : indexed(chunked, "shape")) {
-      if (!std::holds_alternative<int64_t>(size->value())) bad_array("is in chunks and its shape has a " + size->type_name() + " in it");
+      if (!std::holds_alternative<int64_t>(size->value()))
+        bad_array("is in chunks and its shape has a " + size->type_name() + " in it");
       shape.push_back(std::get<int64_t>(size->value()));
     }
     const auto chunks = indexed(chunked, "chunks");
     int64_t total = 0;
     for (const auto* chunk : chunks) {
-      if (!chunk->is_tensor() || chunk->tensor().dim() != 1 || chunk->tensor().scalar_type() != chunks[0]->tensor().scalar_type())
+      if (!chunk->is_tensor() || chunk->tensor().dim() != 1 ||
+          chunk->tensor().scalar_type() != chunks[0]->tensor().scalar_type())
         bad_array("is in chunks that are not flat arrays of one dtype");
       total += chunk->tensor().numel();
     }
-    if (chunks.empty() || elements(shape) != total) bad_array(fmt::format("of shape [{}] is in {} chunks with {} elements together", fmt::join(shape, ", "), chunks.size(), total));
+    if (chunks.empty() || elements(shape) != total)
+      bad_array(fmt::format("of shape [{}] is in {} chunks with {} elements together",
+                            fmt::join(shape, ", "), chunks.size(), total));
     auto result = at::empty(shape, chunks[0]->tensor().scalar_type());
     auto* out = static_cast<char*>(result.mutable_data_ptr());
     for (const auto* chunk : chunks) {
@@ -249,7 +296,9 @@ class Reader {
 
 }  // namespace
 
-FlaxTree parse_flax_msgpack(std::string_view bytes, const std::string& name) { return Reader(bytes, name).whole(); }
+FlaxTree parse_flax_msgpack(std::string_view bytes, const std::string& name) {
+  return Reader(bytes, name).whole();
+}
 
 FlaxTree read_flax_msgpack(const std::filesystem::path& file) {
   const auto mapped = MappedFile::open(file);

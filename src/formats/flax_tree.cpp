@@ -7,7 +7,8 @@ namespace gradus {
 namespace {
 
 [[noreturn]] void not_a(const std::string& wanted, const FlaxTree& tree) {
-  throw Error("G-FLAX-4", ErrorKind::model, "the Flax tree has a " + tree.type_name() + " where " + wanted + " is expected",
+  throw Error("G-FLAX-4", ErrorKind::model,
+              "the Flax tree has a " + tree.type_name() + " where " + wanted + " is expected",
               "Compare the file with the model it should belong to.");
 }
 
@@ -34,7 +35,9 @@ const FlaxTree& FlaxTree::at(std::string_view key) const {
   if (const auto* value = find(key)) return *value;
   std::string names;
   for (const auto& [name, value] : entries()) names += (names.empty() ? "'" : ", '") + name + "'";
-  throw Error("G-FLAX-4", ErrorKind::model, "the Flax tree has no '" + std::string(key) + "'; there are " + (names.empty() ? "no entries" : names),
+  throw Error("G-FLAX-4", ErrorKind::model,
+              "the Flax tree has no '" + std::string(key) + "'; there are " +
+                  (names.empty() ? "no entries" : names),
               "Compare the file with the model it should belong to.");
 }
 
@@ -47,7 +50,9 @@ FlaxTree& FlaxTree::set(std::string key, FlaxTree value) {
 }
 
 std::string FlaxTree::type_name() const {
-  static constexpr std::array kNames = {"None", "bool", "int", "int", "float", "complex number", "text", "bytes", "array", "numpy scalar", "list", "dict"};
+  static constexpr std::array kNames = {"None",  "bool",           "int",  "int",
+                                        "float", "complex number", "text", "bytes",
+                                        "array", "numpy scalar",   "list", "dict"};
   static_assert(kNames.size() == std::variant_size_v<Value>);
   return kNames[value_.index()];
 }

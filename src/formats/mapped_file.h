@@ -9,7 +9,8 @@
 namespace gradus {
 
 /// The bytes of a file in memory: mapped privately, so that writes stay in this process.
-/// Thread-safety: the bytes belong to whoever made tensors of them; the object itself does not change.
+/// Thread-safety: the bytes belong to whoever made tensors of them; the object itself does not
+/// change.
 class MappedFile {
  public:
   /// Throws G-IO-1.
@@ -35,8 +36,9 @@ class MappedFile {
   std::string bytes_;  // when not mapped
 };
 
-/// A storage over `size` bytes from `offset` that keeps the file mapped. Copied when the bytes are not aligned to `alignment`.
-/// The caller has checked the range.
-at::Storage storage_over(const std::shared_ptr<MappedFile>& file, size_t offset, size_t size, size_t alignment);
+/// A storage over `size` bytes from `offset` that keeps the file mapped. Copied when the bytes are
+/// not aligned to `alignment`. The caller has checked the range.
+at::Storage storage_over(const std::shared_ptr<MappedFile>& file, size_t offset, size_t size,
+                         size_t alignment);
 
 }  // namespace gradus

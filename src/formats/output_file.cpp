@@ -17,7 +17,7 @@ constexpr size_t kGather = size_t{64} << 10;
 
 OutputFile::OutputFile(std::filesystem::path file) : file_(std::move(file)) {
   // A file that is there is replaced, not cut short: tensors may be mapped views of it.
-  struct stat info {};
+  struct stat info{};
   if (::lstat(file_.c_str(), &info) == 0 && S_ISREG(info.st_mode)) ::unlink(file_.c_str());
   fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) fail(errno);
@@ -29,7 +29,8 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::fail(int code) const {
-  throw Error("G-IO-2", ErrorKind::io, "cannot write " + file_.string() + ": " + system_reason(code),
+  throw Error("G-IO-2", ErrorKind::io,
+              "cannot write " + file_.string() + ": " + system_reason(code),
               "The file is incomplete. Check free space, quotas and rights of the folder.");
 }
 

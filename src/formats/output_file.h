@@ -9,8 +9,9 @@
 
 namespace gradus {
 
-/// A file being written from first to last byte. Small pieces are gathered, large ones go straight to the system.
-/// A file that is there is replaced, so that mappings of it stay valid. Throws G-IO-2. Destroyed without `close`, it leaves what was written so far.
+/// A file being written from first to last byte. Small pieces are gathered, large ones go straight
+/// to the system. A file that is there is replaced, so that mappings of it stay valid. Throws
+/// G-IO-2. Destroyed without `close`, it leaves what was written so far.
 class OutputFile {
  public:
   explicit OutputFile(std::filesystem::path file);
@@ -34,7 +35,8 @@ class OutputFile {
 /// Hands bytes on and remembers how many and their checksum.
 class ChecksummedSink {
  public:
-  explicit ChecksummedSink(std::function<void(const void*, size_t)> sink) : sink_(std::move(sink)) {}
+  explicit ChecksummedSink(std::function<void(const void*, size_t)> sink)
+      : sink_(std::move(sink)) {}
 
   void write(const void* data, size_t size);
   /// Bytes whose checksum is known already: they are not gone through again.

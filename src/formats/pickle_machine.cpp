@@ -15,13 +15,15 @@ namespace {
 using Kind = PickleValue::Kind;
 constexpr int kDeepestPickled = 100;
 
-/// Turns the machine's result into a tree. What the memo shares is copied, within the arena's budget.
+/// Turns the machine's result into a tree. What the memo shares is copied, within the arena's
+/// budget.
 class TreeBuilder {
  public:
   TreeBuilder(PickleArena& arena, const PickleErrors& errors) : arena_(arena), errors_(errors) {}
 
   StateTree tree(const PickleValue& value, int depth = 0) {
-    if (depth > kDeepestPickled) arena_.too_large(fmt::format("its values are nested more than {} deep", kDeepestPickled));
+    if (depth > kDeepestPickled)
+      arena_.too_large(fmt::format("its values are nested more than {} deep", kDeepestPickled));
     arena_.charge(sizeof(StateTree));
     switch (value.kind) {
       case Kind::none: return {};
@@ -57,8 +59,11 @@ class TreeBuilder {
       auto key = key_of(*value.items[i]);
       auto item = tree(*value.items[i + 1], depth + 1);
       const auto [found, fresh] = places.try_emplace(key, result.items.size());
-      if (fresh) result.items.emplace_back(std::move(key), std::move(item));
-      else result.items[found->second].second = std::move(item);  // as in Python: the first place, the last value
+      if (fresh)
+        result.items.emplace_back(std::move(key), std::move(item));
+      else
+        result.items[found->second].second =
+            std::move(item);  // as in Python: the first place, the last value
     }
     return result;
   }
@@ -66,18 +71,23 @@ class TreeBuilder {
   StateTree::Key key_of(const PickleValue& value) {
     if (value.kind == Kind::integer) return value.integer;
     if (value.kind == Kind::text) return copied(value.text);
-    errors_.malformed(fmt::format("a dict whose key is a {}, expected text or an integer", kind_name(value.kind)));
+    errors_.malformed(fmt::format("a dict whose key is a {}, expected text or an integer",
+                                  kind_name(value.kind)));
   }
 
   PickleArena& arena_;
   const PickleErrors& errors_;
 };
 
-/// The stack machine of Python's pickle, protocols 2 to 4, without the instructions that state dicts do not need.
+/// The stack machine of Python's pickle, protocols 2 to 4, without the instructions that state
+/// dicts do not need.
 class PickleMachine {
  public:
   PickleMachine(std::string_view pickle, const std::string& file, StorageSource storages)
-      : pickle_(pickle), errors_(file), arena_(pickle.size(), file), objects_(arena_, errors_, std::move(storages)) {}
+      : pickle_(pickle),
+        errors_(file),
+        arena_(pickle.size(), file),
+        objects_(arena_, errors_, std::move(storages)) {}
 
   StateTree run() {
     while (!step(take<uint8_t>())) {
@@ -91,7 +101,8 @@ class PickleMachine {
  private:
   std::string_view take(uint64_t count) {
     if (count > pickle_.size() - position_)
-      errors_.malformed(fmt::format("byte {} of the pickle claims {} more bytes, {} are left", position_, count, pickle_.size() - position_));
+      errors_.malformed(fmt::format("byte {} of the pickle claims {} more bytes, {} are left",
+                                    position_, count, pickle_.size() - position_));
     const auto bytes = pickle_.substr(position_, size_t(count));
     position_ += size_t(count);
     return bytes;
@@ -113,7 +124,8 @@ class PickleMachine {
   }
 
   PickleValue* top() {
-    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) errors_.malformed(fmt::format("an empty stack at byte {} of the pickle", position_));
+    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back()))
+      errors_.malformed(fmt::format("an empty stack at byte {} of the pickle", position_));
     return stack_.back();
   }
 
@@ -130,7 +142,8 @@ class PickleMachine {
   }
 
   std::vector<PickleValue*> pop_to_mark() {
-    if (marks_.empty()) errors_.malformed(fmt::format("a missing mark at byte {} of the pickle", position_));
+    if (marks_.empty())
+      errors_.malformed(fmt::format("a missing mark at byte {} of the pickle", position_));
     std::vector<PickleValue*> values(stack_.begin() + std::ptrdiff_t(marks_.back()), stack_.end());
     stack_.resize(marks_.back());
     marks_.pop_back();
@@ -152,9 +165,11 @@ class PickleMachine {
 
   void push_long(uint64_t size) {
     const auto bytes = take(size);
-    if (size > 8) errors_.malformed(fmt::format("an integer of {} bytes, at most 8 are supported", size));
+    if (size > 8)
+      errors_.malformed(fmt::format("an integer of {} bytes, at most 8 are supported", size));
     uint64_t value = !bytes.empty() && bytes.back() < 0 ? ~uint64_t{0} : 0;
-    for (size_t i = bytes.size(); i-- > 0;) value = (value << 8) | static_cast<unsigned char>(bytes[i]);
+    for (size_t i = bytes.size(); i-- > 0;)
+      value = (value << 8) | static_cast<unsigned char>(bytes[i]);
     push_integer(int64_t(value));
   }
 
@@ -171,18 +186,21 @@ class PickleMachine {
 
   void push_stack_global() {
     const auto names = pop(2);
-    push(objects_.global(errors_.need(names[0], Kind::text, "a module name")->text, errors_.need(names[1], Kind::text, "a name")->text));
+    push(objects_.global(errors_.need(names[0], Kind::text, "a module name")->text,
+                         errors_.need(names[1], Kind::text, "a name")->text));
   }
 
   void recall(uint32_t key) {
     const auto found = memo_.find(key);
-    if (found == memo_.end()) errors_.malformed(fmt::format("memo {} is used before it is set", key));
+    if (found == memo_.end())
+      errors_.malformed(fmt::format("memo {} is used before it is set", key));
     push(found->second);
   }
 
   void extend(Kind kind, const std::vector<PickleValue*>& values) {
     auto& items = errors_.need(top(), kind, "items")->items;
-    if (kind == Kind::dict && values.size() % 2 != 0) errors_.malformed("a dict key without a value");
+    if (kind == Kind::dict && values.size() % 2 != 0)
+      errors_.malformed("a dict key without a value");
     items.insert(items.end(), values.begin(), values.end());
   }
 
@@ -199,51 +217,54 @@ class PickleMachine {
   /// One instruction; true at the end.
   bool step(uint8_t code) {
     switch (code) {
-      case 0x80: check_protocol(take<uint8_t>()); break;             // PROTO
-      case 0x95: take<uint64_t>(); break;                            // FRAME
-      case 'N': push(Kind::none); break;                             // NONE
-      case 0x88: push_boolean(true); break;                          // NEWTRUE
-      case 0x89: push_boolean(false); break;                         // NEWFALSE
-      case 'J': push_integer(take<int32_t>()); break;                // BININT
-      case 'K': push_integer(take<uint8_t>()); break;                // BININT1
-      case 'M': push_integer(take<uint16_t>()); break;               // BININT2
-      case 0x8A: push_long(take<uint8_t>()); break;                  // LONG1
-      case 'G': push_real(); break;                                  // BINFLOAT
-      case 'X': push_text(Kind::text, take<uint32_t>()); break;      // BINUNICODE
-      case 0x8C: push_text(Kind::text, take<uint8_t>()); break;      // SHORT_BINUNICODE
-      case 'B': push_text(Kind::bytes, take<uint32_t>()); break;     // BINBYTES
-      case 'C': push_text(Kind::bytes, take<uint8_t>()); break;      // SHORT_BINBYTES
-      case 'U': push_text(Kind::bytes, take<uint8_t>()); break;      // SHORT_BINSTRING
-      case '}': push(Kind::dict); break;                             // EMPTY_DICT
-      case ']': push(Kind::list); break;                             // EMPTY_LIST
-      case ')': push(Kind::tuple); break;                            // EMPTY_TUPLE
-      case '(': marks_.push_back(stack_.size()); break;              // MARK
-      case 't': push_tuple(pop_to_mark()); break;                    // TUPLE
-      case 0x85: push_tuple(pop(1)); break;                          // TUPLE1
-      case 0x86: push_tuple(pop(2)); break;                          // TUPLE2
-      case 0x87: push_tuple(pop(3)); break;                          // TUPLE3
-      case 'a': extend(Kind::list, pop(1)); break;                   // APPEND
-      case 'e': extend(Kind::list, pop_to_mark()); break;            // APPENDS
-      case 's': extend(Kind::dict, pop(2)); break;                   // SETITEM
-      case 'u': extend(Kind::dict, pop_to_mark()); break;            // SETITEMS
-      case 'q': memo_[take<uint8_t>()] = top(); break;               // BINPUT
-      case 'r': memo_[take<uint32_t>()] = top(); break;              // LONG_BINPUT
-      case 0x94: memo_[uint32_t(memo_.size())] = top(); break;       // MEMOIZE
-      case 'h': recall(take<uint8_t>()); break;                      // BINGET
-      case 'j': recall(take<uint32_t>()); break;                     // LONG_BINGET
-      case 'c': push_global(); break;                                // GLOBAL
-      case 0x93: push_stack_global(); break;                         // STACK_GLOBAL
-      case 'R': call(); break;                                       // REDUCE
-      case 'b': build(); break;                                      // BUILD
-      case 'Q': push(objects_.storage(pop())); break;                // BINPERSID
-      case '.': return true;                                         // STOP
-      default: errors_.malformed(fmt::format("instruction 0x{:02x} at byte {} of the pickle is not allowed", code, position_ - 1));
+      case 0x80: check_protocol(take<uint8_t>()); break;          // PROTO
+      case 0x95: take<uint64_t>(); break;                         // FRAME
+      case 'N': push(Kind::none); break;                          // NONE
+      case 0x88: push_boolean(true); break;                       // NEWTRUE
+      case 0x89: push_boolean(false); break;                      // NEWFALSE
+      case 'J': push_integer(take<int32_t>()); break;             // BININT
+      case 'K': push_integer(take<uint8_t>()); break;             // BININT1
+      case 'M': push_integer(take<uint16_t>()); break;            // BININT2
+      case 0x8A: push_long(take<uint8_t>()); break;               // LONG1
+      case 'G': push_real(); break;                               // BINFLOAT
+      case 'X': push_text(Kind::text, take<uint32_t>()); break;   // BINUNICODE
+      case 0x8C: push_text(Kind::text, take<uint8_t>()); break;   // SHORT_BINUNICODE
+      case 'B': push_text(Kind::bytes, take<uint32_t>()); break;  // BINBYTES
+      case 'C': push_text(Kind::bytes, take<uint8_t>()); break;   // SHORT_BINBYTES
+      case 'U': push_text(Kind::bytes, take<uint8_t>()); break;   // SHORT_BINSTRING
+      case '}': push(Kind::dict); break;                          // EMPTY_DICT
+      case ']': push(Kind::list); break;                          // EMPTY_LIST
+      case ')': push(Kind::tuple); break;                         // EMPTY_TUPLE
+      case '(': marks_.push_back(stack_.size()); break;           // MARK
+      case 't': push_tuple(pop_to_mark()); break;                 // TUPLE
+      case 0x85: push_tuple(pop(1)); break;                       // TUPLE1
+      case 0x86: push_tuple(pop(2)); break;                       // TUPLE2
+      case 0x87: push_tuple(pop(3)); break;                       // TUPLE3
+      case 'a': extend(Kind::list, pop(1)); break;                // APPEND
+      case 'e': extend(Kind::list, pop_to_mark()); break;         // APPENDS
+      case 's': extend(Kind::dict, pop(2)); break;                // SETITEM
+      case 'u': extend(Kind::dict, pop_to_mark()); break;         // SETITEMS
+      case 'q': memo_[take<uint8_t>()] = top(); break;            // BINPUT
+      case 'r': memo_[take<uint32_t>()] = top(); break;           // LONG_BINPUT
+      case 0x94: memo_[uint32_t(memo_.size())] = top(); break;    // MEMOIZE
+      case 'h': recall(take<uint8_t>()); break;                   // BINGET
+      case 'j': recall(take<uint32_t>()); break;                  // LONG_BINGET
+      case 'c': push_global(); break;                             // GLOBAL
+      case 0x93: push_stack_global(); break;                      // STACK_GLOBAL
+      case 'R': call(); break;                                    // REDUCE
+      case 'b': build(); break;                                   // BUILD
+      case 'Q': push(objects_.storage(pop())); break;             // BINPERSID
+      case '.': return true;                                      // STOP
+      default:
+        errors_.malformed(fmt::format(
+            "instruction 0x{:02x} at byte {} of the pickle is not allowed", code, position_ - 1));
     }
     return false;
   }
 
   void check_protocol(int protocol) const {
-    if (protocol < 2 || protocol > 5) errors_.malformed(fmt::format("pickle protocol {}, expected 2 to 5", protocol));
+    if (protocol < 2 || protocol > 5)
+      errors_.malformed(fmt::format("pickle protocol {}, expected 2 to 5", protocol));
   }
 
   std::string_view pickle_;
@@ -259,8 +280,20 @@ class PickleMachine {
 }  // namespace
 
 const char* kind_name(Kind kind) {
-  constexpr std::array kNames = {"None",  "bool", "int",    "float",       "str",     "bytes",       "list",
-                                 "tuple", "dict", "tensor", "name of a class or function", "storage", "numpy array", "numpy dtype"};
+  constexpr std::array kNames = {"None",
+                                 "bool",
+                                 "int",
+                                 "float",
+                                 "str",
+                                 "bytes",
+                                 "list",
+                                 "tuple",
+                                 "dict",
+                                 "tensor",
+                                 "name of a class or function",
+                                 "storage",
+                                 "numpy array",
+                                 "numpy dtype"};
   return kNames.at(size_t(kind));
 }
 
@@ -272,15 +305,18 @@ PickleValue* PickleArena::make(Kind kind) {
 }
 
 void PickleArena::charge(size_t bytes) {
-  if (bytes > budget_ - used_) too_large(fmt::format("its plain values expand to more than {} bytes", budget_));
+  if (bytes > budget_ - used_)
+    too_large(fmt::format("its plain values expand to more than {} bytes", budget_));
   used_ += bytes;
 }
 
 void PickleArena::too_large(const std::string& what) const {
-  throw Error("G-PT-5", ErrorKind::checkpoint, "cannot read " + file_ + ": " + what, "No state of a training run does that. The file is damaged or hostile.");
+  throw Error("G-PT-5", ErrorKind::checkpoint, "cannot read " + file_ + ": " + what,
+              "No state of a training run does that. The file is damaged or hostile.");
 }
 
-StateTree read_pickle(std::string_view pickle, const std::string& file, StorageSource storages, size_t* used) {
+StateTree read_pickle(std::string_view pickle, const std::string& file, StorageSource storages,
+                      size_t* used) {
   PickleMachine machine(pickle, file, std::move(storages));
   auto tree = machine.run();
   if (used != nullptr) *used = machine.position();

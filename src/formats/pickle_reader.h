@@ -14,16 +14,18 @@
 
 namespace gradus {
 
-/// Gives the storage of a key, of which `elements` of `type` are claimed; throws when there is none.
-using StorageSource = std::function<at::Storage(const std::string& key, int64_t elements, c10::ScalarType type)>;
+/// Gives the storage of a key, of which `elements` of `type` are claimed; throws when there is
+/// none.
+using StorageSource =
+    std::function<at::Storage(const std::string& key, int64_t elements, c10::ScalarType type)>;
 
 /// Says what is wrong and where, as `Error`.
 class PickleErrors {
  public:
   explicit PickleErrors(std::string file) : file_(std::move(file)) {}
-  [[noreturn]] void refused(const std::string& name) const;         // G-PT-2
-  [[noreturn]] void malformed(const std::string& what) const;       // G-PT-3
-  [[noreturn]] void geometry(const std::string& what) const;        // G-PT-4
+  [[noreturn]] void refused(const std::string& name) const;    // G-PT-2
+  [[noreturn]] void malformed(const std::string& what) const;  // G-PT-3
+  [[noreturn]] void geometry(const std::string& what) const;   // G-PT-4
   /// The value as one of `kind`, or `malformed`.
   PickleValue* need(PickleValue* value, PickleValue::Kind kind, const char* where) const;
 
@@ -46,7 +48,8 @@ class PickleObjects {
   using Builder = PickleValue* (PickleObjects::*)(const std::vector<PickleValue*>& arguments);
 
   static const std::map<std::string_view, Builder>& builders();
-  const std::vector<PickleValue*>& at_least(const std::vector<PickleValue*>& arguments, size_t count, const char* what) const;
+  const std::vector<PickleValue*>& at_least(const std::vector<PickleValue*>& arguments,
+                                            size_t count, const char* what) const;
   std::vector<int64_t> sizes(PickleValue* value) const;
   PickleValue* tensor(const std::vector<PickleValue*>& arguments, c10::ScalarType type);
 
@@ -69,8 +72,10 @@ class PickleObjects {
   std::map<std::string, at::Storage> opened_;
 };
 
-/// Interprets the pickle of a torch file. `file` is named in messages. Throws as `read_torch_file` does.
-/// `used`: receives how many bytes the pickle took; without it, what follows the pickle is passed over.
-StateTree read_pickle(std::string_view pickle, const std::string& file, StorageSource storages, size_t* used = nullptr);
+/// Interprets the pickle of a torch file. `file` is named in messages. Throws as `read_torch_file`
+/// does. `used`: receives how many bytes the pickle took; without it, what follows the pickle is
+/// passed over.
+StateTree read_pickle(std::string_view pickle, const std::string& file, StorageSource storages,
+                      size_t* used = nullptr);
 
 }  // namespace gradus

@@ -9,8 +9,9 @@
 
 namespace gradus {
 
-/// Something on the stack of the pickle machine. It lives in the machine's arena, so that a pickle that lets a list
-/// contain itself, or nests a million tuples, neither leaks nor recurses when it is thrown away.
+/// Something on the stack of the pickle machine. It lives in the machine's arena, so that a pickle
+/// that lets a list contain itself, or nests a million tuples, neither leaks nor recurses when it
+/// is thrown away.
 struct PickleValue {
   enum class Kind {
     none,
@@ -42,14 +43,17 @@ struct PickleValue {
 /// Names a kind in messages.
 const char* kind_name(PickleValue::Kind kind);
 
-/// Owns the values and limits how much they may take, so that a small file cannot ask for a large memory.
+/// Owns the values and limits how much they may take, so that a small file cannot ask for a large
+/// memory.
 class PickleArena {
  public:
   /// `size` is that of the pickle; `file` is named in messages.
-  PickleArena(size_t size, std::string file) : file_(std::move(file)), budget_((size_t{256} << 20) + 64 * size) {}
+  PickleArena(size_t size, std::string file)
+      : file_(std::move(file)), budget_((size_t{256} << 20) + 64 * size) {}
 
   PickleValue* make(PickleValue::Kind kind);
-  /// Counts bytes that are about to be copied or built. Throws G-PT-5 when there are too many for a pickle of this size.
+  /// Counts bytes that are about to be copied or built. Throws G-PT-5 when there are too many for a
+  /// pickle of this size.
   void charge(size_t bytes);
   [[noreturn]] void too_large(const std::string& what) const;
 

@@ -12,13 +12,17 @@
 namespace gradus {
 namespace {
 
-constexpr int kDeepestWritten = 100;       // what the reader takes
-constexpr size_t kMaxMemoText = 64;  // longer text is hardly ever repeated
+constexpr int kDeepestWritten = 100;  // what the reader takes
+constexpr size_t kMaxMemoText = 64;   // longer text is hardly ever repeated
 
 bool is_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    const int more = lead < 0x80 ? 0 : (lead >> 5) == 6 ? 1 : (lead >> 4) == 14 ? 2 : (lead >> 3) == 30 ? 3 : -1;
+    const int more = lead < 0x80         ? 0
+                     : (lead >> 5) == 6  ? 1
+                     : (lead >> 4) == 14 ? 2
+                     : (lead >> 3) == 30 ? 3
+                                         : -1;
     if (more < 0 || i + size_t(more) >= text.size()) return false;
     uint32_t point = more == 0 ? lead : lead & (0x3Fu >> more);
     for (int k = 1; k <= more; ++k) {
@@ -27,7 +31,8 @@ bool is_utf8(std::string_view text) {
       point = (point << 6) | (next & 0x3Fu);
     }
     constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
-    if (point < kLeast[more] || point > 0x10FFFF || (point >= 0xD800 && point < 0xE000)) return false;
+    if (point < kLeast[more] || point > 0x10FFFF || (point >= 0xD800 && point < 0xE000))
+      return false;
     i += size_t(more) + 1;
   }
   return true;
@@ -51,7 +56,8 @@ std::string to_latin1_text(std::string_view data) {
 }  // namespace
 
 void PickleWriter::fail(const std::string& what) const {
-  throw Error("G-PT-6", ErrorKind::checkpoint, "cannot write " + file_ + ": " + what, "torch files hold plain values and dense tensors.");
+  throw Error("G-PT-6", ErrorKind::checkpoint, "cannot write " + file_ + ": " + what,
+              "torch files hold plain values and dense tensors.");
 }
 
 std::string PickleWriter::write(const StateTree& tree) {
@@ -81,7 +87,8 @@ void PickleWriter::remember(const std::string& name) {
 }
 
 void PickleWriter::value(const StateTree& tree, int depth) {
-  if (depth > kDeepestWritten) fail(fmt::format("its values are nested more than {} deep", kDeepestWritten));
+  if (depth > kDeepestWritten)
+    fail(fmt::format("its values are nested more than {} deep", kDeepestWritten));
   if (tree.is_none()) return code('N');
   if (tree.is_bool()) return code(tree.as_bool() ? '\x88' : '\x89');
   if (tree.is_int()) return integer(tree.as_int());
@@ -113,8 +120,10 @@ void PickleWriter::dict(const StateTree& tree, int depth) {
   if (tree.entries().empty()) return;
   code('(');
   for (const auto& [key, item] : tree.entries()) {
-    if (const auto* index = std::get_if<int64_t>(&key)) integer(*index);
-    else text(std::get<std::string>(key));
+    if (const auto* index = std::get_if<int64_t>(&key))
+      integer(*index);
+    else
+      text(std::get<std::string>(key));
     value(item, depth + 1);
   }
   code('u');
@@ -127,7 +136,8 @@ void PickleWriter::integer(int64_t value) {
   } else if (value >= 0 && value < 0x10000) {
     code('M');
     number(uint64_t(value), 2);
-  } else if (value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max()) {
+  } else if (value >= std::numeric_limits<int32_t>::min() &&
+             value <= std::numeric_limits<int32_t>::max()) {
     code('J');
     number(uint64_t(value), 4);
   } else {
@@ -183,7 +193,8 @@ void PickleWriter::sizes(at::IntArrayRef numbers) {
 }
 
 size_t PickleWriter::storage_key(const torch::Tensor& tensor) {
-  const auto key = std::pair(static_cast<const void*>(tensor.storage().unsafeGetStorageImpl()), tensor.scalar_type());
+  const auto key = std::pair(static_cast<const void*>(tensor.storage().unsafeGetStorageImpl()),
+                             tensor.scalar_type());
   const auto [found, fresh] = keys_.try_emplace(key, storages_.size());
   if (fresh) storages_.push_back(tensor.storage());
   return found->second;
@@ -191,9 +202,11 @@ size_t PickleWriter::storage_key(const torch::Tensor& tensor) {
 
 void PickleWriter::tensor(const torch::Tensor& given) {
   if (!given.defined()) return code('N');
-  if (given.layout() != at::kStrided || given.is_meta() || !given.has_storage()) fail("a tensor that is sparse or has no data");
+  if (given.layout() != at::kStrided || given.is_meta() || !given.has_storage())
+    fail("a tensor that is sparse or has no data");
   const auto* dtype = torch_dtype(given.scalar_type());
-  if (dtype == nullptr) fail(std::string("a tensor of dtype ") + c10::toString(given.scalar_type()));
+  if (dtype == nullptr)
+    fail(std::string("a tensor of dtype ") + c10::toString(given.scalar_type()));
   const auto tensor = given.detach().resolve_conj().resolve_neg();
   const bool typed = !dtype->storage.empty();
   const auto key = storage_key(tensor);

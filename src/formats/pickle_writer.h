@@ -10,8 +10,8 @@
 
 namespace gradus {
 
-/// Turns a tree into the pickle (protocol 2) that `torch.load(weights_only=True)` accepts, and collects the storages it
-/// refers to. Throws G-PT-6.
+/// Turns a tree into the pickle (protocol 2) that `torch.load(weights_only=True)` accepts, and
+/// collects the storages it refers to. Throws G-PT-6.
 class PickleWriter {
  public:
   /// `file` is named in messages.
@@ -38,7 +38,8 @@ class PickleWriter {
   size_t storage_key(const torch::Tensor& tensor);
   void code(char opcode) { out_ += opcode; }
   void number(uint64_t value, int count);
-  /// Writes a reference to something written before, or remembers it under `name` and returns false.
+  /// Writes a reference to something written before, or remembers it under `name` and returns
+  /// false.
   bool recall(const std::string& name);
   void remember(const std::string& name);
   [[noreturn]] void fail(const std::string& what) const;

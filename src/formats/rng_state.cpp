@@ -14,7 +14,8 @@ using Words = std::array<uint32_t, kWords>;
 Words seeded_words(uint32_t seed) {
   Words words;
   words[0] = seed;
-  for (uint32_t i = 1; i < kWords; ++i) words[i] = 1812433253u * (words[i - 1] ^ (words[i - 1] >> 30)) + i;
+  for (uint32_t i = 1; i < kWords; ++i)
+    words[i] = 1812433253u * (words[i - 1] ^ (words[i - 1] >> 30)) + i;
   return words;
 }
 
@@ -29,7 +30,8 @@ Words seeded_words(const std::vector<uint32_t>& key) {
   };
   size_t j = 0;
   for (size_t k = std::max(kWords, key.size()); k > 0; --k) {
-    words[i] = (words[i] ^ ((words[i - 1] ^ (words[i - 1] >> 30)) * 1664525u)) + key[j] + uint32_t(j);
+    words[i] =
+        (words[i] ^ ((words[i - 1] ^ (words[i - 1] >> 30)) * 1664525u)) + key[j] + uint32_t(j);
     next();
     if (++j >= key.size()) j = 0;
   }
@@ -49,7 +51,8 @@ std::vector<StateTree> as_items(const Words& words) {
 
 [[noreturn]] void malformed(const std::string& what) {
   throw Error("G-RNG-1", ErrorKind::checkpoint, "a random number state cannot be used: " + what,
-              "rng_state.pth was written by another program, or is damaged. Remove it to go on with fresh random numbers.");
+              "rng_state.pth was written by another program, or is damaged. Remove it to go on "
+              "with fresh random numbers.");
 }
 
 const StateTree& entry(const StateTree& tree, const char* name, const std::string& file) {
@@ -60,28 +63,35 @@ const StateTree& entry(const StateTree& tree, const char* name, const std::strin
 }
 
 const torch::Tensor& byte_tensor(const StateTree& tree, const char* name) {
-  if (!tree.is_tensor() || tree.as_tensor().scalar_type() != at::kByte || tree.as_tensor().dim() != 1)
+  if (!tree.is_tensor() || tree.as_tensor().scalar_type() != at::kByte ||
+      tree.as_tensor().dim() != 1)
     malformed(std::string("'") + name + "' is not a vector of bytes");
   return tree.as_tensor();
 }
 
 bool are_words(const std::vector<StateTree>& items, size_t begin, size_t end) {
   return std::all_of(items.begin() + std::ptrdiff_t(begin), items.begin() + std::ptrdiff_t(end),
-                     [](const StateTree& item) { return item.is_int() && item.as_int() >= 0 && item.as_int() <= 0xFFFFFFFFll; });
+                     [](const StateTree& item) {
+                       return item.is_int() && item.as_int() >= 0 && item.as_int() <= 0xFFFFFFFFll;
+                     });
 }
 
 /// `random.getstate()`: (3, 624 words and the position, None or the next Gauss number).
 void check_python(const StateTree& state) {
-  const bool outer = state.is_tuple() && state.items().size() == 3 && state.items()[0].is_int() && state.items()[1].is_tuple();
+  const bool outer = state.is_tuple() && state.items().size() == 3 && state.items()[0].is_int() &&
+                     state.items()[1].is_tuple();
   const auto* words = outer ? &state.items()[1].items() : nullptr;
-  if (words == nullptr || words->size() != kWords + 1 || !are_words(*words, 0, kWords + 1) || words->back().as_int() > int64_t(kWords))
+  if (words == nullptr || words->size() != kWords + 1 || !are_words(*words, 0, kWords + 1) ||
+      words->back().as_int() > int64_t(kWords))
     malformed("'python' is not what random.getstate() gives");
 }
 
 /// numpy's state with its words as a plain list, which numpy takes as well as its own array.
 StateTree plain_numpy(const StateTree& state) {
   const auto fail = [] { malformed("'numpy' is not what np.random.get_state() gives"); };
-  if (!state.is_tuple() || state.items().size() != 5 || !state.items()[0].is_string() || state.items()[0].as_string() != "MT19937") fail();
+  if (!state.is_tuple() || state.items().size() != 5 || !state.items()[0].is_string() ||
+      state.items()[0].as_string() != "MT19937")
+    fail();
   StateTree::Tuple result{state.items()};
   auto& words = result.items[1];
   if (words.is_tensor()) {
@@ -91,9 +101,13 @@ StateTree plain_numpy(const StateTree& state) {
     words = StateTree::List{std::vector<StateTree>()};
     for (int64_t i = 0; i < array.numel(); ++i) words.push(int64_t{numbers[i]});
   }
-  if (!words.is_list() || words.items().size() != kWords || !are_words(words.items(), 0, kWords)) fail();
-  if (!result.items[2].is_int() || result.items[2].as_int() < 0 || result.items[2].as_int() > int64_t(kWords)) fail();
-  if (!result.items[3].is_int() || !(result.items[4].is_double() || result.items[4].is_int())) fail();
+  if (!words.is_list() || words.items().size() != kWords || !are_words(words.items(), 0, kWords))
+    fail();
+  if (!result.items[2].is_int() || result.items[2].as_int() < 0 ||
+      result.items[2].as_int() > int64_t(kWords))
+    fail();
+  if (!result.items[3].is_int() || !(result.items[4].is_double() || result.items[4].is_int()))
+    fail();
   return result;
 }
 
@@ -108,7 +122,8 @@ StateTree python_random_state(uint64_t seed) {
 }
 
 StateTree numpy_random_state(uint64_t seed) {
-  return StateTree::Tuple{{"MT19937", StateTree::List{as_items(seeded_words(uint32_t(seed)))}, int64_t{kWords}, 0, 0.0}};
+  return StateTree::Tuple{{"MT19937", StateTree::List{as_items(seeded_words(uint32_t(seed)))},
+                           int64_t{kWords}, 0, 0.0}};
 }
 
 RngState read_rng_state(const std::filesystem::path& file) {

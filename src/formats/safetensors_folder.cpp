@@ -17,18 +17,24 @@ namespace gradus {
 namespace fs = std::filesystem;
 namespace {
 
-uint64_t bytes_of(const torch::Tensor& tensor) { return tensor.defined() ? uint64_t(tensor.numel()) * tensor.element_size() : 0; }
-
-/// Where the tensor's data lies; null when it has none (`write_safetensors` refuses such tensors by name).
-const void* memory_of(const torch::Tensor& tensor) {
-  return bytes_of(tensor) > 0 && tensor.has_storage() && !tensor.is_meta() ? tensor.const_data_ptr() : nullptr;
+uint64_t bytes_of(const torch::Tensor& tensor) {
+  return tensor.defined() ? uint64_t(tensor.numel()) * tensor.element_size() : 0;
 }
 
-/// Which tensors go into which file, as huggingface_hub's split_torch_state_dict_into_shards decides.
+/// Where the tensor's data lies; null when it has none (`write_safetensors` refuses such tensors by
+/// name).
+const void* memory_of(const torch::Tensor& tensor) {
+  return bytes_of(tensor) > 0 && tensor.has_storage() && !tensor.is_meta() ? tensor.const_data_ptr()
+                                                                           : nullptr;
+}
+
+/// Which tensors go into which file, as huggingface_hub's split_torch_state_dict_into_shards
+/// decides.
 std::vector<NamedTensors> split(const NamedTensors& tensors, uint64_t max_size) {
   using Shard = std::shared_ptr<NamedTensors>;
   std::vector<Shard> shards;
-  std::map<std::pair<const void*, uint64_t>, Shard> by_memory;  // where the first tensor over that memory went
+  std::map<std::pair<const void*, uint64_t>, Shard>
+      by_memory;  // where the first tensor over that memory went
   auto current = std::make_shared<NamedTensors>();
   uint64_t current_size = 0;
   std::vector<std::pair<Shard, size_t>> tied;
@@ -59,7 +65,8 @@ std::vector<NamedTensors> split(const NamedTensors& tensors, uint64_t max_size) 
   return result;
 }
 
-std::string index_text(const std::vector<NamedTensors>& shards, const std::vector<std::string>& names) {
+std::string index_text(const std::vector<NamedTensors>& shards,
+                       const std::vector<std::string>& names) {
   nlohmann::json weight_map = nlohmann::json::object();
   uint64_t total_size = 0;
   int64_t total_parameters = 0;
@@ -67,12 +74,14 @@ std::string index_text(const std::vector<NamedTensors>& shards, const std::vecto
   for (size_t i = 0; i < shards.size(); ++i) {
     for (const auto& [name, tensor] : shards[i]) {
       weight_map[name] = names[i];
-      if (const void* memory = memory_of(tensor); memory != nullptr && !seen.insert(memory).second) continue;
+      if (const void* memory = memory_of(tensor); memory != nullptr && !seen.insert(memory).second)
+        continue;
       total_size += bytes_of(tensor);
       total_parameters += tensor.numel();
     }
   }
-  const nlohmann::json metadata = {{"total_parameters", total_parameters}, {"total_size", total_size}};
+  const nlohmann::json metadata = {{"total_parameters", total_parameters},
+                                   {"total_size", total_size}};
   return dump_json(nlohmann::json{{"metadata", metadata}, {"weight_map", weight_map}}, 2) + "\n";
 }
 
@@ -87,7 +96,8 @@ WrittenFile write_text(const fs::path& file, const std::string& text, Sync sync)
 
 uint64_t parse_shard_size(std::string_view text) {
   const auto fail = [&]() {
-    throw Error("G-ST-6", ErrorKind::usage, "the shard size '" + std::string(text) + "' cannot be read",
+    throw Error("G-ST-6", ErrorKind::usage,
+                "the shard size '" + std::string(text) + "' cannot be read",
                 "Give a number with KB, MB, GB or TB, such as 500MB or 50GB.");
   };
   const auto trimmed = [](std::string_view part) {
@@ -104,34 +114,45 @@ uint64_t parse_shard_size(std::string_view text) {
       base = 1024;
       number.remove_suffix(1);
     }
-    const auto power = number.empty() ? std::string_view::npos : std::string_view("KMGT").find(char(std::toupper(number.back())));
+    const auto power = number.empty()
+                           ? std::string_view::npos
+                           : std::string_view("KMGT").find(char(std::toupper(number.back())));
     if (power == std::string_view::npos) fail();
     factor = std::pow(base, double(power + 1));
     number = trimmed(number.substr(0, number.size() - 1));
   }
   double value = 0;
   const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (code != std::errc{} || end != number.data() + number.size() || !(value > 0) || value * factor >= 9.2e18) fail();
+  if (code != std::errc{} || end != number.data() + number.size() || !(value > 0) ||
+      value * factor >= 9.2e18)
+    fail();
   return uint64_t(value * factor);
 }
 
-std::vector<WrittenShard> write_safetensors_folder(const fs::path& folder, const NamedTensors& tensors, const ShardOptions& options) {
+std::vector<WrittenShard> write_safetensors_folder(const fs::path& folder,
+                                                   const NamedTensors& tensors,
+                                                   const ShardOptions& options) {
   const auto shards = split(tensors, options.max_shard_size);
   std::vector<std::string> names;
   for (size_t i = 0; i < shards.size(); ++i)
     names.push_back(shards.size() == 1 ? options.stem + ".safetensors"
-                                       : fmt::format("{}-{:05d}-of-{:05d}.safetensors", options.stem, i + 1, shards.size()));
-  // Under other names first: the tensors may be views of the very files that are there (`read_safetensors` maps them), and a failure must not cost those.
+                                       : fmt::format("{}-{:05d}-of-{:05d}.safetensors",
+                                                     options.stem, i + 1, shards.size()));
+  // Under other names first: the tensors may be views of the very files that are there
+  // (`read_safetensors` maps them), and a failure must not cost those.
   const auto temporary = [&](const std::string& name) { return folder / (".tmp-" + name); };
   std::vector<WrittenShard> written;
   try {
     for (size_t i = 0; i < shards.size(); ++i)
-      written.push_back({names[i], write_safetensors(temporary(names[i]), shards[i], {{"format", "pt"}}, options.sync)});
+      written.push_back({names[i], write_safetensors(temporary(names[i]), shards[i],
+                                                     {{"format", "pt"}}, options.sync)});
     if (shards.size() > 1) {
       const auto index = options.stem + ".safetensors.index.json";
-      written.push_back({index, write_text(temporary(index), index_text(shards, names), options.sync)});
+      written.push_back(
+          {index, write_text(temporary(index), index_text(shards, names), options.sync)});
     }
-    for (const auto& shard : written) move_file(temporary(shard.file_name), folder / shard.file_name);
+    for (const auto& shard : written)
+      move_file(temporary(shard.file_name), folder / shard.file_name);
   } catch (...) {
     std::error_code ignored;
     for (const auto& name : names) fs::remove(temporary(name), ignored);
@@ -142,7 +163,8 @@ std::vector<WrittenShard> write_safetensors_folder(const fs::path& folder, const
   return written;
 }
 
-void remove_stale_weights(const fs::path& folder, const std::vector<WrittenShard>& written, const std::string& stem) {
+void remove_stale_weights(const fs::path& folder, const std::vector<WrittenShard>& written,
+                          const std::string& stem) {
   static const std::regex kShard(R"(-\d{5}-of-\d{5}\.safetensors)");
   std::set<std::string> fresh;
   for (const auto& shard : written) fresh.insert(shard.file_name);
@@ -150,7 +172,8 @@ void remove_stale_weights(const fs::path& folder, const std::vector<WrittenShard
     const auto name = entry.path().filename().string();
     if (!name.starts_with(stem) || fresh.contains(name)) continue;
     const auto rest = name.substr(stem.size());
-    if (rest == ".safetensors" || rest == ".safetensors.index.json" || std::regex_match(rest, kShard)) {
+    if (rest == ".safetensors" || rest == ".safetensors.index.json" ||
+        std::regex_match(rest, kShard)) {
       std::error_code ignored;
       fs::remove(entry.path(), ignored);
     }
@@ -161,8 +184,11 @@ NamedTensors read_safetensors_folder(const fs::path& folder, const std::string& 
   const auto single = folder / (stem + ".safetensors");
   const auto index = folder / (stem + ".safetensors.index.json");
   if (fs::exists(single)) return read_safetensors(single).tensors;
-  if (!fs::exists(index)) formats::throw_incomplete(folder, "neither " + single.filename().string() + " nor " + index.filename().string() + " is there");
-  return formats::read_indexed(index, [](const fs::path& file) { return read_safetensors(file).tensors; });
+  if (!fs::exists(index))
+    formats::throw_incomplete(folder, "neither " + single.filename().string() + " nor " +
+                                          index.filename().string() + " is there");
+  return formats::read_indexed(index,
+                               [](const fs::path& file) { return read_safetensors(file).tensors; });
 }
 
 }  // namespace gradus

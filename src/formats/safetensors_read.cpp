@@ -21,7 +21,7 @@ using nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeader = 100'000'000;  // as in the reference
-constexpr int kHeaderDepth = 2;                  // header → tensor → shape
+constexpr int kHeaderDepth = 2;               // header → tensor → shape
 constexpr size_t kMaxHeaderDimensions = 64;
 
 struct Entry {
@@ -33,19 +33,25 @@ struct Entry {
 };
 
 [[noreturn]] void fail(const char* id, const MappedFile& file, const std::string& what) {
-  throw Error(id, ErrorKind::model, "cannot read " + file.name() + ": " + what,
-              "The file is damaged or was not written by a safetensors library. Fetch or save it again.");
+  throw Error(
+      id, ErrorKind::model, "cannot read " + file.name() + ": " + what,
+      "The file is damaged or was not written by a safetensors library. Fetch or save it again.");
 }
 
 std::string_view header_of(const MappedFile& file) {
   if (file.size() < kLengthBytes)
-    fail("G-ST-1", file, fmt::format("{} bytes, expected at least 8 for the length of the header", file.size()));
+    fail("G-ST-1", file,
+         fmt::format("{} bytes, expected at least 8 for the length of the header", file.size()));
   uint64_t length = 0;
   std::memcpy(&length, file.data(), kLengthBytes);
   if (length > kMaxHeader)
-    fail("G-ST-1", file, fmt::format("the header claims {} bytes, the format allows at most {}", length, kMaxHeader));
+    fail("G-ST-1", file,
+         fmt::format("the header claims {} bytes, the format allows at most {}", length,
+                     kMaxHeader));
   if (length > file.size() - kLengthBytes)
-    fail("G-ST-1", file, fmt::format("the header claims {} bytes, only {} follow", length, file.size() - kLengthBytes));
+    fail("G-ST-1", file,
+         fmt::format("the header claims {} bytes, only {} follow", length,
+                     file.size() - kLengthBytes));
   return {file.data() + kLengthBytes, size_t(length)};
 }
 
@@ -62,7 +68,9 @@ json parse_header(const MappedFile& file, std::string_view text) {
   };
   try {
     auto header = json::parse(text, check);
-    if (!header.is_object()) fail("G-ST-2", file, std::string("the header is a JSON ") + header.type_name() + ", expected an object");
+    if (!header.is_object())
+      fail("G-ST-2", file,
+           std::string("the header is a JSON ") + header.type_name() + ", expected an object");
     return header;
   } catch (const json::exception& error) {
     fail("G-ST-2", file, std::string("the header is not JSON: ") + error.what());
@@ -73,10 +81,14 @@ SafetensorsMetadata metadata_of(const MappedFile& file, const json& header) {
   SafetensorsMetadata metadata;
   const auto found = header.find("__metadata__");
   if (found == header.end() || found->is_null()) return metadata;
-  if (!found->is_object()) fail("G-ST-2", file, std::string("__metadata__ is a JSON ") + found->type_name() + ", expected an object");
+  if (!found->is_object())
+    fail("G-ST-2", file,
+         std::string("__metadata__ is a JSON ") + found->type_name() + ", expected an object");
   for (const auto& [key, value] : found->items()) {
     if (!value.is_string())
-      fail("G-ST-2", file, "__metadata__ entry '" + key + "' is a JSON " + value.type_name() + ", expected a string");
+      fail("G-ST-2", file,
+           "__metadata__ entry '" + key + "' is a JSON " + value.type_name() +
+               ", expected a string");
     metadata.emplace_back(key, value.get<std::string>());
   }
   return metadata;
@@ -85,13 +97,15 @@ SafetensorsMetadata metadata_of(const MappedFile& file, const json& header) {
 /// One tensor's entry, checked by itself.
 class EntryReader {
  public:
-  EntryReader(const MappedFile& file, const std::string& name, const json& value, uint64_t data_size)
+  EntryReader(const MappedFile& file, const std::string& name, const json& value,
+              uint64_t data_size)
       : file_(file), value_(value), data_size_(data_size) {
     entry_.name = name;
   }
 
   Entry read() {
-    if (!value_.is_object()) bad(std::string("the entry is a JSON ") + value_.type_name() + ", expected an object");
+    if (!value_.is_object())
+      bad(std::string("the entry is a JSON ") + value_.type_name() + ", expected an object");
     read_dtype();
     const auto bytes = read_shape();
     read_range(bytes);
@@ -99,7 +113,9 @@ class EntryReader {
   }
 
  private:
-  [[noreturn]] void bad(const std::string& what) const { fail("G-ST-3", file_, "tensor '" + entry_.name + "': " + what); }
+  [[noreturn]] void bad(const std::string& what) const {
+    fail("G-ST-3", file_, "tensor '" + entry_.name + "': " + what);
+  }
 
   const json& field(const char* name) const {
     const auto found = value_.find(name);
@@ -109,7 +125,8 @@ class EntryReader {
 
   void read_dtype() {
     const auto& dtype = field("dtype");
-    if (!dtype.is_string()) bad(std::string("dtype is a JSON ") + dtype.type_name() + ", expected a string");
+    if (!dtype.is_string())
+      bad(std::string("dtype is a JSON ") + dtype.type_name() + ", expected a string");
     entry_.dtype = find_safetensors_dtype(dtype.get_ref<const std::string&>());
     if (entry_.dtype != nullptr) return;
     std::vector<std::string> known;
@@ -120,8 +137,11 @@ class EntryReader {
   /// The bytes that shape and dtype ask for.
   uint64_t read_shape() {
     const auto& shape = field("shape");
-    if (!shape.is_array()) bad(std::string("shape is a JSON ") + shape.type_name() + ", expected an array");
-    if (shape.size() > kMaxHeaderDimensions) bad(fmt::format("shape has {} dimensions, at most {} are allowed", shape.size(), kMaxHeaderDimensions));
+    if (!shape.is_array())
+      bad(std::string("shape is a JSON ") + shape.type_name() + ", expected an array");
+    if (shape.size() > kMaxHeaderDimensions)
+      bad(fmt::format("shape has {} dimensions, at most {} are allowed", shape.size(),
+                      kMaxHeaderDimensions));
     uint64_t bytes = c10::elementSize(entry_.dtype->type);
     bool empty = false;
     for (const auto& size : shape) {
@@ -129,22 +149,28 @@ class EntryReader {
         bad("shape " + shape.dump() + " has an entry that is not a whole number of at least 0");
       const auto value = size.get<uint64_t>();
       entry_.shape.push_back(int64_t(value));
-      if (value == 0) empty = true;
-      else if (__builtin_mul_overflow(bytes, value, &bytes) || bytes > uint64_t(INT64_MAX)) bad("shape " + shape.dump() + " is too large to address");
+      if (value == 0)
+        empty = true;
+      else if (__builtin_mul_overflow(bytes, value, &bytes) || bytes > uint64_t(INT64_MAX))
+        bad("shape " + shape.dump() + " is too large to address");
     }
     return empty ? 0 : bytes;
   }
 
   void read_range(uint64_t bytes) {
     const auto& offsets = field("data_offsets");
-    if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned())
-      bad("data_offsets is " + offsets.dump().substr(0, 80) + ", expected two whole numbers of at least 0");
+    if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+        !offsets[1].is_number_unsigned())
+      bad("data_offsets is " + offsets.dump().substr(0, 80) +
+          ", expected two whole numbers of at least 0");
     entry_.begin = offsets[0].get<uint64_t>();
     entry_.end = offsets[1].get<uint64_t>();
     if (entry_.begin > entry_.end || entry_.end > data_size_)
-      bad(fmt::format("data_offsets [{}, {}] are outside of the {} bytes of data", entry_.begin, entry_.end, data_size_));
+      bad(fmt::format("data_offsets [{}, {}] are outside of the {} bytes of data", entry_.begin,
+                      entry_.end, data_size_));
     if (entry_.end - entry_.begin != bytes)
-      bad(fmt::format("shape [{}] of {} takes {} bytes, data_offsets give {}", fmt::join(entry_.shape, ", "), entry_.dtype->name, bytes,
+      bad(fmt::format("shape [{}] of {} takes {} bytes, data_offsets give {}",
+                      fmt::join(entry_.shape, ", "), entry_.dtype->name, bytes,
                       entry_.end - entry_.begin));
   }
 
@@ -160,24 +186,29 @@ void check_ranges(const MappedFile& file, const std::vector<Entry>& entries, uin
   for (const auto& entry : entries) {
     if (entry.begin != position)
       fail("G-ST-4", file,
-           fmt::format("tensor '{}' begins at byte {} of the data, expected {}: ranges {}", entry.name, entry.begin, position,
+           fmt::format("tensor '{}' begins at byte {} of the data, expected {}: ranges {}",
+                       entry.name, entry.begin, position,
                        entry.begin < position ? "overlap" : "leave a hole"));
     position = entry.end;
   }
   if (position != data_size)
-    fail("G-ST-4", file, fmt::format("the tensors cover {} bytes of data, the file has {}", position, data_size));
+    fail("G-ST-4", file,
+         fmt::format("the tensors cover {} bytes of data, the file has {}", position, data_size));
 }
 
-torch::Tensor view_of(const std::shared_ptr<MappedFile>& file, const Entry& entry, uint64_t data_begin) {
+torch::Tensor view_of(const std::shared_ptr<MappedFile>& file, const Entry& entry,
+                      uint64_t data_begin) {
   const auto element = c10::elementSize(entry.dtype->type);
-  const auto storage = storage_over(file, size_t(data_begin + entry.begin), size_t(entry.end - entry.begin), element);
+  const auto storage = storage_over(file, size_t(data_begin + entry.begin),
+                                    size_t(entry.end - entry.begin), element);
   std::vector<int64_t> strides(entry.shape.size());
   int64_t stride = 1;
   for (size_t i = entry.shape.size(); i-- > 0;) {
     strides[i] = stride;
     if (entry.end > entry.begin) stride *= entry.shape[i];
   }
-  return at::empty({0}, at::TensorOptions().dtype(entry.dtype->type)).set_(storage, 0, entry.shape, strides);
+  return at::empty({0}, at::TensorOptions().dtype(entry.dtype->type))
+      .set_(storage, 0, entry.shape, strides);
 }
 
 }  // namespace
@@ -192,14 +223,19 @@ SafetensorsFile read_safetensors(const std::shared_ptr<MappedFile>& file) {
   result.metadata = metadata_of(*file, header);
   std::vector<Entry> entries;
   for (const auto& [name, value] : header.items())
-    if (name != "__metadata__") entries.push_back(EntryReader(*file, name, value, data_size).read());
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+    if (name != "__metadata__")
+      entries.push_back(EntryReader(*file, name, value, data_size).read());
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
   check_ranges(*file, entries, data_size);
-  for (const auto& entry : entries) result.tensors.emplace_back(entry.name, view_of(file, entry, data_begin));
+  for (const auto& entry : entries)
+    result.tensors.emplace_back(entry.name, view_of(file, entry, data_begin));
   return result;
 }
 
-SafetensorsFile read_safetensors(const std::filesystem::path& file) { return read_safetensors(MappedFile::open(file)); }
+SafetensorsFile read_safetensors(const std::filesystem::path& file) {
+  return read_safetensors(MappedFile::open(file));
+}
 
 }  // namespace gradus

@@ -33,9 +33,19 @@ constexpr std::array kTypes = {
 };
 
 constexpr std::array<std::pair<std::string_view, ScalarType>, 13> kNumpy = {{
-    {"b1", ScalarType::Bool},   {"u1", ScalarType::Byte},   {"u2", ScalarType::UInt16}, {"u4", ScalarType::UInt32}, {"u8", ScalarType::UInt64},
-    {"i1", ScalarType::Char},   {"i2", ScalarType::Short},  {"i4", ScalarType::Int},    {"i8", ScalarType::Long},   {"f2", ScalarType::Half},
-    {"f4", ScalarType::Float},  {"f8", ScalarType::Double}, {"c8", ScalarType::ComplexFloat},
+    {"b1", ScalarType::Bool},
+    {"u1", ScalarType::Byte},
+    {"u2", ScalarType::UInt16},
+    {"u4", ScalarType::UInt32},
+    {"u8", ScalarType::UInt64},
+    {"i1", ScalarType::Char},
+    {"i2", ScalarType::Short},
+    {"i4", ScalarType::Int},
+    {"i8", ScalarType::Long},
+    {"f2", ScalarType::Half},
+    {"f4", ScalarType::Float},
+    {"f8", ScalarType::Double},
+    {"c8", ScalarType::ComplexFloat},
 }};
 
 template <typename Match>

@@ -22,7 +22,9 @@ constexpr size_t kStorageAlignment = 16;          // of the widest element
               "The file is damaged or was not written by torch.save. Fetch or save it again.");
 }
 
-std::string_view content(const MappedFile& file, const ZipEntry& entry) { return {file.data() + entry.offset, entry.size}; }
+std::string_view content(const MappedFile& file, const ZipEntry& entry) {
+  return {file.data() + entry.offset, entry.size};
+}
 
 WrittenFile write_tree(const ByteSink& sink, const StateTree& tree, const std::string& name) {
   PickleWriter pickle(name);
@@ -50,23 +52,33 @@ StateTree read_torch_file(const std::shared_ptr<MappedFile>& file) {
   const ZipDirectory zip(*file);
   const auto* pickle = zip.find("data.pkl");
   if (pickle == nullptr) fail(*file, "the archive has no data.pkl");
-  if (pickle->size > kMaxPickle) fail(*file, fmt::format("data.pkl has {} bytes, at most {} are read", pickle->size, kMaxPickle));
-  if (const auto* order = zip.find("byteorder"); order != nullptr && content(*file, *order) != "little")
+  if (pickle->size > kMaxPickle)
+    fail(*file,
+         fmt::format("data.pkl has {} bytes, at most {} are read", pickle->size, kMaxPickle));
+  if (const auto* order = zip.find("byteorder");
+      order != nullptr && content(*file, *order) != "little")
     fail(*file, "it was written on a machine of another byte order");
-  return read_pickle(content(*file, *pickle), file->name(), [&](const std::string& key, int64_t, c10::ScalarType) {
-    const auto* entry = zip.find("data/" + key);
-    if (entry == nullptr) fail(*file, "storage '" + key.substr(0, 80) + "' is missing");
-    return storage_over(file, entry->offset, entry->size, kStorageAlignment);
-  });
+  return read_pickle(content(*file, *pickle), file->name(),
+                     [&](const std::string& key, int64_t, c10::ScalarType) {
+                       const auto* entry = zip.find("data/" + key);
+                       if (entry == nullptr)
+                         fail(*file, "storage '" + key.substr(0, 80) + "' is missing");
+                       return storage_over(file, entry->offset, entry->size, kStorageAlignment);
+                     });
 }
 
-StateTree read_torch_file(const std::filesystem::path& file) { return read_torch_file(MappedFile::open(file)); }
+StateTree read_torch_file(const std::filesystem::path& file) {
+  return read_torch_file(MappedFile::open(file));
+}
 
-WrittenFile write_torch_file(const ByteSink& sink, const StateTree& tree) { return write_tree(sink, tree, "a torch file"); }
+WrittenFile write_torch_file(const ByteSink& sink, const StateTree& tree) {
+  return write_tree(sink, tree, "a torch file");
+}
 
 WrittenFile write_torch_file(const std::filesystem::path& file, const StateTree& tree, Sync sync) {
   OutputFile output(file);
-  const auto written = write_tree([&](const void* data, size_t size) { output.write(data, size); }, tree, file.string());
+  const auto written = write_tree([&](const void* data, size_t size) { output.write(data, size); },
+                                  tree, file.string());
   output.close(sync);
   return written;
 }

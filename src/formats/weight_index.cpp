@@ -11,19 +11,23 @@ namespace fs = std::filesystem;
 
 WeightIndex read_weight_index(const fs::path& index_file) {
   const auto index = read_json(index_file);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) return {{}, index_file.filename().string() + " has no object weight_map"};
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+    return {{}, index_file.filename().string() + " has no object weight_map"};
   WeightIndex result;
   for (const auto& [name, shard] : index["weight_map"].items()) {
     if (!shard.is_string()) return {{}, "weight_map entry '" + name + "' is not a file name"};
     const auto file = shard.get<std::string>();
-    if (file.empty() || fs::path(file).filename() != fs::path(file)) return {{}, "weight_map names '" + file + "', expected a file of the same folder"};
-    if (!fs::exists(index_file.parent_path() / file)) return {{}, "the index names " + file + ", which is missing"};
+    if (file.empty() || fs::path(file).filename() != fs::path(file))
+      return {{}, "weight_map names '" + file + "', expected a file of the same folder"};
+    if (!fs::exists(index_file.parent_path() / file))
+      return {{}, "the index names " + file + ", which is missing"};
     result.files[name] = file;
   }
   return result;
 }
 
-NamedTensors read_indexed(const fs::path& index_file, const std::function<NamedTensors(const fs::path& file)>& read_file) {
+NamedTensors read_indexed(const fs::path& index_file,
+                          const std::function<NamedTensors(const fs::path& file)>& read_file) {
   const auto folder = index_file.parent_path();
   const auto index = read_weight_index(index_file);
   if (!index.problem.empty()) throw_incomplete(folder, index.problem);
@@ -34,18 +38,22 @@ NamedTensors read_indexed(const fs::path& index_file, const std::function<NamedT
   for (const auto& file : files) {
     for (auto& [name, tensor] : read_file(folder / file)) {
       const auto entry = index.files.find(name);
-      if (entry == index.files.end() || entry->second != file) continue;  // as transformers: the index decides
+      if (entry == index.files.end() || entry->second != file)
+        continue;  // as transformers: the index decides
       found.insert(name);
       tensors.emplace_back(std::move(name), std::move(tensor));
     }
   }
   for (const auto& [name, file] : index.files)
-    if (!found.contains(name)) throw_incomplete(folder, "the index says that " + file + " holds tensor '" + name + "', which it does not");
+    if (!found.contains(name))
+      throw_incomplete(folder, "the index says that " + file + " holds tensor '" + name +
+                                   "', which it does not");
   return tensors;
 }
 
 void throw_incomplete(const fs::path& folder, const std::string& problem) {
-  throw Error("G-ST-7", ErrorKind::model, "cannot read the weights in " + folder.string() + ": " + problem,
+  throw Error("G-ST-7", ErrorKind::model,
+              "cannot read the weights in " + folder.string() + ": " + problem,
               "The folder is incomplete. Copy all files of the model, or save it again.");
 }
 

@@ -22,12 +22,15 @@ NamedTensors read_torch_weights(const fs::path& file) {
 
 // Which of the four forms a folder has; empty when it has none.
 fs::path weights_entry(const fs::path& folder) {
-  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"})
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                           "pytorch_model.bin.index.json"})
     if (fs::exists(folder / name)) return folder / name;
   return {};
 }
 
-constexpr const char* kNoWeights = "it holds no weights: neither model.safetensors nor pytorch_model.bin, nor an index of their shards";
+constexpr const char* kNoWeights =
+    "it holds no weights: neither model.safetensors nor pytorch_model.bin, nor an index of their "
+    "shards";
 
 }  // namespace
 
@@ -35,14 +38,16 @@ NamedTensors read_weights_folder(const fs::path& folder) {
   const auto entry = weights_entry(folder);
   if (entry.empty()) formats::throw_incomplete(folder, kNoWeights);
   if (entry.filename() == "pytorch_model.bin") return read_torch_weights(entry);
-  if (entry.filename() == "pytorch_model.bin.index.json") return formats::read_indexed(entry, read_torch_weights);
+  if (entry.filename() == "pytorch_model.bin.index.json")
+    return formats::read_indexed(entry, read_torch_weights);
   return read_safetensors_folder(folder);
 }
 
 std::optional<std::string> weights_problem(const fs::path& folder) try {
   const auto entry = weights_entry(folder);
   if (entry.empty()) return kNoWeights;
-  const auto problem = entry.extension() == ".json" ? formats::read_weight_index(entry).problem : std::string();
+  const auto problem =
+      entry.extension() == ".json" ? formats::read_weight_index(entry).problem : std::string();
   return problem.empty() ? std::nullopt : std::optional(problem);
 } catch (const Error& error) {
   return error.message();

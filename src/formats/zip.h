@@ -19,9 +19,8 @@ struct ZipEntry {
 
 /// The directory of an uncompressed zip archive such as `torch.save` writes (zip and zip64).
 ///
-/// Every offset and length is checked against the file, and entries may not overlap, so that an entry can be used
-/// as it stands. Names are given without the archive's top folder.
-/// Throws G-PT-1.
+/// Every offset and length is checked against the file, and entries may not overlap, so that an
+/// entry can be used as it stands. Names are given without the archive's top folder. Throws G-PT-1.
 class ZipDirectory {
  public:
   explicit ZipDirectory(const MappedFile& file);
@@ -33,7 +32,8 @@ class ZipDirectory {
   std::map<std::string, ZipEntry> entries_;
 };
 
-/// Writes an uncompressed zip archive from first to last byte; content begins at multiples of 64 bytes.
+/// Writes an uncompressed zip archive from first to last byte; content begins at multiples of 64
+/// bytes.
 class ZipWriter {
  public:
   /// All entries are put under `folder`.

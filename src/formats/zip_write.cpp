@@ -41,12 +41,18 @@ void ZipWriter::add(const std::string& name, const void* data, size_t size) {
   Record record{folder_ + "/" + name, sink_.size(), size, checksum_of(data, size)};
   Fields extra;
   if (is_large(size)) extra.u16(zip::kExtra64).u16(16).u64(size).u64(size);
-  const auto unpadded = record.offset + zip::kLocalHeaderSize + record.name.size() + extra.bytes().size() + 4;
+  const auto unpadded =
+      record.offset + zip::kLocalHeaderSize + record.name.size() + extra.bytes().size() + 4;
   const auto padding = (kAlignment - unpadded % kAlignment) % kAlignment;
   extra.u16(zip::kExtraPadding).u16(padding).text(std::string(padding, 'Z'));
 
   Fields header;
-  header.u32(zip::kLocalHeader).u16(is_large(size) ? kVersion64 : kVersion).u16(zip::kFlagUtf8).u16(0).u16(0).u16(kDate);
+  header.u32(zip::kLocalHeader)
+      .u16(is_large(size) ? kVersion64 : kVersion)
+      .u16(zip::kFlagUtf8)
+      .u16(0)
+      .u16(0)
+      .u16(kDate);
   header.u32(record.checksum).u32_or_mark(size).u32_or_mark(size);
   header.u16(record.name.size()).u16(extra.bytes().size()).text(record.name).text(extra.bytes());
   sink_.write(header.bytes().data(), header.bytes().size());
@@ -61,12 +67,25 @@ void ZipWriter::finish() {
     if (is_large(record.size)) values.u64(record.size).u64(record.size);
     if (is_large(record.offset)) values.u64(record.offset);
     Fields extra;
-    if (!values.bytes().empty()) extra.u16(zip::kExtra64).u16(values.bytes().size()).text(values.bytes());
+    if (!values.bytes().empty())
+      extra.u16(zip::kExtra64).u16(values.bytes().size()).text(values.bytes());
     const auto version = values.bytes().empty() ? kVersion : kVersion64;
     Fields row;
-    row.u32(zip::kCentralHeader).u16(version).u16(version).u16(zip::kFlagUtf8).u16(0).u16(0).u16(kDate);
+    row.u32(zip::kCentralHeader)
+        .u16(version)
+        .u16(version)
+        .u16(zip::kFlagUtf8)
+        .u16(0)
+        .u16(0)
+        .u16(kDate);
     row.u32(record.checksum).u32_or_mark(record.size).u32_or_mark(record.size);
-    row.u16(record.name.size()).u16(extra.bytes().size()).u16(0).u16(0).u16(0).u32(0).u32_or_mark(record.offset);
+    row.u16(record.name.size())
+        .u16(extra.bytes().size())
+        .u16(0)
+        .u16(0)
+        .u16(0)
+        .u32(0)
+        .u32_or_mark(record.offset);
     row.text(record.name).text(extra.bytes());
     sink_.write(row.bytes().data(), row.bytes().size());
   }
@@ -74,12 +93,24 @@ void ZipWriter::finish() {
   const uint64_t count = records_.size();
   Fields tail;
   if (is_large(end) || count >= zip::kIn64Short) {
-    tail.u32(zip::kEndRecord64).u64(zip::kEndRecord64Size - 12).u16(kVersion64).u16(kVersion64).u32(0).u32(0);
+    tail.u32(zip::kEndRecord64)
+        .u64(zip::kEndRecord64Size - 12)
+        .u16(kVersion64)
+        .u16(kVersion64)
+        .u32(0)
+        .u32(0);
     tail.u64(count).u64(count).u64(end - begin).u64(begin);
     tail.u32(zip::kEndLocator64).u32(0).u64(end).u32(1);
   }
   const auto short_count = std::min<uint64_t>(count, zip::kIn64Short);
-  tail.u32(zip::kEndRecord).u16(0).u16(0).u16(short_count).u16(short_count).u32_or_mark(end - begin).u32_or_mark(begin).u16(0);
+  tail.u32(zip::kEndRecord)
+      .u16(0)
+      .u16(0)
+      .u16(short_count)
+      .u16(short_count)
+      .u32_or_mark(end - begin)
+      .u32_or_mark(begin)
+      .u16(0);
   sink_.write(tail.bytes().data(), tail.bytes().size());
 }
 

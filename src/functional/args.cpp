@@ -39,7 +39,10 @@ nlohmann::ordered_json to_json(const Args& args) {
 }
 
 Args args_from_json(const nlohmann::json& json, const std::string& where) {
-  const auto wrong = [&](const std::string& what) { throw Error("G-FN-4", ErrorKind::checkpoint, where + ": " + what, "It should hold what gradus wrote: the fields of functional::Args."); };
+  const auto wrong = [&](const std::string& what) {
+    throw Error("G-FN-4", ErrorKind::checkpoint, where + ": " + what,
+                "It should hold what gradus wrote: the fields of functional::Args.");
+  };
   if (!json.is_object()) wrong("expected an object");
   Args args;
   size_t known = 0;
@@ -48,9 +51,16 @@ Args args_from_json(const nlohmann::json& json, const std::string& where) {
     if (entry == json.end()) return;
     ++known;
     using Field = std::remove_reference_t<decltype(value)>;
-    const bool fits = std::is_same_v<Field, std::string> ? entry->is_string() : std::is_same_v<Field, double> ? entry->is_number() : entry->is_number_integer();
-    if (!fits) wrong(fmt::format("{} is {}, expected {}", name, entry->dump(), std::is_same_v<Field, std::string> ? "text" : std::is_same_v<Field, double> ? "a number" : "an integer"));
-    else entry->get_to(value);
+    const bool fits = std::is_same_v<Field, std::string> ? entry->is_string()
+                      : std::is_same_v<Field, double>    ? entry->is_number()
+                                                         : entry->is_number_integer();
+    if (!fits)
+      wrong(fmt::format("{} is {}, expected {}", name, entry->dump(),
+                        std::is_same_v<Field, std::string> ? "text"
+                        : std::is_same_v<Field, double>    ? "a number"
+                                                           : "an integer"));
+    else
+      entry->get_to(value);
   });
   if (known != json.size()) {
     const auto fields = to_json(args);
@@ -61,11 +71,13 @@ Args args_from_json(const nlohmann::json& json, const std::string& where) {
 }
 
 Schedule warmup_then_decay(const Args& args, int64_t num_train_steps) {
-  return join(linear(args.init_lr, args.lr, args.warmup_steps), linear(args.lr, 1e-7, num_train_steps - args.warmup_steps));
+  return join(linear(args.init_lr, args.lr, args.warmup_steps),
+              linear(args.lr, 1e-7, num_train_steps - args.warmup_steps));
 }
 
 GradientTransformation build_tx(const Args& args, int64_t num_train_steps) {
-  return adamw(warmup_then_decay(args, num_train_steps), {.weight_decay = args.weight_decay, .mask = no_bias_no_norm});
+  return adamw(warmup_then_decay(args, num_train_steps),
+               {.weight_decay = args.weight_decay, .mask = no_bias_no_norm});
 }
 
 }  // namespace gradus::functional

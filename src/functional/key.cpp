@@ -20,7 +20,8 @@ Key Key::split() const { return Key(mixed(value_)); }
 
 std::vector<Key> Key::split(int64_t count) const {
   std::vector<Key> keys;
-  for (int64_t i = 0; i < count; ++i) keys.push_back(Key(value_ ^ kSplitStream).fold_in(uint64_t(i)));
+  for (int64_t i = 0; i < count; ++i)
+    keys.push_back(Key(value_ ^ kSplitStream).fold_in(uint64_t(i)));
   return keys;
 }
 

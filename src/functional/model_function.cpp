@@ -41,7 +41,8 @@ class KeyScope {
 /// The module in training or evaluation mode while it lives.
 class ModeScope {
  public:
-  ModeScope(torch::nn::Module& module, bool train) : module_(module), changed_(module.is_training() != train) {
+  ModeScope(torch::nn::Module& module, bool train)
+      : module_(module), changed_(module.is_training() != train) {
     if (changed_) module_.train(train);
   }
   ~ModeScope() {
@@ -55,10 +56,12 @@ class ModeScope {
   bool changed_;
 };
 
-/// Other data in the same tensors while it lives: every handle to them, inside the module too, sees it.
+/// Other data in the same tensors while it lives: every handle to them, inside the module too, sees
+/// it.
 class DataScope {
  public:
-  DataScope(const std::vector<torch::Tensor>& tensors, const std::vector<torch::Tensor>& data) : tensors_(tensors) {
+  DataScope(const std::vector<torch::Tensor>& tensors, const std::vector<torch::Tensor>& data)
+      : tensors_(tensors) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       own_.push_back(tensors_[i].tensor_data());
       tensors_[i].set_data(data[i]);
@@ -77,8 +80,11 @@ class DataScope {
 torch::Tensor checked_loss(torch::Tensor loss) {
   if (!loss.defined() || loss.dim() != 0)
     throw Error("G-FN-1", ErrorKind::training,
-                loss.defined() ? fmt::format("the loss is no scalar: it has the shape [{}]", fmt::join(loss.sizes().vec(), ", ")) : "the loss is an undefined tensor",
-                "Let loss_fn (or the model, when there is none) give one number: take the mean or the sum.");
+                loss.defined() ? fmt::format("the loss is no scalar: it has the shape [{}]",
+                                             fmt::join(loss.sizes().vec(), ", "))
+                               : "the loss is an undefined tensor",
+                "Let loss_fn (or the model, when there is none) give one number: take the mean or "
+                "the sum.");
   return loss;
 }
 
@@ -88,10 +94,10 @@ struct ModelFunction::Shared {
   std::shared_ptr<torch::nn::Module> module;  // the one whose names count
   std::function<torch::Tensor(const Batch&)> forward;
   std::vector<std::string> names;
-  std::vector<torch::Tensor> own;      // its parameters
+  std::vector<torch::Tensor> own;  // its parameters
   std::vector<std::string> buffer_names;
   std::vector<torch::Tensor> buffers;
-  std::recursive_mutex calls;          // a forward may call the function again
+  std::recursive_mutex calls;  // a forward may call the function again
 };
 
 /// The module set up for one call.
@@ -110,8 +116,10 @@ class ModelFunction::Call {
   ~Call() {
     for (size_t i = 0; i < buffer_copies_.size(); ++i)
       if (shared_.buffers[i]._version() != versions_[i])
-        log_warning_once("the functional trainer drops what the model writes to its buffer '" + shared_.buffer_names[i] +
-                         "' while training: a step is a function of the parameters only. Use layers without running statistics.");
+        log_warning_once("the functional trainer drops what the model writes to its buffer '" +
+                         shared_.buffer_names[i] +
+                         "' while training: a step is a function of the parameters only. Use "
+                         "layers without running statistics.");
   }
 
  private:
@@ -122,12 +130,15 @@ class ModelFunction::Call {
   }
   static const std::vector<torch::Tensor>& checked(const Shared& shared, const Params& params) {
     if (params.names() != shared.names)
-      throw Error("G-FN-3", ErrorKind::training, fmt::format("the model was called with {} parameters that are not its {} own", params.size(), shared.names.size()),
+      throw Error("G-FN-3", ErrorKind::training,
+                  fmt::format("the model was called with {} parameters that are not its {} own",
+                              params.size(), shared.names.size()),
                   "Call it with the parameters of a state that was created for this model.");
     for (size_t i = 0; i < params.size(); ++i)
       if (params.values()[i].sizes() != shared.own[i].sizes())
         throw Error("G-FN-3", ErrorKind::training,
-                    fmt::format("the model was called with '{}' of shape [{}], expected [{}]", shared.names[i], fmt::join(params.values()[i].sizes().vec(), ", "),
+                    fmt::format("the model was called with '{}' of shape [{}], expected [{}]",
+                                shared.names[i], fmt::join(params.values()[i].sizes().vec(), ", "),
                                 fmt::join(shared.own[i].sizes().vec(), ", ")),
                     "Call it with the parameters of a state that was created for this model.");
     return params.values();
@@ -142,8 +153,11 @@ class ModelFunction::Call {
   std::vector<uint32_t> versions_;
 };
 
-ModelFunction::ModelFunction(std::shared_ptr<torch::nn::Module> module, std::function<torch::Tensor(const Batch&)> forward) : shared_(std::make_shared<Shared>()) {
-  if (auto model = std::dynamic_pointer_cast<Model>(module)) module = std::shared_ptr<torch::nn::Module>(model, &model->named_module());
+ModelFunction::ModelFunction(std::shared_ptr<torch::nn::Module> module,
+                             std::function<torch::Tensor(const Batch&)> forward)
+    : shared_(std::make_shared<Shared>()) {
+  if (auto model = std::dynamic_pointer_cast<Model>(module))
+    module = std::shared_ptr<torch::nn::Module>(model, &model->named_module());
   for (auto& [name, parameter] : trainable_parameters(*module)) {
     shared_->names.push_back(name);
     shared_->own.push_back(parameter);
@@ -154,25 +168,31 @@ ModelFunction::ModelFunction(std::shared_ptr<torch::nn::Module> module, std::fun
     shared_->buffers.push_back(buffer.value());
   }
   if (shared_->own.empty())
-    throw Error("G-FN-3", ErrorKind::training, "the module has no parameters that need a gradient", "Wrap a module with parameters to train.");
+    throw Error("G-FN-3", ErrorKind::training, "the module has no parameters that need a gradient",
+                "Wrap a module with parameters to train.");
   shared_->module = std::move(module);
   shared_->forward = std::move(forward);
 }
 
-torch::Tensor ModelFunction::operator()(const Params& params, const Batch& batch, const CallOptions& options) const {
+torch::Tensor ModelFunction::operator()(const Params& params, const Batch& batch,
+                                        const CallOptions& options) const {
   const torch::NoGradGuard no_grad;
   const Call call(*shared_, params, options);
   return shared_->forward(batch);
 }
 
-ValueAndGrad ModelFunction::value_and_grad(const Params& params, const Batch& batch, const LossFn& loss_fn, const CallOptions& options) const {
+ValueAndGrad ModelFunction::value_and_grad(const Params& params, const Batch& batch,
+                                           const LossFn& loss_fn,
+                                           const CallOptions& options) const {
   const torch::AutoGradMode with_grad(true);
   const Call call(*shared_, params, options);
   const auto prediction = shared_->forward(batch);
   const auto loss = checked_loss(loss_fn ? loss_fn(prediction, batch) : prediction);
   if (!loss.requires_grad())
-    throw Error("G-FN-1", ErrorKind::training, "the loss does not depend on the parameters", "Compute it from what the model gives, without detach or NoGradGuard.");
-  auto grads = torch::autograd::grad({loss}, shared_->own, {}, std::nullopt, false, /*allow_unused=*/true);
+    throw Error("G-FN-1", ErrorKind::training, "the loss does not depend on the parameters",
+                "Compute it from what the model gives, without detach or NoGradGuard.");
+  auto grads =
+      torch::autograd::grad({loss}, shared_->own, {}, std::nullopt, false, /*allow_unused=*/true);
   for (size_t i = 0; i < grads.size(); ++i)
     if (!grads[i].defined()) grads[i] = at::zeros_like(params.values()[i]);
   return {loss.detach(), params.with(std::move(grads))};

@@ -19,7 +19,9 @@ class EpochShuffle final : public Sampler {
  public:
   explicit EpochShuffle(int64_t rows) : rows_(rows) {}
   int64_t size() const override { return rows_; }
-  std::vector<int64_t> order(int64_t epoch) const override { return data::NumpyRandom(uint64_t(epoch)).permutation(rows_); }
+  std::vector<int64_t> order(int64_t epoch) const override {
+    return data::NumpyRandom(uint64_t(epoch)).permutation(rows_);
+  }
 
  private:
   int64_t rows_;
@@ -30,13 +32,18 @@ torch::Tensor loss_of(const TensorMetrics& metrics, const char* function) {
   if (entry == metrics.end()) {
     std::vector<std::string> keys;
     for (const auto& [key, value] : metrics) keys.push_back("'" + key + "'");
-    throw Error("G-FN-1", ErrorKind::training, fmt::format("{} gave no 'loss'; its metrics are {}", function, keys.empty() ? "empty" : fmt::format("{}", fmt::join(keys, ", "))),
+    throw Error("G-FN-1", ErrorKind::training,
+                fmt::format("{} gave no 'loss'; its metrics are {}", function,
+                            keys.empty() ? "empty" : fmt::format("{}", fmt::join(keys, ", "))),
                 "Return the loss of the batch in the metrics, under \"loss\".");
   }
   const auto& loss = entry->second;
   if (!loss.defined() || loss.dim() != 0)
     throw Error("G-FN-1", ErrorKind::training,
-                fmt::format("{} gave a loss that is no scalar: {}", function, loss.defined() ? fmt::format("its shape is [{}]", fmt::join(loss.sizes().vec(), ", ")) : "it is undefined"),
+                fmt::format("{} gave a loss that is no scalar: {}", function,
+                            loss.defined() ? fmt::format("its shape is [{}]",
+                                                         fmt::join(loss.sizes().vec(), ", "))
+                                           : "it is undefined"),
                 "Return one number: take the mean or the sum.");
   return loss.detach();
 }
@@ -53,52 +60,76 @@ void check(bool good, const std::string& what, const std::string& advice) {
 /// `where`: what they were read from, with a colon; empty for the caller's own.
 void check_sizes(const Args& args, const std::string& where) {
   const std::pair<const char*, int64_t> sizes[] = {
-      {"logging_steps", args.logging_steps}, {"save_steps", args.save_steps}, {"batch_size_per_device", args.batch_size_per_device}, {"max_epochs", args.max_epochs}};
-  for (const auto& [name, value] : sizes) check(value >= 1, fmt::format("{}{} is {}, expected 1 or more", where, name, value), where.empty() ? "Set it in functional::Args." : "Correct the file.");
+      {"logging_steps", args.logging_steps},
+      {"save_steps", args.save_steps},
+      {"batch_size_per_device", args.batch_size_per_device},
+      {"max_epochs", args.max_epochs}};
+  for (const auto& [name, value] : sizes)
+    check(value >= 1, fmt::format("{}{} is {}, expected 1 or more", where, name, value),
+          where.empty() ? "Set it in functional::Args." : "Correct the file.");
 }
 
 }  // namespace
 
 Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   check_sizes(options_.args, "");
-  check(options_.train_step_fn != nullptr && options_.val_step_fn != nullptr && options_.model_save_fn != nullptr,
-        "train_step_fn, val_step_fn or model_save_fn is empty", "Leave them out to have the plain ones.");
+  check(options_.train_step_fn != nullptr && options_.val_step_fn != nullptr &&
+            options_.model_save_fn != nullptr,
+        "train_step_fn, val_step_fn or model_save_fn is empty",
+        "Leave them out to have the plain ones.");
 }
 
-TrainState Trainer::create_state(const ModelFunction& model, GradientTransformation tx, int64_t num_train_steps, CreateStateOptions options) {
+TrainState Trainer::create_state(const ModelFunction& model, GradientTransformation tx,
+                                 int64_t num_train_steps, CreateStateOptions options) {
   const bool own_tx = !tx;
-  auto state = TrainState::create(model, own_tx ? build_tx(options_.args, num_train_steps) : std::move(tx), std::move(options.loss_fn), options.key);
+  auto state =
+      TrainState::create(model, own_tx ? build_tx(options_.args, num_train_steps) : std::move(tx),
+                         std::move(options.loss_fn), options.key);
   if (options.ckpt_dir) {
     auto checkpoint = restore_checkpoint(*options.ckpt_dir, state);
-    if (checkpoint.args) check_sizes(*checkpoint.args, (*options.ckpt_dir / "args.json").string() + ": ");
+    if (checkpoint.args)
+      check_sizes(*checkpoint.args, (*options.ckpt_dir / "args.json").string() + ": ");
     state.step = checkpoint.step;
     state.params = std::move(checkpoint.params);
     state.opt_state = std::move(checkpoint.opt_state);
     state.key = checkpoint.key;
     state.running_loss = at::scalar_tensor(checkpoint.running_loss, at::kFloat);
     if (checkpoint.args) options_.args = *checkpoint.args;
-    if (checkpoint.collator_settings && *checkpoint.collator_settings != options_.data_collator.settings()) {
-      if (options_.data_collator.can_restore()) options_.data_collator = options_.data_collator.restored(*checkpoint.collator_settings);
-      else log_warning("the checkpoint " + options.ckpt_dir->string() + " has collator settings " + checkpoint.collator_settings->dump() + ", which this collator cannot take over");
+    if (checkpoint.collator_settings &&
+        *checkpoint.collator_settings != options_.data_collator.settings()) {
+      if (options_.data_collator.can_restore())
+        options_.data_collator = options_.data_collator.restored(*checkpoint.collator_settings);
+      else
+        log_warning("the checkpoint " + options.ckpt_dir->string() + " has collator settings " +
+                    checkpoint.collator_settings->dump() +
+                    ", which this collator cannot take over");
     }
     if (own_tx) state.tx = build_tx(options_.args, num_train_steps);
   }
-  if (!options_.scheduler_fn || own_tx) options_.scheduler_fn = warmup_then_decay(options_.args, num_train_steps);
+  if (!options_.scheduler_fn || own_tx)
+    options_.scheduler_fn = warmup_then_decay(options_.args, num_train_steps);
   return state;
 }
 
-TrainState Trainer::train(TrainState state, const DatasetRef& train_data, const DatasetRef& val_data) {
+TrainState Trainer::train(TrainState state, const DatasetRef& train_data,
+                          const DatasetRef& val_data) {
   const auto& args = options_.args;
-  check(!state.params.empty(), "the state to train has no parameters", "Make it with create_state or TrainState::create.");
+  check(!state.params.empty(), "the state to train has no parameters",
+        "Make it with create_state or TrainState::create.");
   const auto batches = loader(train_data, /*shuffle=*/true);
   const int64_t steps_per_epoch = *batches.size();
   const int64_t first_epoch = state.step / steps_per_epoch;
-  if (!options_.scheduler_fn) options_.scheduler_fn = warmup_then_decay(args, args.max_epochs * steps_per_epoch);
+  if (!options_.scheduler_fn)
+    options_.scheduler_fn = warmup_then_decay(args, args.max_epochs * steps_per_epoch);
   for (int64_t epoch = first_epoch; epoch < args.max_epochs; ++epoch) {
-    int64_t i = epoch == first_epoch ? state.step % steps_per_epoch : 0;  // steps of this epoch that are done
+    int64_t i = epoch == first_epoch ? state.step % steps_per_epoch
+                                     : 0;  // steps of this epoch that are done
     if (i == 0 || !state.running_loss.defined()) state.running_loss = at::zeros({}, at::kFloat);
     std::optional<ProgressBar> bar;
-    if (options_.show_progress) bar.emplace(ProgressBarOptions{.total = steps_per_epoch, .initial = i, .description = fmt::format("Running EPOCH-{}", epoch)});
+    if (options_.show_progress)
+      bar.emplace(ProgressBarOptions{.total = steps_per_epoch,
+                                     .initial = i,
+                                     .description = fmt::format("Running EPOCH-{}", epoch)});
 
     auto pass = batches.iterate(epoch, i);
     while (auto batch = pass.next()) {
@@ -120,19 +151,23 @@ TrainState Trainer::train(TrainState state, const DatasetRef& train_data, const 
   return state;
 }
 
-std::string Trainer::log(const TrainState& state, int64_t steps_of_epoch, const DatasetRef& val_data) const {
+std::string Trainer::log(const TrainState& state, int64_t steps_of_epoch,
+                         const DatasetRef& val_data) const {
   const auto tr_loss = state.running_loss.item<double>() / double(steps_of_epoch);
   const auto lr = options_.scheduler_fn(state.step - 1);
   const auto eval_loss = evaluate(state, val_data);
-  if (options_.logger) options_.logger->log({{"eval_loss", eval_loss}, {"tr_loss", tr_loss}, {"lr", lr}}, state.step);
-  return fmt::format("{{'step': {}, 'eval_loss': {}, 'tr_loss': {}, 'lr': {}}}", state.step, json_number(eval_loss), json_number(tr_loss), json_number(lr));
+  if (options_.logger)
+    options_.logger->log({{"eval_loss", eval_loss}, {"tr_loss", tr_loss}, {"lr", lr}}, state.step);
+  return fmt::format("{{'step': {}, 'eval_loss': {}, 'tr_loss': {}, 'lr': {}}}", state.step,
+                     json_number(eval_loss), json_number(tr_loss), json_number(lr));
 }
 
 double Trainer::evaluate(const TrainState& state, const DatasetRef& data) const {
   auto pass = loader(data, /*shuffle=*/false).iterate(0);
   torch::Tensor running_loss;
   while (auto batch = pass.next()) {
-    const auto loss = loss_of(options_.val_step_fn(state, on_device(std::move(*batch), state)), "val_step_fn");
+    const auto loss =
+        loss_of(options_.val_step_fn(state, on_device(std::move(*batch), state)), "val_step_fn");
     running_loss = running_loss.defined() ? running_loss + loss : loss.to(at::kFloat);
   }
   return running_loss.item<double>() / double(pass.position());
@@ -140,10 +175,18 @@ double Trainer::evaluate(const TrainState& state, const DatasetRef& data) const 
 
 DataLoader Trainer::loader(const DatasetRef& data, bool shuffle) const {
   const auto batch_size = options_.args.batch_size_per_device;
-  check(data.map_style() != nullptr, "the functional trainer was given an iterable data set or none", "Give a data set whose rows can be taken in any order.");
+  check(data.map_style() != nullptr,
+        "the functional trainer was given an iterable data set or none",
+        "Give a data set whose rows can be taken in any order.");
   const auto rows = data.map_style()->size();
-  check(rows >= batch_size, fmt::format("the data set has {} rows, fewer than one batch of {}", rows, batch_size), "A partial batch is left out. Give more rows, or set a smaller batch_size_per_device.");
-  return DataLoader({.dataset = data, .batch_size = batch_size, .sampler = shuffle ? std::make_shared<EpochShuffle>(rows) : nullptr, .collator = options_.data_collator.function(), .drop_last = true});
+  check(rows >= batch_size,
+        fmt::format("the data set has {} rows, fewer than one batch of {}", rows, batch_size),
+        "A partial batch is left out. Give more rows, or set a smaller batch_size_per_device.");
+  return DataLoader({.dataset = data,
+                     .batch_size = batch_size,
+                     .sampler = shuffle ? std::make_shared<EpochShuffle>(rows) : nullptr,
+                     .collator = options_.data_collator.function(),
+                     .drop_last = true});
 }
 
 }  // namespace gradus::functional

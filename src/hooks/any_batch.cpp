@@ -9,8 +9,11 @@ namespace gradus::hooks {
 namespace {
 
 [[noreturn]] void wrong_form(const std::string& expected, const std::string& received) {
-  throw Error("G-HOOK-3", ErrorKind::data, fmt::format("the step takes {} as its batch, received {}", expected, received),
-              "Give the step the parameter its batches have: const gradus::Batch&, const torch::Tensor&, const std::vector<torch::Tensor>&, or const hooks::AnyBatch& for any of them.");
+  throw Error(
+      "G-HOOK-3", ErrorKind::data,
+      fmt::format("the step takes {} as its batch, received {}", expected, received),
+      "Give the step the parameter its batches have: const gradus::Batch&, const torch::Tensor&, "
+      "const std::vector<torch::Tensor>&, or const hooks::AnyBatch& for any of them.");
 }
 
 }  // namespace
@@ -24,7 +27,8 @@ const torch::Tensor& AnyBatch::tensor() const {
   if (const auto* tensor = std::get_if<torch::Tensor>(&value_)) return *tensor;
   if (const auto* batch = std::get_if<Batch>(&value_)) {
     if (batch->size() == 1) return batch->begin()->second;
-    wrong_form("one tensor", fmt::format("a dictionary with {} entries ({})", batch->size(), fmt::join(batch->names(), ", ")));
+    wrong_form("one tensor", fmt::format("a dictionary with {} entries ({})", batch->size(),
+                                         fmt::join(batch->names(), ", ")));
   }
   const auto* list = std::get_if<std::vector<torch::Tensor>>(&value_);
   if (list == nullptr) wrong_form("one tensor", "none");
@@ -41,37 +45,48 @@ std::vector<torch::Tensor> AnyBatch::list() const {
 }
 
 int64_t AnyBatch::rows() const {
-  const auto first_dimension = [](const torch::Tensor& tensor) { return tensor.defined() && tensor.dim() > 0 ? tensor.size(0) : 1; };
+  const auto first_dimension = [](const torch::Tensor& tensor) {
+    return tensor.defined() && tensor.dim() > 0 ? tensor.size(0) : 1;
+  };
   if (const auto* tensor = std::get_if<torch::Tensor>(&value_)) return first_dimension(*tensor);
-  if (const auto* list = std::get_if<std::vector<torch::Tensor>>(&value_)) return list->empty() ? 1 : first_dimension(list->front());
+  if (const auto* list = std::get_if<std::vector<torch::Tensor>>(&value_))
+    return list->empty() ? 1 : first_dimension(list->front());
   const auto* batch = std::get_if<Batch>(&value_);
   return batch == nullptr || batch->empty() ? 1 : first_dimension(batch->begin()->second);
 }
 
 AnyBatch AnyBatch::to(torch::Device device) const {
   if (const auto* batch = std::get_if<Batch>(&value_)) return AnyBatch(batch->to(device));
-  if (const auto* tensor = std::get_if<torch::Tensor>(&value_)) return AnyBatch(tensor->to(device, /*non_blocking=*/true));
+  if (const auto* tensor = std::get_if<torch::Tensor>(&value_))
+    return AnyBatch(tensor->to(device, /*non_blocking=*/true));
   auto tensors = list();
   for (auto& tensor : tensors) tensor = tensor.to(device, /*non_blocking=*/true);
   return AnyBatch(std::move(tensors));
 }
 
 BatchPass::BatchPass(BatchIterator iterator) : iterator_(std::move(iterator)) {}
-BatchPass::BatchPass(std::shared_ptr<const std::vector<AnyBatch>> list, int64_t first) : list_(std::move(list)), next_(size_t(first)) {}
+BatchPass::BatchPass(std::shared_ptr<const std::vector<AnyBatch>> list, int64_t first)
+    : list_(std::move(list)), next_(size_t(first)) {}
 
 std::optional<AnyBatch> BatchPass::next() {
-  if (list_ != nullptr) return next_ < list_->size() ? std::optional((*list_)[next_++]) : std::nullopt;
+  if (list_ != nullptr)
+    return next_ < list_->size() ? std::optional((*list_)[next_++]) : std::nullopt;
   auto batch = iterator_->next();
   return batch ? std::optional(AnyBatch(std::move(*batch))) : std::nullopt;
 }
 
-nlohmann::json BatchPass::state() const { return iterator_ ? iterator_->state() : nlohmann::json(); }
+nlohmann::json BatchPass::state() const {
+  return iterator_ ? iterator_->state() : nlohmann::json();
+}
 
-std::optional<int64_t> Batches::size() const { return list_ == nullptr ? loader_.size() : std::optional(int64_t(list_->size())); }
+std::optional<int64_t> Batches::size() const {
+  return list_ == nullptr ? loader_.size() : std::optional(int64_t(list_->size()));
+}
 
 BatchPass Batches::iterate(int64_t epoch, int64_t first, const nlohmann::json& state) const {
   if (list_ != nullptr) return {list_, first};
-  return BatchPass(state.is_null() ? loader_.iterate(epoch, first) : loader_.iterate(epoch, first, state));
+  return BatchPass(state.is_null() ? loader_.iterate(epoch, first)
+                                   : loader_.iterate(epoch, first, state));
 }
 
 }  // namespace gradus::hooks

@@ -23,10 +23,12 @@ namespace fs = std::filesystem;
 
 /// Writes a torch file that appears under its name only when it is complete.
 void write_file(const fs::path& file, const StateTree& tree) {
-  const auto temporary = file.parent_path() / fmt::format(".tmp-{}-{}", file.filename().string(), ::getpid());
+  const auto temporary =
+      file.parent_path() / fmt::format(".tmp-{}-{}", file.filename().string(), ::getpid());
   try {
     write_torch_file(temporary, tree);
-    publish_directory(temporary, file);  // syncs, renames and syncs the folder; a file is as good as a folder
+    publish_directory(temporary,
+                      file);  // syncs, renames and syncs the folder; a file is as good as a folder
   } catch (...) {
     std::error_code ignored;
     fs::remove(temporary, ignored);
@@ -45,13 +47,20 @@ void remove_file(const fs::path& file) {
 
 CheckpointHook::CheckpointHook(CheckpointOptions options) : options_(std::move(options)) {
   ord = -3;
-  if (options_.save_dir.empty()) throw Error("G-HOOK-1", ErrorKind::usage, "CheckpointHook has no save_dir", "Name the folder for the checkpoints.");
+  if (options_.save_dir.empty())
+    throw Error("G-HOOK-1", ErrorKind::usage, "CheckpointHook has no save_dir",
+                "Name the folder for the checkpoints.");
   if (options_.save_every_steps < 1 || options_.keep_last < 1)
     throw Error("G-HOOK-1", ErrorKind::usage,
-                fmt::format("CheckpointHook: expected save_every_steps and keep_last of at least 1, received {} and {}", options_.save_every_steps, options_.keep_last), "The defaults are 1000 and 3.");
+                fmt::format("CheckpointHook: expected save_every_steps and keep_last of at least "
+                            "1, received {} and {}",
+                            options_.save_every_steps, options_.keep_last),
+                "The defaults are 1000 and 3.");
 }
 
-bool CheckpointHook::will_resume() const { return options_.resume_path && fs::exists(*options_.resume_path); }
+bool CheckpointHook::will_resume() const {
+  return options_.resume_path && fs::exists(*options_.resume_path);
+}
 
 void CheckpointHook::before_fit(Trainer& trainer) {
   if (trainer.is_main()) {
@@ -60,12 +69,15 @@ void CheckpointHook::before_fit(Trainer& trainer) {
   }
   if (!options_.resume_path || options_.resume_path->empty()) return;
   if (will_resume()) return load_checkpoint(trainer, *options_.resume_path);
-  log_info(fmt::format("Resume path {} does not exist. Starting fresh training.", options_.resume_path->string()));
+  log_info(fmt::format("Resume path {} does not exist. Starting fresh training.",
+                       options_.resume_path->string()));
 }
 
 void CheckpointHook::after_step(Trainer& trainer) {
   const auto step = trainer.step_state().optimizer_step;
-  if (!trainer.training() || !trainer.did_opt_step() || step % options_.save_every_steps != 0 || !trainer.is_main()) return;
+  if (!trainer.training() || !trainer.did_opt_step() || step % options_.save_every_steps != 0 ||
+      !trainer.is_main())
+    return;
   const auto name = fmt::format("checkpoint_step_{}.pt", step);
   save(trainer, name);
   saved_.push_back({options_.save_dir / name, step});
@@ -76,7 +88,9 @@ void CheckpointHook::after_step(Trainer& trainer) {
   if (options_.save_strategy != SaveStrategy::best || !is_best(trainer)) return;
   const auto best = fmt::format("checkpoint_best_step_{}.pt", step);
   save(trainer, best);
-  if (const auto former = std::exchange(best_file_, options_.save_dir / best); former && *former != *best_file_) remove_file(*former);
+  if (const auto former = std::exchange(best_file_, options_.save_dir / best);
+      former && *former != *best_file_)
+    remove_file(*former);
 }
 
 /// Whether the metric is smaller than ever before in this run.
@@ -104,19 +118,25 @@ void CheckpointHook::after_fit(Trainer& trainer) {
   save_config(trainer);
 }
 
-void CheckpointHook::save(Trainer& trainer, const std::string& file_name) const { write_file(options_.save_dir / file_name, trainer_snapshot(trainer)); }
+void CheckpointHook::save(Trainer& trainer, const std::string& file_name) const {
+  write_file(options_.save_dir / file_name, trainer_snapshot(trainer));
+}
 
 void CheckpointHook::save_config(const Trainer& trainer) const {
-  if (!trainer.config().is_null() && !trainer.config().empty()) write_file_atomically(options_.save_dir / "config.yaml", yaml_text(trainer.config()));
+  if (!trainer.config().is_null() && !trainer.config().empty())
+    write_file_atomically(options_.save_dir / "config.yaml", yaml_text(trainer.config()));
 }
 
 void CheckpointHook::load_checkpoint(Trainer& trainer, const fs::path& file) {
   try {
     load_snapshot(trainer, read_torch_file(file));
   } catch (const Error& error) {
-    throw Error(error.id(), error.kind(), fmt::format("cannot resume from {}: {}", file.string(), error.message()), error.advice());
+    throw Error(error.id(), error.kind(),
+                fmt::format("cannot resume from {}: {}", file.string(), error.message()),
+                error.advice());
   }
-  log_info(fmt::format("Resumed training from checkpoint: {}, optimizer_step {}", file.string(), trainer.step_state().optimizer_step));
+  log_info(fmt::format("Resumed training from checkpoint: {}, optimizer_step {}", file.string(),
+                       trainer.step_state().optimizer_step));
 }
 
 }  // namespace gradus::hooks

@@ -12,7 +12,10 @@ namespace gradus::hooks {
 
 EMAHook::EMAHook(double decay) : decay_(decay) {
   ord = 20;
-  if (!(decay >= 0 && decay <= 1)) throw Error("G-HOOK-1", ErrorKind::usage, fmt::format("EMAHook: decay: expected a number from 0 to 1, received {}", decay), "0.999 and 0.9999 are common.");
+  if (!(decay >= 0 && decay <= 1))
+    throw Error("G-HOOK-1", ErrorKind::usage,
+                fmt::format("EMAHook: decay: expected a number from 0 to 1, received {}", decay),
+                "0.999 and 0.9999 are common.");
 }
 
 void EMAHook::before_fit(Trainer& trainer) {
@@ -28,7 +31,11 @@ void EMAHook::before_fit(Trainer& trainer) {
     if (!restored) continue;
     const auto& saved = restored->at(item.key()).as_tensor();
     if (saved.sizes() != item.value().sizes())
-      throw Error("G-HOOK-10", ErrorKind::checkpoint, fmt::format("the saved average of {} has another shape than the model's parameter", item.key()), "Resume with the model that was trained.");
+      throw Error(
+          "G-HOOK-10", ErrorKind::checkpoint,
+          fmt::format("the saved average of {} has another shape than the model's parameter",
+                      item.key()),
+          "Resume with the model that was trained.");
     average_.back().copy_(saved);
   }
   trainer.at_end_of_fit([this] {
@@ -42,7 +49,8 @@ void EMAHook::after_step(Trainer& trainer) {
   std::vector<torch::Tensor> values;
   for (size_t i = 0; i < average_.size(); ++i) {
     values.push_back(parameters_[i].second.detach());
-    if (average_[i].device() != values[i].device()) average_[i] = average_[i].to(values[i].device());
+    if (average_[i].device() != values[i].device())
+      average_[i] = average_[i].to(values[i].device());
   }
   if (values.empty()) return;
   at::_foreach_mul_(average_, decay_);

@@ -31,13 +31,17 @@ constexpr std::array<PointEntry, kPointCount> kPoints = {{
     {"after_cancel", &Hook::after_cancel},
 }};
 
-std::string hook_text(const Hook& hook) { return fmt::format("{} (ord {})", hook.name(), hook.ord); }
+std::string hook_text(const Hook& hook) {
+  return fmt::format("{} (ord {})", hook.name(), hook.ord);
+}
 
 }  // namespace
 
 std::string_view point_name(Point point) { return kPoints.at(size_t(point)).name; }
 
-void Hook::run(Point point, Trainer& trainer) { (this->*kPoints.at(size_t(point)).function)(trainer); }
+void Hook::run(Point point, Trainer& trainer) {
+  (this->*kPoints.at(size_t(point)).function)(trainer);
+}
 
 std::optional<PointSet> LambdaHook::points() const {
   PointSet set;
@@ -46,8 +50,12 @@ std::optional<PointSet> LambdaHook::points() const {
 }
 
 HookHandle::HookHandle(std::shared_ptr<Hook> hook, PointSet points)
-    : hook_(std::move(hook)), points_(points), main_process_only_(dynamic_cast<MainProcessHook*>(hook_.get()) != nullptr) {
-  if (hook_ == nullptr) throw Error("G-HOOK-1", ErrorKind::usage, "hooks: expected a hook, received a null pointer", "Leave the entry out.");
+    : hook_(std::move(hook)),
+      points_(points),
+      main_process_only_(dynamic_cast<MainProcessHook*>(hook_.get()) != nullptr) {
+  if (hook_ == nullptr)
+    throw Error("G-HOOK-1", ErrorKind::usage, "hooks: expected a hook, received a null pointer",
+                "Leave the entry out.");
 }
 
 namespace detail {
@@ -64,9 +72,11 @@ std::optional<double> number_of(const std::any& value) {
   return std::nullopt;
 }
 
-void wrong_type(const std::string& key, const std::type_info& expected, const std::type_info& received) {
+void wrong_type(const std::string& key, const std::type_info& expected,
+                const std::type_info& received) {
   throw Error("G-HOOK-4", ErrorKind::usage,
-              fmt::format("trainer state '{}': expected {}, received {}", key, c10::demangle(expected.name()), c10::demangle(received.name())),
+              fmt::format("trainer state '{}': expected {}, received {}", key,
+                          c10::demangle(expected.name()), c10::demangle(received.name())),
               "Read the value with the type it was stored with.");
 }
 
@@ -75,15 +85,20 @@ const std::any* find_value(const Trainer& trainer, const std::string& key) {
   return found == trainer.state().end() ? nullptr : &found->second;
 }
 
-void put_value(Trainer& trainer, const std::string& key, std::any value) { trainer.state()[key] = std::move(value); }
+void put_value(Trainer& trainer, const std::string& key, std::any value) {
+  trainer.state()[key] = std::move(value);
+}
 
 void OperationOwners::add(const Hook& by) { owners_.push_back(hook_text(by)); }
 
 void OperationOwners::replace(const Hook& by) {
   if (!owners_.empty())
     throw Error("G-HOOK-5", ErrorKind::usage,
-                fmt::format("{} replaces {}, which {} changed before it: that would be lost", hook_text(by), name_, fmt::join(owners_, ", then ")),
-                fmt::format("Let {} run first (a lower ord than the others), let it wrap what is there, or leave one of them out.", by.name()));
+                fmt::format("{} replaces {}, which {} changed before it: that would be lost",
+                            hook_text(by), name_, fmt::join(owners_, ", then ")),
+                fmt::format("Let {} run first (a lower ord than the others), let it wrap what is "
+                            "there, or leave one of them out.",
+                            by.name()));
   add(by);
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 std::atomic<bool> g_interrupted = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "written by a signal handler");
-struct sigaction g_former {};
+struct sigaction g_former{};
 
 void handle(int signal) {
   if (!g_interrupted.exchange(true)) return;
@@ -21,7 +21,7 @@ void handle(int signal) {
 
 InterruptScope::InterruptScope() {
   g_interrupted = false;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = handle;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
@@ -30,6 +30,8 @@ InterruptScope::InterruptScope() {
 
 InterruptScope::~InterruptScope() { sigaction(SIGINT, &g_former, nullptr); }
 
-bool take_interrupt() { return g_interrupted.load(std::memory_order_relaxed) && g_interrupted.exchange(false); }
+bool take_interrupt() {
+  return g_interrupted.load(std::memory_order_relaxed) && g_interrupted.exchange(false);
+}
 
 }  // namespace gradus::hooks

@@ -30,28 +30,40 @@ void flatten(const nlohmann::json& value, const std::string& prefix, nlohmann::j
     flat[prefix] = value;
     return;
   }
-  for (const auto& [key, entry] : value.items()) flatten(entry, prefix.empty() ? key : prefix + "." + key, flat);
+  for (const auto& [key, entry] : value.items())
+    flatten(entry, prefix.empty() ? key : prefix + "." + key, flat);
 }
 
-bool is_counter(const std::string& key) { return key == "step" || key == "epoch" || key == "batch_idx" || key == "optimizer_step"; }
+bool is_counter(const std::string& key) {
+  return key == "step" || key == "epoch" || key == "batch_idx" || key == "optimizer_step";
+}
 
 std::map<std::string, double> counters(const StepState& state) {
-  return {{"batch_idx", double(state.batch_idx)}, {"optimizer_step", double(state.optimizer_step)}, {"epoch", double(state.epoch)}};
+  return {{"batch_idx", double(state.batch_idx)},
+          {"optimizer_step", double(state.optimizer_step)},
+          {"epoch", double(state.epoch)}};
 }
 
 }  // namespace
 
 MetricsHook::MetricsHook(MetricsOptions options) : options_(std::move(options)) {
   ord = -10;
-  if (options_.freq < 1) throw Error("G-HOOK-1", ErrorKind::usage, fmt::format("MetricsHook: freq: expected at least 1, received {}", options_.freq), "1 logs every optimizer step.");
+  if (options_.freq < 1)
+    throw Error("G-HOOK-1", ErrorKind::usage,
+                fmt::format("MetricsHook: freq: expected at least 1, received {}", options_.freq),
+                "1 logs every optimizer step.");
   for (const auto& metric : options_.metrics)
-    if (metric == nullptr) throw Error("G-HOOK-1", ErrorKind::usage, "MetricsHook: expected a metric, received a null pointer", "Leave the entry out.");
+    if (metric == nullptr)
+      throw Error("G-HOOK-1", ErrorKind::usage,
+                  "MetricsHook: expected a metric, received a null pointer",
+                  "Leave the entry out.");
 }
 
 void MetricsHook::Mean::settle() {
   if (pending.empty()) return;
   const auto values = at::stack(pending).to(torch::kCPU, torch::kDouble);
-  for (const double value : std::span(values.const_data_ptr<double>(), pending.size())) sum += value;
+  for (const double value : std::span(values.const_data_ptr<double>(), pending.size()))
+    sum += value;
   count += int64_t(pending.size());
   pending.clear();
 }
@@ -84,12 +96,16 @@ void MetricsHook::open_tracker(const Trainer& trainer) {
   if (tracker_ == nullptr && type == "file") {
     if (options_.log_file.has_parent_path()) make_directory(options_.log_file.parent_path());
     const auto* checkpoints = trainer.get_hook<CheckpointHook>(nullptr);
-    if (checkpoints == nullptr || !checkpoints->will_resume()) std::filesystem::remove(options_.log_file);
+    if (checkpoints == nullptr || !checkpoints->will_resume())
+      std::filesystem::remove(options_.log_file);
     tracker_ = jsonl_logger(options_.log_file);
   } else if (tracker_ == nullptr && type == "tensorboard") {
     tracker_ = tensorboard_tracker(options_.name.value_or("."));
   } else if (tracker_ == nullptr && !type.empty()) {
-    log_warning(fmt::format("MetricsHook: there is no tracker '{}'; known are file and tensorboard. Metrics go to the log only.", type));
+    log_warning(
+        fmt::format("MetricsHook: there is no tracker '{}'; known are file and tensorboard. "
+                    "Metrics go to the log only.",
+                    type));
   }
   if (tracker_ == nullptr) return;
   auto config = nlohmann::json::object();
@@ -138,7 +154,8 @@ void MetricsHook::after_epoch(Trainer& trainer) {
   }
   auto line = fmt::format("Epoch {}/{}", state.epoch + 1, trainer.epochs());
   for (const auto& [key, value] : epoch_data_)
-    if (options_.verbose || key.find("loss") != std::string::npos) line += fmt::format(" | {}: {:.4f}", key, value);
+    if (options_.verbose || key.find("loss") != std::string::npos)
+      line += fmt::format(" | {}: {:.4f}", key, value);
   log_info(line);
 }
 
@@ -176,11 +193,16 @@ std::string MetricsHook::plot(const std::vector<std::string>& metrics) const {
   for (std::string line; std::getline(lines, line);) {
     if (line.empty()) continue;
     const auto entry = parse_json(line, options_.log_file.string());
-    const bool of_epoch = std::any_of(entry.items().begin(), entry.items().end(), [](const auto& item) { return item.key().starts_with("valid_"); });
+    const bool of_epoch =
+        std::any_of(entry.items().begin(), entry.items().end(),
+                    [](const auto& item) { return item.key().starts_with("valid_"); });
     for (const auto& [key, value] : entry.items()) {
-      if (is_counter(key) || !value.is_number() || (of_epoch && !key.starts_with("valid_"))) continue;
-      const auto root = key.starts_with("train_") || key.starts_with("valid_") ? key.substr(6) : key;
-      if (metrics.empty() || std::find(metrics.begin(), metrics.end(), root) != metrics.end()) curves[key].push_back(value.get<double>());
+      if (is_counter(key) || !value.is_number() || (of_epoch && !key.starts_with("valid_")))
+        continue;
+      const auto root =
+          key.starts_with("train_") || key.starts_with("valid_") ? key.substr(6) : key;
+      if (metrics.empty() || std::find(metrics.begin(), metrics.end(), root) != metrics.end())
+        curves[key].push_back(value.get<double>());
     }
   }
   constexpr std::array<const char*, 8> kBlocks = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
@@ -191,7 +213,8 @@ std::string MetricsHook::plot(const std::vector<std::string>& metrics) const {
     text += fmt::format("{:<20} ", key);
     const auto width = std::min(kWidth, values.size());
     for (size_t i = 0; i < width; ++i) {
-      const double height = *most > *least ? (values[i * values.size() / width] - *least) / (*most - *least) : 0.5;
+      const double height =
+          *most > *least ? (values[i * values.size() / width] - *least) / (*most - *least) : 0.5;
       text += kBlocks[std::min<size_t>(7, size_t(height * 8))];
     }
     text += fmt::format(" {:.4f} to {:.4f}, last {:.4f}\n", *least, *most, values.back());

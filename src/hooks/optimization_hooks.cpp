@@ -12,10 +12,13 @@
 namespace gradus::hooks {
 namespace {
 
-Error out_of_range(const std::string& what, const std::string& advice) { return Error("G-HOOK-1", ErrorKind::usage, what, advice); }
+Error out_of_range(const std::string& what, const std::string& advice) {
+  return Error("G-HOOK-1", ErrorKind::usage, what, advice);
+}
 
 /// Runs both steps in `dtype`; float32 leaves them as they are.
-void autocast_steps(Trainer& trainer, const Hook& by, torch::DeviceType device, torch::ScalarType dtype) {
+void autocast_steps(Trainer& trainer, const Hook& by, torch::DeviceType device,
+                    torch::ScalarType dtype) {
   const auto cast = [device, dtype](const auto& previous, const AnyBatch& batch) {
     const device::AutocastGuard guard(device, dtype);
     return previous(batch);
@@ -37,23 +40,30 @@ bool scaled_step(GradScaler& scaler, Optimizer& optimizer) {
 AMPHook::AMPHook(AMPOptions options) : options_(options) {
   ord = -200;  // first, so that others wrap what it puts in place
   if (options_.dtype != torch::kHalf && options_.dtype != torch::kBFloat16)
-    throw out_of_range(fmt::format("AMPHook: dtype: expected float16 or bfloat16, received {}", c10::toString(options_.dtype)), "Leave the hook out to train in float32.");
+    throw out_of_range(fmt::format("AMPHook: dtype: expected float16 or bfloat16, received {}",
+                                   c10::toString(options_.dtype)),
+                       "Leave the hook out to train in float32.");
 }
 
 void AMPHook::before_fit(Trainer& trainer) {
   bool has_bf16 = false;
-  for (const auto& parameter : trainer.model().parameters()) has_bf16 |= parameter.scalar_type() == torch::kBFloat16;
-  const bool scales = options_.enabled && options_.dtype == torch::kHalf && !has_bf16 && trainer.device().is_cuda();
+  for (const auto& parameter : trainer.model().parameters())
+    has_bf16 |= parameter.scalar_type() == torch::kBFloat16;
+  const bool scales =
+      options_.enabled && options_.dtype == torch::kHalf && !has_bf16 && trainer.device().is_cuda();
   scaler_ = std::make_unique<GradScaler>(trainer.device(), GradScalerOptions{.enabled = scales});
   log_info(fmt::format("Mixed Precision Training: {}", options_.enabled ? "Enabled" : "Disabled"));
-  autocast_steps(trainer, *this, options_.device_type.value_or(trainer.device().type()), options_.enabled ? options_.dtype : torch::kFloat);
+  autocast_steps(trainer, *this, options_.device_type.value_or(trainer.device().type()),
+                 options_.enabled ? options_.dtype : torch::kFloat);
   trainer.operations().backward.replace(*this, [this, &trainer] {
     if (const auto* loss = trainer.result().find("loss")) scaler_->scale(*loss).backward();
   });
-  trainer.operations().opt_step.replace(*this, [this, &trainer] { return scaled_step(*scaler_, trainer.optim()); });
+  trainer.operations().opt_step.replace(
+      *this, [this, &trainer] { return scaled_step(*scaler_, trainer.optim()); });
 }
 
-LRSchedulerHook::LRSchedulerHook(std::shared_ptr<LRScheduler> scheduler) : LRSchedulerHook(Factory([scheduler](Optimizer&) { return scheduler; })) {}
+LRSchedulerHook::LRSchedulerHook(std::shared_ptr<LRScheduler> scheduler)
+    : LRSchedulerHook(Factory([scheduler](Optimizer&) { return scheduler; })) {}
 
 LRSchedulerHook::LRSchedulerHook(Factory factory) : factory_(std::move(factory)) { ord = -100; }
 
@@ -64,7 +74,10 @@ void LRSchedulerHook::after_step(Trainer& trainer) {
 }
 
 LRScheduler& LRSchedulerHook::scheduler() const {
-  if (scheduler_ == nullptr) throw Error("G-HOOK-8", ErrorKind::usage, "LRSchedulerHook has no schedule yet", "It is made at the start of fit(); ask after that, and give a factory that returns one.");
+  if (scheduler_ == nullptr)
+    throw Error(
+        "G-HOOK-8", ErrorKind::usage, "LRSchedulerHook has no schedule yet",
+        "It is made at the start of fit(); ask after that, and give a factory that returns one.");
   return *scheduler_;
 }
 
@@ -72,14 +85,18 @@ double LRSchedulerHook::lr() const { return scheduler().last_lr().at(0); }
 
 GradClipHook::GradClipHook(double max_norm) : max_norm_(max_norm) {
   ord = -5;
-  if (!(max_norm > 0)) throw out_of_range(fmt::format("GradClipHook: max_norm: expected a positive number, received {}", max_norm), "1.0 is common; leave the hook out not to clip.");
+  if (!(max_norm > 0))
+    throw out_of_range(
+        fmt::format("GradClipHook: max_norm: expected a positive number, received {}", max_norm),
+        "1.0 is common; leave the hook out not to clip.");
 }
 
 void GradClipHook::before_fit(Trainer& trainer) {
   trainer.operations().opt_step.wrap(*this, [this, &trainer](const auto& previous) {
     if (trainer.is_step_due()) {
       const auto* amp = trainer.get_hook<AMPHook>(nullptr);
-      if (amp != nullptr && amp->scaler() != nullptr && amp->scaler()->is_enabled()) amp->scaler()->unscale_(trainer.optim());
+      if (amp != nullptr && amp->scaler() != nullptr && amp->scaler()->is_enabled())
+        amp->scaler()->unscale_(trainer.optim());
       clip_grad_norm_(trainer.model().parameters(), max_norm_);
     }
     return previous();
@@ -88,16 +105,21 @@ void GradClipHook::before_fit(Trainer& trainer) {
 
 GradientAccumulationHook::GradientAccumulationHook(int64_t steps) : steps_(steps) {
   ord = -10;
-  if (steps < 1) throw out_of_range(fmt::format("GradientAccumulationHook: steps: expected at least 1, received {}", steps), "1 steps after every batch.");
+  if (steps < 1)
+    throw out_of_range(
+        fmt::format("GradientAccumulationHook: steps: expected at least 1, received {}", steps),
+        "1 steps after every batch.");
 }
 
 void GradientAccumulationHook::before_fit(Trainer& trainer) {
   trainer.step_state().grad_accum_steps = steps_;
   trainer.operations().backward.wrap(*this, [this, &trainer](const auto& previous) {
-    if (const auto* loss = trainer.result().find("loss")) trainer.result().set("loss", *loss / double(steps_));
+    if (const auto* loss = trainer.result().find("loss"))
+      trainer.result().set("loss", *loss / double(steps_));
     previous();
   });
-  trainer.operations().opt_step.wrap(*this, [&trainer](const auto& previous) { return trainer.is_step_due() && previous(); });
+  trainer.operations().opt_step.wrap(
+      *this, [&trainer](const auto& previous) { return trainer.is_step_due() && previous(); });
   trainer.operations().zero_grad.wrap(*this, [&trainer](const auto& previous) {
     if (trainer.is_step_due()) previous();
   });
@@ -107,37 +129,57 @@ void EmptyCudaCacheHook::before_valid(Trainer& trainer) { device::empty_cache(tr
 
 // The same three jobs, for AccelerateHook in one.
 
-AccelerateHook::AccelerateHook(AccelerateOptions options) : options_(std::move(options)), accelerator_(std::make_shared<Accelerator>()) {
+AccelerateHook::AccelerateHook(AccelerateOptions options)
+    : options_(std::move(options)), accelerator_(std::make_shared<Accelerator>()) {
   ord = -50;
   if (options_.gradient_accumulation_steps < 1)
-    throw out_of_range(fmt::format("AccelerateHook: gradient_accumulation_steps: expected at least 1, received {}", options_.gradient_accumulation_steps), "1 steps after every batch.");
+    throw out_of_range(
+        fmt::format("AccelerateHook: gradient_accumulation_steps: expected at least 1, received {}",
+                    options_.gradient_accumulation_steps),
+        "1 steps after every batch.");
   const auto& precision = options_.mixed_precision;
   if (precision != "no" && precision != "fp16" && precision != "bf16")
-    throw out_of_range(fmt::format("AccelerateHook: mixed_precision: expected no, fp16 or bf16, received {}", precision), "Use \"no\" for float32.");
+    throw out_of_range(
+        fmt::format("AccelerateHook: mixed_precision: expected no, fp16 or bf16, received {}",
+                    precision),
+        "Use \"no\" for float32.");
   const auto launch = launch_environment();
   if (launch.world_size > 1)
-    throw out_of_range(fmt::format("AccelerateHook: {} processes were started; the hook trainer runs in one", launch.world_size), "Start one process, or use gradus::Trainer.");
+    throw out_of_range(
+        fmt::format("AccelerateHook: {} processes were started; the hook trainer runs in one",
+                    launch.world_size),
+        "Start one process, or use gradus::Trainer.");
   accelerator_->device = device::pick_device(options_.cpu, launch.local_rank);
   accelerator_->gradient_accumulation_steps = options_.gradient_accumulation_steps;
   accelerator_->mixed_precision = precision;
-  if (precision == "fp16" && !accelerator_->device.is_cuda()) throw out_of_range("AccelerateHook: fp16 mixed precision needs a GPU", "Use bf16 on the CPU.");
+  if (precision == "fp16" && !accelerator_->device.is_cuda())
+    throw out_of_range("AccelerateHook: fp16 mixed precision needs a GPU", "Use bf16 on the CPU.");
 }
 
 void AccelerateHook::before_fit(Trainer& trainer) {
   std::string found;
   for (const auto& hook : trainer.hooks())
-    if (dynamic_cast<AMPHook*>(hook.get()) || dynamic_cast<GradientAccumulationHook*>(hook.get()) || dynamic_cast<GradClipHook*>(hook.get()))
+    if (dynamic_cast<AMPHook*>(hook.get()) || dynamic_cast<GradientAccumulationHook*>(hook.get()) ||
+        dynamic_cast<GradClipHook*>(hook.get()))
       found += (found.empty() ? "" : ", ") + hook->name();
   if (!found.empty())
-    throw Error("G-HOOK-5", ErrorKind::usage, "AccelerateHook does not go together with " + found, "Remove them and set gradient_accumulation_steps, max_grad_norm and mixed_precision of AccelerateHook.");
+    throw Error("G-HOOK-5", ErrorKind::usage, "AccelerateHook does not go together with " + found,
+                "Remove them and set gradient_accumulation_steps, max_grad_norm and "
+                "mixed_precision of AccelerateHook.");
   trainer.set_accelerator(accelerator_);
   trainer.set_device(accelerator_->device);
   trainer.step_state().grad_accum_steps = options_.gradient_accumulation_steps;
   trainer.step_state().num_processes = accelerator_->num_processes;
   const auto& precision = options_.mixed_precision;
-  autocast_steps(trainer, *this, trainer.device().type(), precision == "fp16" ? torch::kHalf : precision == "bf16" ? torch::kBFloat16 : torch::kFloat);
-  scaler_ = std::make_unique<GradScaler>(trainer.device(), GradScalerOptions{.enabled = precision == "fp16"});
-  trainer.operations().backward.replace(*this, [this, &trainer] { scaler_->scale(trainer.loss_t() / double(options_.gradient_accumulation_steps)).backward(); });
+  autocast_steps(trainer, *this, trainer.device().type(),
+                 precision == "fp16"   ? torch::kHalf
+                 : precision == "bf16" ? torch::kBFloat16
+                                       : torch::kFloat);
+  scaler_ = std::make_unique<GradScaler>(trainer.device(),
+                                         GradScalerOptions{.enabled = precision == "fp16"});
+  trainer.operations().backward.replace(*this, [this, &trainer] {
+    scaler_->scale(trainer.loss_t() / double(options_.gradient_accumulation_steps)).backward();
+  });
   trainer.operations().opt_step.wrap(*this, [this, &trainer](const auto& previous) {
     if (!accelerator_->sync_gradients) return false;
     return scaler_->is_enabled() ? scaled_step(*scaler_, trainer.optim()) : previous();

@@ -13,44 +13,72 @@
 namespace gradus::hooks {
 namespace {
 
-Error bad_argument(const std::string& message, const std::string& advice) { return Error("G-HOOK-1", ErrorKind::usage, message, advice); }
+Error bad_argument(const std::string& message, const std::string& advice) {
+  return Error("G-HOOK-1", ErrorKind::usage, message, advice);
+}
 
 /// Throws unless the step gave a loss that can be used. A validation step may leave it out.
 void check_loss(const Result& result, const char* step, bool required) {
   const auto* loss = result.find("loss");
   if (loss == nullptr && !required) return;
-  const auto* advice = "A step returns {{\"loss\", loss}, ...} where the loss is one number, the mean over the batch for instance.";
+  const auto* advice =
+      "A step returns {{\"loss\", loss}, ...} where the loss is one number, the mean over the "
+      "batch for instance.";
   if (loss == nullptr)
     throw Error("G-HOOK-2", ErrorKind::training,
-                fmt::format("{} returned no 'loss'; it returned {}", step, result.empty() ? "nothing" : fmt::format("{}", fmt::join(result.names(), ", "))), advice);
-  if (!loss->defined()) throw Error("G-HOOK-2", ErrorKind::training, fmt::format("{} returned an undefined tensor as 'loss'", step), advice);
+                fmt::format("{} returned no 'loss'; it returned {}", step,
+                            result.empty() ? "nothing"
+                                           : fmt::format("{}", fmt::join(result.names(), ", "))),
+                advice);
+  if (!loss->defined())
+    throw Error("G-HOOK-2", ErrorKind::training,
+                fmt::format("{} returned an undefined tensor as 'loss'", step), advice);
   if (loss->numel() != 1)
     throw Error("G-HOOK-2", ErrorKind::training,
-                fmt::format("{} returned a 'loss' of shape [{}], expected one number", step, fmt::join(loss->sizes(), ", ")), advice);
+                fmt::format("{} returned a 'loss' of shape [{}], expected one number", step,
+                            fmt::join(loss->sizes(), ", ")),
+                advice);
 }
 
 }  // namespace
 
-Cancelled::Cancelled() : Error("G-HOOK-9", ErrorKind::training, "training was interrupted", "With a CheckpointHook, checkpoint_interrupted.pt holds the state; give it as resume_path to go on.") {}
+Cancelled::Cancelled()
+    : Error("G-HOOK-9", ErrorKind::training, "training was interrupted",
+            "With a CheckpointHook, checkpoint_interrupted.pt holds the state; give it as "
+            "resume_path to go on.") {}
 
 Trainer::Trainer(TrainerOptions options)
     : options_(std::move(options)),
-      operations_{{"train_step", [this](const AnyBatch& batch) { return options_.train_step(batch, *this); }},
-                  {"eval_step", [this](const AnyBatch& batch) { return (options_.eval_step ? options_.eval_step : options_.train_step)(batch, *this); }},
+      operations_{{"train_step",
+                   [this](const AnyBatch& batch) { return options_.train_step(batch, *this); }},
+                  {"eval_step",
+                   [this](const AnyBatch& batch) {
+                     return (options_.eval_step ? options_.eval_step : options_.train_step)(batch,
+                                                                                            *this);
+                   }},
                   {"do_backward", [this] { do_backward(); }},
                   {"do_opt_step", [this] { return do_opt_step(); }},
                   {"do_zero_grad", [this] { do_zero_grad(); }}},
       device_(options_.device.value_or(device::pick_device(/*use_cpu=*/false, 0))) {
-  if (options_.model == nullptr) throw bad_argument("hooks::Trainer has no model", "Set .model to a std::shared_ptr of your module.");
-  if (!options_.train_step) throw bad_argument("hooks::Trainer has no train_step", "Set .train_step to a function (batch, trainer) -> hooks::Result.");
-  if (options_.epochs < 0) throw bad_argument(fmt::format("epochs: expected 0 or more, received {}", options_.epochs), "Set .epochs to the number of passes over train_dl.");
+  if (options_.model == nullptr)
+    throw bad_argument("hooks::Trainer has no model",
+                       "Set .model to a std::shared_ptr of your module.");
+  if (!options_.train_step)
+    throw bad_argument("hooks::Trainer has no train_step",
+                       "Set .train_step to a function (batch, trainer) -> hooks::Result.");
+  if (options_.epochs < 0)
+    throw bad_argument(fmt::format("epochs: expected 0 or more, received {}", options_.epochs),
+                       "Set .epochs to the number of passes over train_dl.");
 }
 
 Trainer::~Trainer() = default;
 
-/// What a run changes for its length: the signal, what hooks made of the operations, their cleanups.
+/// What a run changes for its length: the signal, what hooks made of the operations, their
+/// cleanups.
 struct Trainer::RunScope {
-  explicit RunScope(Trainer& trainer) : trainer_(trainer), operations_(trainer.operations_) { trainer_.order_ = trainer_.hooks_in_order(); }
+  explicit RunScope(Trainer& trainer) : trainer_(trainer), operations_(trainer.operations_) {
+    trainer_.order_ = trainer_.hooks_in_order();
+  }
   ~RunScope() {
     auto& cleanups = trainer_.cleanups_;
     for (; !cleanups.empty(); cleanups.pop_back()) run_cleanup(cleanups.back());
@@ -133,11 +161,15 @@ bool Trainer::do_opt_step() {
 void Trainer::do_zero_grad() { optim().zero_grad(); }
 
 Optimizer& Trainer::optim() const {
-  if (options_.optim == nullptr) throw bad_argument("hooks::Trainer has no optimizer", "Set .optim, or override do_opt_step and do_zero_grad.");
+  if (options_.optim == nullptr)
+    throw bad_argument("hooks::Trainer has no optimizer",
+                       "Set .optim, or override do_opt_step and do_zero_grad.");
   return *options_.optim;
 }
 
-double Trainer::loss() const { return loss_t_.defined() ? loss_t_.item<double>() : std::numeric_limits<double>::quiet_NaN(); }
+double Trainer::loss() const {
+  return loss_t_.defined() ? loss_t_.item<double>() : std::numeric_limits<double>::quiet_NaN();
+}
 
 void Trainer::resume_at(ResumePosition position) {
   start_epoch_ = step_state_.epoch = position.epoch;
@@ -146,11 +178,14 @@ void Trainer::resume_at(ResumePosition position) {
 }
 
 void Trainer::check_ready() const {
-  if (options_.epochs > 0 && !options_.train_dl) throw bad_argument("hooks::Trainer has no train_dl", "Set .train_dl to a DataLoader, tensor_loader(...) or a list of batches.");
+  if (options_.epochs > 0 && !options_.train_dl)
+    throw bad_argument("hooks::Trainer has no train_dl",
+                       "Set .train_dl to a DataLoader, tensor_loader(...) or a list of batches.");
 }
 
-/// Calls the hooks in order. A signal that came meanwhile ends the run, after the hook under way; not between
-/// backward and the counters, where gradients and counters disagree and no exact resume is possible.
+/// Calls the hooks in order. A signal that came meanwhile ends the run, after the hook under way;
+/// not between backward and the counters, where gradients and counters disagree and no exact resume
+/// is possible.
 void Trainer::call(Point point) {
   const bool may_end = point != Point::after_backward;
   for (const auto* hook : order_) {
@@ -166,7 +201,8 @@ BatchPass Trainer::open_pass() {
   ahead_.reset();
   loader_state_ = {};
   step_state_.reset_epoch();
-  if (!resume_ || resume_->epoch != step_state_.epoch || resume_->in_validation == training_) return dl().iterate(step_state_.epoch, 0, {});
+  if (!resume_ || resume_->epoch != step_state_.epoch || resume_->in_validation == training_)
+    return dl().iterate(step_state_.epoch, 0, {});
   const auto at = *std::exchange(resume_, std::nullopt);
   step_state_.batch_idx = at.batch_idx;
   loader_state_ = at.loader_state;
@@ -206,15 +242,19 @@ void Trainer::count_batch() {
 std::vector<const HookHandle*> Trainer::hooks_in_order() const {
   std::vector<const HookHandle*> order;
   for (const auto& hook : options_.hooks) order.push_back(&hook);
-  std::stable_sort(order.begin(), order.end(), [](const HookHandle* a, const HookHandle* b) { return (*a)->ord < (*b)->ord; });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const HookHandle* a, const HookHandle* b) { return (*a)->ord < (*b)->ord; });
   return order;
 }
 
 void Trainer::no_such_hook(const std::string& type) const {
   std::vector<std::string> names;
   for (const auto& hook : options_.hooks) names.push_back(hook->name());
-  throw Error("G-HOOK-6", ErrorKind::usage, fmt::format("there is no hook {}; there {}", type, names.empty() ? "are none" : fmt::format("are {}", fmt::join(names, ", "))),
-              fmt::format("Add one to .hooks, or ask with get_hook<{}>(nullptr).", type));
+  throw Error(
+      "G-HOOK-6", ErrorKind::usage,
+      fmt::format("there is no hook {}; there {}", type,
+                  names.empty() ? "are none" : fmt::format("are {}", fmt::join(names, ", "))),
+      fmt::format("Add one to .hooks, or ask with get_hook<{}>(nullptr).", type));
 }
 
 std::string Trainer::hook_table() const {
@@ -225,7 +265,8 @@ std::string Trainer::hook_table() const {
     bool first = true;
     for (const auto* hook : order) {
       if (!hook->implements(point)) continue;
-      table += fmt::format("| {} | {} | {} |\n", first ? point_name(point) : "", (*hook)->name(), (*hook)->ord);
+      table += fmt::format("| {} | {} | {} |\n", first ? point_name(point) : "", (*hook)->name(),
+                           (*hook)->ord);
       first = false;
     }
     if (first) table += fmt::format("| {} | (none) | |\n", point_name(point));

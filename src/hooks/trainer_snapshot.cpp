@@ -33,7 +33,8 @@ GradScaler* scaler_of(const Trainer& trainer) {
   return scaler != nullptr && scaler->is_enabled() ? scaler : nullptr;
 }
 
-/// The model's own values while it lives, where an average stands in for them; or the other way round.
+/// The model's own values while it lives, where an average stands in for them; or the other way
+/// round.
 class SwapScope {
  public:
   SwapScope(Trainer& trainer, bool want_average) : ema_(trainer.get_hook<EMAHook>(nullptr)) {
@@ -55,7 +56,8 @@ StateTree averaged_weights(Trainer& trainer) {
   return weights_of(trainer);
 }
 
-/// Gradients of an accumulation window that is open: between batches, or in one before its backward pass.
+/// Gradients of an accumulation window that is open: between batches, or in one before its backward
+/// pass.
 StateTree open_gradients(Trainer& trainer) {
   auto grads = StateTree::dict();
   const auto& state = trainer.step_state();
@@ -67,12 +69,15 @@ StateTree open_gradients(Trainer& trainer) {
 
 void load_gradients(Trainer& trainer, const StateTree& grads) {
   for (auto& item : trainer.model().named_parameters())
-    if (const auto* grad = grads.find(item.key())) item.value().mutable_grad() = grad->as_tensor().to(item.value().device()).clone();
+    if (const auto* grad = grads.find(item.key()))
+      item.value().mutable_grad() = grad->as_tensor().to(item.value().device()).clone();
 }
 
 void load_random_state(const StateTree& snapshot) {
-  if (const auto* cpu = snapshot.find("rng_torch")) device::set_cpu_rng_state(cpu->as_tensor().clone());
-  if (const auto* gpu = snapshot.find("rng_cuda")) device::set_gpu_rng_states({gpu->as_tensor().clone()});
+  if (const auto* cpu = snapshot.find("rng_torch"))
+    device::set_cpu_rng_state(cpu->as_tensor().clone());
+  if (const auto* gpu = snapshot.find("rng_cuda"))
+    device::set_gpu_rng_states({gpu->as_tensor().clone()});
 }
 
 int64_t int_or(const StateTree& snapshot, const char* key, int64_t otherwise) {
@@ -102,18 +107,23 @@ StateTree trainer_snapshot(Trainer& trainer) {
     state.set("rng_cuda", states.at(size_t(std::max<int64_t>(trainer.device().index(), 0))));
   }
   if (const auto* scaler = scaler_of(trainer)) state.set("scaler", scaler->state_dict());
-  if (const auto* schedule = trainer.get_hook<LRSchedulerHook>(nullptr)) state.set("scheduler", schedule->scheduler().state_dict());
+  if (const auto* schedule = trainer.get_hook<LRSchedulerHook>(nullptr))
+    state.set("scheduler", schedule->scheduler().state_dict());
   if (trainer.get_hook<EMAHook>(nullptr) != nullptr) state.set("ema", averaged_weights(trainer));
-  if (const auto* metrics = trainer.get_hook<MetricsHook>(nullptr)) state.set("metrics", metrics->save_state());
-  if (auto grads = open_gradients(trainer); !grads.entries().empty()) state.set("grads", std::move(grads));
-  if (const auto loader = trainer.loader_state(); !loader.is_null()) state.set("loader", loader.dump());
+  if (const auto* metrics = trainer.get_hook<MetricsHook>(nullptr))
+    state.set("metrics", metrics->save_state());
+  if (auto grads = open_gradients(trainer); !grads.entries().empty())
+    state.set("grads", std::move(grads));
+  if (const auto loader = trainer.loader_state(); !loader.is_null())
+    state.set("loader", loader.dump());
   return state;
 }
 
 void load_snapshot(Trainer& trainer, const StateTree& snapshot) {
   trainer.model().to(trainer.device());
   StateDict weights;
-  for (const auto& [key, value] : snapshot.at("model").entries()) weights.insert(std::get<std::string>(key), value.as_tensor());
+  for (const auto& [key, value] : snapshot.at("model").entries())
+    weights.insert(std::get<std::string>(key), value.as_tensor());
   named_model(trainer)->load_state_dict(weights);
   trainer.optim().load_state_dict(snapshot.at("opt"));
 
@@ -126,7 +136,9 @@ void load_snapshot(Trainer& trainer, const StateTree& snapshot) {
   trainer.resume_at({.epoch = int_or(snapshot, "epoch", 0),
                      .batch_idx = int_or(snapshot, "batch_idx", 0),
                      .in_validation = in_validation,
-                     .loader_state = loader == nullptr ? nlohmann::json() : parse_json(loader->as_string(), "the loader's state")});
+                     .loader_state = loader == nullptr
+                                         ? nlohmann::json()
+                                         : parse_json(loader->as_string(), "the loader's state")});
 
   load_random_state(snapshot);
   if (const auto* grads = snapshot.find("grads")) load_gradients(trainer, *grads);
@@ -134,15 +146,22 @@ void load_snapshot(Trainer& trainer, const StateTree& snapshot) {
     if (const auto* saved = snapshot.find("scaler")) scaler->load_state_dict(*saved);
   auto* schedule = trainer.get_hook<LRSchedulerHook>(nullptr);
   if (const auto* saved = snapshot.find("scheduler")) {
-    if (schedule != nullptr) schedule->scheduler().load_state_dict(*saved);
-    else log_warning("The checkpoint has the state of a schedule, but there is no LRSchedulerHook.");
+    if (schedule != nullptr)
+      schedule->scheduler().load_state_dict(*saved);
+    else
+      log_warning("The checkpoint has the state of a schedule, but there is no LRSchedulerHook.");
   }
   auto* ema = trainer.get_hook<EMAHook>(nullptr);
-  if (const auto* saved = snapshot.find("ema"); saved != nullptr && ema != nullptr) ema->restore(*saved);
+  if (const auto* saved = snapshot.find("ema"); saved != nullptr && ema != nullptr)
+    ema->restore(*saved);
   auto* metrics = trainer.get_hook<MetricsHook>(nullptr);
-  if (const auto* saved = snapshot.find("metrics"); saved != nullptr && metrics != nullptr) metrics->load_state(*saved, in_validation);
+  if (const auto* saved = snapshot.find("metrics"); saved != nullptr && metrics != nullptr)
+    metrics->load_state(*saved, in_validation);
 }
 
-StateTree exported_weights(Trainer& trainer) { return trainer.get_hook<EMAHook>(nullptr) == nullptr ? weights_of(trainer) : averaged_weights(trainer); }
+StateTree exported_weights(Trainer& trainer) {
+  return trainer.get_hook<EMAHook>(nullptr) == nullptr ? weights_of(trainer)
+                                                       : averaged_weights(trainer);
+}
 
 }  // namespace gradus::hooks

@@ -8,7 +8,8 @@ namespace {
 
 /// Whether the text, unquoted, is read back as this text.
 bool is_plain(const std::string& text) {
-  static constexpr std::array<std::string_view, 10> kWords = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan"};
+  static constexpr std::array<std::string_view, 10> kWords = {"true", "false", "yes", "no", "on",
+                                                              "off",  "null",  "y",   "n",  "nan"};
   if (text.empty() || !std::isalpha(static_cast<unsigned char>(text.front()))) return false;
   for (const unsigned char c : text)
     if (!std::isalnum(c) && c != '_' && c != '-' && c != '.' && c != '/') return false;

@@ -17,12 +17,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kMostRows = 4096;                        // of one chunk: enough to fill the device
-constexpr int64_t kMostLogits = int64_t{1} << 28;          // of one chunk: 0.5 GiB in bfloat16
-constexpr int64_t kPadding = 64;                           // classes; an odd number falls to slow kernels
+constexpr int64_t kMostRows = 4096;                // of one chunk: enough to fill the device
+constexpr int64_t kMostLogits = int64_t{1} << 28;  // of one chunk: 0.5 GiB in bfloat16
+constexpr int64_t kPadding = 64;                   // classes; an odd number falls to slow kernels
 constexpr int64_t kRowPadding = 128;
 
-int64_t padded_to(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
+int64_t padded_to(int64_t count, int64_t multiple) {
+  return (count + multiple - 1) / multiple * multiple;
+}
 
 int64_t rows_per_chunk(int64_t rows, int64_t columns) {
   const auto most = std::clamp(kMostLogits / columns, kRowPadding, kMostRows);
@@ -46,7 +48,8 @@ struct Gradients {
 };
 
 /// The loss of all rows, and what of the gradients is defined in `grads` (in the padded size).
-Tensor loss_in_chunks(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& labels, const Tensor& scale, int64_t classes,
+Tensor loss_in_chunks(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                      const Tensor& labels, const Tensor& scale, int64_t classes,
                       int64_t ignore_index, Gradients& grads) {
   const auto rows = hidden.size(0), columns = weight.size(0);
   auto losses = at::empty({rows}, hidden.options().dtype(torch::kFloat));
@@ -61,7 +64,8 @@ Tensor loss_in_chunks(const Tensor& hidden, const Tensor& weight, const Tensor& 
       at::addmm_out(logits, bias, part, weight.t());
     else
       at::mm_out(logits, part, weight.t());
-    ops::cross_entropy_(logits, labels.narrow(0, first, count), scale, losses.narrow(0, first, count), classes, ignore_index, gradient);
+    ops::cross_entropy_(logits, labels.narrow(0, first, count), scale,
+                        losses.narrow(0, first, count), classes, ignore_index, gradient);
     if (grads.hidden.defined()) {
       auto to_hidden = grads.hidden.narrow(0, first, count);
       at::mm_out(to_hidden, logits, weight);
@@ -78,25 +82,34 @@ Tensor loss_in_chunks(const Tensor& hidden, const Tensor& weight, const Tensor& 
 }
 
 struct LossFunction : torch::autograd::Function<LossFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& given_hidden, const Tensor& given_weight, const OptionalTensor& given_bias, const Tensor& labels,
-                        const Tensor& scale, int64_t ignore_index, bool with_gradients) {
+  static Tensor forward(AutogradContext* context, const Tensor& given_hidden,
+                        const Tensor& given_weight, const OptionalTensor& given_bias,
+                        const Tensor& labels, const Tensor& scale, int64_t ignore_index,
+                        bool with_gradients) {
     const auto classes = given_weight.size(0), padded = padded_to(classes, kPadding);
     const auto hidden = given_hidden.contiguous(), weight = padded_rows(given_weight, padded);
     const auto bias = given_bias ? padded_rows(*given_bias, padded) : Tensor();
     Gradients grads;
     if (with_gradients && given_hidden.requires_grad()) grads.hidden = at::empty_like(hidden);
-    if (with_gradients && given_weight.requires_grad()) grads.weight = hidden.size(0) == 0 ? at::zeros_like(weight) : at::empty_like(weight);
-    if (with_gradients && given_bias && given_bias->requires_grad()) grads.bias = at::zeros({padded}, hidden.options().dtype(torch::kFloat));
-    auto loss = loss_in_chunks(hidden, weight, bias, labels.contiguous(), scale.reshape({}), classes, ignore_index, grads);
+    if (with_gradients && given_weight.requires_grad())
+      grads.weight = hidden.size(0) == 0 ? at::zeros_like(weight) : at::empty_like(weight);
+    if (with_gradients && given_bias && given_bias->requires_grad())
+      grads.bias = at::zeros({padded}, hidden.options().dtype(torch::kFloat));
+    auto loss = loss_in_chunks(hidden, weight, bias, labels.contiguous(), scale.reshape({}),
+                               classes, ignore_index, grads);
     context->saved_data["hidden"] = grads.hidden;
-    context->saved_data["weight"] = grads.weight.defined() ? grads.weight.narrow(0, 0, classes) : Tensor();
-    context->saved_data["bias"] = grads.bias.defined() ? grads.bias.narrow(0, 0, classes).to(given_bias->scalar_type()) : Tensor();
+    context->saved_data["weight"] =
+        grads.weight.defined() ? grads.weight.narrow(0, 0, classes) : Tensor();
+    context->saved_data["bias"] =
+        grads.bias.defined() ? grads.bias.narrow(0, 0, classes).to(given_bias->scalar_type())
+                             : Tensor();
     return loss;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     if (context->saved_data.empty())
-      throw Error("G-MODEL-12", ErrorKind::training, "backward ran a second time through a loss whose logits were not kept",
+      throw Error("G-MODEL-12", ErrorKind::training,
+                  "backward ran a second time through a loss whose logits were not kept",
                   "Run the model with ForwardOptions::need_logits to use its loss more than once.");
     variable_list result;
     std::vector<Tensor> formed;
@@ -114,14 +127,17 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
 }  // namespace
 
 bool linear_cross_entropy_applies(const Tensor& hidden, const Tensor& weight, const Tensor& bias) {
-  if (hidden.scalar_type() != torch::kBFloat16 || weight.scalar_type() != torch::kBFloat16) return false;
+  if (hidden.scalar_type() != torch::kBFloat16 || weight.scalar_type() != torch::kBFloat16)
+    return false;
   if (bias.defined() && bias.scalar_type() != torch::kBFloat16) return false;
   return hidden.dim() == 2 && takes_kernel_of_any_layout(hidden);
 }
 
-Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& labels, const Tensor& scale, int64_t ignore_index) {
+Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                            const Tensor& labels, const Tensor& scale, int64_t ignore_index) {
   const auto given_bias = bias.defined() ? OptionalTensor(bias) : std::nullopt;
-  return LossFunction::apply(hidden, weight, given_bias, labels, scale, ignore_index, at::GradMode::is_enabled());
+  return LossFunction::apply(hidden, weight, given_bias, labels, scale, ignore_index,
+                             at::GradMode::is_enabled());
 }
 
 }  // namespace gradus::kernels

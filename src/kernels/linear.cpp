@@ -23,7 +23,8 @@ Tensor plain_linear_in_out(const Tensor& x, const Tensor& weight, const Tensor& 
 
 /// `turned`: the weight is (out, in).
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias, bool turned) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const Tensor& bias, bool turned) {
     context->save_for_backward({x, weight, bias});
     context->saved_data["turned"] = turned;
     return plain_linear_in_out(x, turned ? weight.t() : weight, bias);
@@ -34,21 +35,26 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const auto &x = saved[0], &weight = saved[1];
     const bool turned = context->saved_data["turned"].toBool();
     if (at::GradMode::is_enabled()) {
-      const auto plain_form = [&](const variable_list& in) { return plain_linear_in_out(in[0], turned ? in[1].t() : in[1], in[2]); };
+      const auto plain_form = [&](const variable_list& in) {
+        return plain_linear_in_out(in[0], turned ? in[1].t() : in[1], in[2]);
+      };
       auto result = differentiable_backward(plain_form, saved, grads[0]);
       return {result[0], result[1], result[2], Tensor()};
     }
     const auto grad = flat_rows(grads[0]).contiguous();
     Tensor to_x, to_weight, to_bias;
-    if (context->needs_input_grad(0)) to_x = at::mm(grad, turned ? weight : weight.t()).view(x.sizes());
-    if (context->needs_input_grad(1)) to_weight = turned ? at::mm(grad.t(), flat_rows(x)) : at::mm(flat_rows(x).t(), grad);
+    if (context->needs_input_grad(0))
+      to_x = at::mm(grad, turned ? weight : weight.t()).view(x.sizes());
+    if (context->needs_input_grad(1))
+      to_weight = turned ? at::mm(grad.t(), flat_rows(x)) : at::mm(flat_rows(x).t(), grad);
     if (context->needs_input_grad(2)) to_bias = ops::column_sum(grad);
     return {to_x, to_weight, to_bias, Tensor()};
   }
 };
 
 bool linear_fits(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return takes_kernel(x) && x.dim() >= 2 && x.scalar_type() == weight.scalar_type() && x.scalar_type() == bias.scalar_type();
+  return takes_kernel(x) && x.dim() >= 2 && x.scalar_type() == weight.scalar_type() &&
+         x.scalar_type() == bias.scalar_type();
 }
 
 /// Views of the packed tensor; the backward pass packs their gradients.
@@ -60,14 +66,17 @@ struct SplitHeadsFunction : torch::autograd::Function<SplitHeadsFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto sizes = context->saved_data["sizes"].toIntVector();
-    const bool once = !at::GradMode::is_enabled() && readable(grads[0]) && readable(grads[1]) && readable(grads[2]);
-    const auto packed = once ? ops::pack_heads(grads[0], grads[1], grads[2]) : plain::pack_heads(grads[0], grads[1], grads[2]);
+    const bool once = !at::GradMode::is_enabled() && readable(grads[0]) && readable(grads[1]) &&
+                      readable(grads[2]);
+    const auto packed = once ? ops::pack_heads(grads[0], grads[1], grads[2])
+                             : plain::pack_heads(grads[0], grads[1], grads[2]);
     return {packed.view(sizes), Tensor()};
   }
 
   static bool readable(const Tensor& x) {
     if (!x.is_cuda()) return true;
-    return x.stride(3) == 1 && x.stride(0) % 8 == 0 && x.stride(1) % 8 == 0 && x.stride(2) % 8 == 0 && x.size(3) % 8 == 0 &&
+    return x.stride(3) == 1 && x.stride(0) % 8 == 0 && x.stride(1) % 8 == 0 &&
+           x.stride(2) % 8 == 0 && x.size(3) % 8 == 0 &&
            reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
   }
 };
@@ -75,11 +84,13 @@ struct SplitHeadsFunction : torch::autograd::Function<SplitHeadsFunction> {
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return linear_fits(x, weight, bias) ? LinearFunction::apply(x, weight, bias, true) : at::linear(x, weight, bias);
+  return linear_fits(x, weight, bias) ? LinearFunction::apply(x, weight, bias, true)
+                                      : at::linear(x, weight, bias);
 }
 
 Tensor linear_in_out(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return linear_fits(x, weight, bias) ? LinearFunction::apply(x, weight, bias, false) : plain_linear_in_out(x, weight, bias);
+  return linear_fits(x, weight, bias) ? LinearFunction::apply(x, weight, bias, false)
+                                      : plain_linear_in_out(x, weight, bias);
 }
 
 Heads split_heads(const Tensor& packed, int64_t heads) {

@@ -18,7 +18,10 @@ template <typename Signature>
 struct Operator;
 template <typename Result, typename... Arguments>
 struct Operator<Result(Arguments...)> {
-  explicit Operator(const char* name) : handle(c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Result(Arguments...)>()) {}
+  explicit Operator(const char* name)
+      : handle(c10::Dispatcher::singleton()
+                   .findSchemaOrThrow(name, "")
+                   .typed<Result(Arguments...)>()) {}
   Result operator()(Arguments... arguments) const {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     return handle.call(std::forward<Arguments>(arguments)...);
@@ -26,7 +29,9 @@ struct Operator<Result(Arguments...)> {
   c10::TypedOperatorHandle<Result(Arguments...)> handle;
 };
 
-bool is_aligned(const Tensor& x) { return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0; }
+bool is_aligned(const Tensor& x) {
+  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
 
 }  // namespace
 
@@ -47,27 +52,37 @@ bool takes_kernel_of_any_layout(const Tensor& x) {
   if (form == Form::fused) return true;
   if (!x.is_cuda() || form == Form::plain || !have_cuda_kernels()) return false;
   const auto type = x.scalar_type();
-  return (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf) && !at::autocast::is_autocast_enabled(at::kCUDA);
+  return (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf) &&
+         !at::autocast::is_autocast_enabled(at::kCUDA);
 }
 
-bool takes_kernel(const Tensor& x) { return takes_kernel_of_any_layout(x) && (!x.is_cuda() || (x.is_contiguous() && is_aligned(x))); }
+bool takes_kernel(const Tensor& x) {
+  return takes_kernel_of_any_layout(x) && (!x.is_cuda() || (x.is_contiguous() && is_aligned(x)));
+}
 
 namespace ops {
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> add_layer_norm(const OptionalTensor& residual, const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> add_layer_norm(const OptionalTensor& residual,
+                                                          const Tensor& x, const Tensor& weight,
+                                                          const Tensor& bias, double eps) {
   static const Operator<decltype(add_layer_norm)> call("gradus::add_layer_norm");
   return call(residual, x, weight, bias, eps);
 }
-std::tuple<Tensor, Tensor, Tensor> add_layer_norm_backward(const Tensor& grad_out, const OptionalTensor& grad_sum, const Tensor& sum, const Tensor& weight,
+std::tuple<Tensor, Tensor, Tensor> add_layer_norm_backward(const Tensor& grad_out,
+                                                           const OptionalTensor& grad_sum,
+                                                           const Tensor& sum, const Tensor& weight,
                                                            const Tensor& mean, const Tensor& rstd) {
   static const Operator<decltype(add_layer_norm_backward)> call("gradus::add_layer_norm_backward");
   return call(grad_out, grad_sum, sum, weight, mean, rstd);
 }
-std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const OptionalTensor& residual, const Tensor& x, const Tensor& weight, double eps) {
+std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const OptionalTensor& residual, const Tensor& x,
+                                                const Tensor& weight, double eps) {
   static const Operator<decltype(add_rms_norm)> call("gradus::add_rms_norm");
   return call(residual, x, weight, eps);
 }
-std::tuple<Tensor, Tensor> add_rms_norm_backward(const Tensor& grad_out, const OptionalTensor& grad_sum, const Tensor& sum, const Tensor& weight, const Tensor& rstd) {
+std::tuple<Tensor, Tensor> add_rms_norm_backward(const Tensor& grad_out,
+                                                 const OptionalTensor& grad_sum, const Tensor& sum,
+                                                 const Tensor& weight, const Tensor& rstd) {
   static const Operator<decltype(add_rms_norm_backward)> call("gradus::add_rms_norm_backward");
   return call(grad_out, grad_sum, sum, weight, rstd);
 }
@@ -75,15 +90,18 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
   static const Operator<decltype(swiglu)> call("gradus::swiglu");
   return call(gate, up);
 }
-std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate, const Tensor& up, bool product) {
+std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate,
+                                                   const Tensor& up, bool product) {
   static const Operator<decltype(swiglu_backward)> call("gradus::swiglu_backward");
   return call(grad, gate, up, product);
 }
-std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const Tensor& cos, const Tensor& sin, bool inverse) {
+std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const Tensor& cos,
+                                  const Tensor& sin, bool inverse) {
   static const Operator<decltype(rotary)> call("gradus::rotary");
   return call(query, key, cos, sin, inverse);
 }
-void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses, int64_t classes, int64_t ignore_index, bool gradient) {
+void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses,
+                    int64_t classes, int64_t ignore_index, bool gradient) {
   static const Operator<decltype(cross_entropy_)> call("gradus::cross_entropy_");
   call(logits, labels, scale, losses, classes, ignore_index, gradient);
 }
@@ -95,11 +113,14 @@ Tensor column_sum(const Tensor& x) {
   static const Operator<decltype(column_sum)> call("gradus::column_sum");
   return call(x);
 }
-void adamw_(at::TensorList masters, at::TensorList weights, at::TensorList grads, at::TensorList exp_avg, at::TensorList exp_avg_sq, const Tensor& lr,
-            const Tensor& step, const OptionalTensor& clip_coef, const OptionalTensor& grad_scale, const OptionalTensor& found_inf, double beta1,
-            double beta2, double eps, double weight_decay, bool maximize) {
+void adamw_(at::TensorList masters, at::TensorList weights, at::TensorList grads,
+            at::TensorList exp_avg, at::TensorList exp_avg_sq, const Tensor& lr, const Tensor& step,
+            const OptionalTensor& clip_coef, const OptionalTensor& grad_scale,
+            const OptionalTensor& found_inf, double beta1, double beta2, double eps,
+            double weight_decay, bool maximize) {
   static const Operator<decltype(adamw_)> call("gradus::adamw_");
-  call(masters, weights, grads, exp_avg, exp_avg_sq, lr, step, clip_coef, grad_scale, found_inf, beta1, beta2, eps, weight_decay, maximize);
+  call(masters, weights, grads, exp_avg, exp_avg_sq, lr, step, clip_coef, grad_scale, found_inf,
+       beta1, beta2, eps, weight_decay, maximize);
 }
 Tensor grad_norm(at::TensorList grads) {
   static const Operator<decltype(grad_norm)> call("gradus::grad_norm");
@@ -115,19 +136,34 @@ void scale_(at::TensorList tensors, const Tensor& factor) {
 }  // namespace gradus::kernels
 
 TORCH_LIBRARY(gradus, library) {
-  library.def("add_layer_norm(Tensor? residual, Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor, Tensor)");
-  library.def("add_layer_norm_backward(Tensor grad_out, Tensor? grad_sum, Tensor sum, Tensor weight, Tensor mean, Tensor rstd) -> (Tensor, Tensor, Tensor)");
-  library.def("add_rms_norm(Tensor? residual, Tensor x, Tensor weight, float eps) -> (Tensor, Tensor, Tensor)");
-  library.def("add_rms_norm_backward(Tensor grad_out, Tensor? grad_sum, Tensor sum, Tensor weight, Tensor rstd) -> (Tensor, Tensor)");
+  library.def(
+      "add_layer_norm(Tensor? residual, Tensor x, Tensor weight, Tensor bias, float eps) -> "
+      "(Tensor, Tensor, Tensor, Tensor)");
+  library.def(
+      "add_layer_norm_backward(Tensor grad_out, Tensor? grad_sum, Tensor sum, Tensor weight, "
+      "Tensor mean, Tensor rstd) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "add_rms_norm(Tensor? residual, Tensor x, Tensor weight, float eps) -> (Tensor, Tensor, "
+      "Tensor)");
+  library.def(
+      "add_rms_norm_backward(Tensor grad_out, Tensor? grad_sum, Tensor sum, Tensor weight, Tensor "
+      "rstd) -> (Tensor, Tensor)");
   library.def("swiglu(Tensor gate, Tensor up) -> Tensor");
-  library.def("swiglu_backward(Tensor grad, Tensor gate, Tensor up, bool product) -> (Tensor, Tensor, Tensor)");
-  library.def("rotary(Tensor query, Tensor key, Tensor cos, Tensor sin, bool inverse) -> (Tensor, Tensor)");
-  library.def("cross_entropy_(Tensor(a!) logits, Tensor labels, Tensor scale, Tensor(b!) losses, int classes, int ignore_index, bool gradient) -> ()");
+  library.def(
+      "swiglu_backward(Tensor grad, Tensor gate, Tensor up, bool product) -> (Tensor, Tensor, "
+      "Tensor)");
+  library.def(
+      "rotary(Tensor query, Tensor key, Tensor cos, Tensor sin, bool inverse) -> (Tensor, Tensor)");
+  library.def(
+      "cross_entropy_(Tensor(a!) logits, Tensor labels, Tensor scale, Tensor(b!) losses, int "
+      "classes, int ignore_index, bool gradient) -> ()");
   library.def("pack_heads(Tensor query, Tensor key, Tensor value) -> Tensor");
   library.def("column_sum(Tensor x) -> Tensor");
   library.def(
-      "adamw_(Tensor(a!)[] masters, Tensor(b!)[] weights, Tensor[] grads, Tensor(c!)[] exp_avg, Tensor(d!)[] exp_avg_sq, Tensor lr, Tensor step, "
-      "Tensor? clip_coef, Tensor? grad_scale, Tensor? found_inf, float beta1, float beta2, float eps, float weight_decay, bool maximize) -> ()");
+      "adamw_(Tensor(a!)[] masters, Tensor(b!)[] weights, Tensor[] grads, Tensor(c!)[] exp_avg, "
+      "Tensor(d!)[] exp_avg_sq, Tensor lr, Tensor step, "
+      "Tensor? clip_coef, Tensor? grad_scale, Tensor? found_inf, float beta1, float beta2, float "
+      "eps, float weight_decay, bool maximize) -> ()");
   library.def("grad_norm(Tensor[] grads) -> Tensor");
   library.def("scale_(Tensor(a!)[] tensors, Tensor factor) -> ()");
 }

@@ -8,7 +8,8 @@
 
 /// The operators of the namespace `gradus` in torch's dispatcher, below autograd.
 ///
-/// Every one has a plain form for any device (`plain::`); the CUDA plugin registers kernels for the key CUDA under the same names.
+/// Every one has a plain form for any device (`plain::`); the CUDA plugin registers kernels for the
+/// key CUDA under the same names.
 namespace gradus::kernels {
 
 using torch::Tensor;
@@ -17,27 +18,40 @@ using OptionalTensor = std::optional<Tensor>;
 namespace ops {
 
 /// -> sum (undefined without residual), normalised, mean, reciprocal standard deviation
-std::tuple<Tensor, Tensor, Tensor, Tensor> add_layer_norm(const OptionalTensor& residual, const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);
+std::tuple<Tensor, Tensor, Tensor, Tensor> add_layer_norm(const OptionalTensor& residual,
+                                                          const Tensor& x, const Tensor& weight,
+                                                          const Tensor& bias, double eps);
 /// `sum`: what was normalised -> gradients of sum, weight, bias
-std::tuple<Tensor, Tensor, Tensor> add_layer_norm_backward(const Tensor& grad_out, const OptionalTensor& grad_sum, const Tensor& sum, const Tensor& weight,
+std::tuple<Tensor, Tensor, Tensor> add_layer_norm_backward(const Tensor& grad_out,
+                                                           const OptionalTensor& grad_sum,
+                                                           const Tensor& sum, const Tensor& weight,
                                                            const Tensor& mean, const Tensor& rstd);
 /// -> sum (undefined without residual), normalised, reciprocal root of the mean square
-std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const OptionalTensor& residual, const Tensor& x, const Tensor& weight, double eps);
-std::tuple<Tensor, Tensor> add_rms_norm_backward(const Tensor& grad_out, const OptionalTensor& grad_sum, const Tensor& sum, const Tensor& weight, const Tensor& rstd);
+std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const OptionalTensor& residual, const Tensor& x,
+                                                const Tensor& weight, double eps);
+std::tuple<Tensor, Tensor> add_rms_norm_backward(const Tensor& grad_out,
+                                                 const OptionalTensor& grad_sum, const Tensor& sum,
+                                                 const Tensor& weight, const Tensor& rstd);
 Tensor swiglu(const Tensor& gate, const Tensor& up);
 /// -> gradients of gate and up, and swiglu(gate, up) when `product` (else undefined)
-std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate, const Tensor& up, bool product);
+std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate,
+                                                   const Tensor& up, bool product);
 /// `inverse` turns the other way round: the backward pass
-std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const Tensor& cos, const Tensor& sin, bool inverse);
-/// Writes the loss of every row; with `gradient`, `logits` become scale · gradient. Columns from `classes` on are padding.
-void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses, int64_t classes, int64_t ignore_index, bool gradient);
+std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const Tensor& cos,
+                                  const Tensor& sin, bool inverse);
+/// Writes the loss of every row; with `gradient`, `logits` become scale · gradient. Columns from
+/// `classes` on are padding.
+void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses,
+                    int64_t classes, int64_t ignore_index, bool gradient);
 /// Three times (batch, tokens, heads, width) -> (batch, tokens, 3, heads, width)
 Tensor pack_heads(const Tensor& query, const Tensor& key, const Tensor& value);
 /// Sums of the columns of a matrix.
 Tensor column_sum(const Tensor& x);
-void adamw_(at::TensorList masters, at::TensorList weights, at::TensorList grads, at::TensorList exp_avg, at::TensorList exp_avg_sq, const Tensor& lr,
-            const Tensor& step, const OptionalTensor& clip_coef, const OptionalTensor& grad_scale, const OptionalTensor& found_inf, double beta1,
-            double beta2, double eps, double weight_decay, bool maximize);
+void adamw_(at::TensorList masters, at::TensorList weights, at::TensorList grads,
+            at::TensorList exp_avg, at::TensorList exp_avg_sq, const Tensor& lr, const Tensor& step,
+            const OptionalTensor& clip_coef, const OptionalTensor& grad_scale,
+            const OptionalTensor& found_inf, double beta1, double beta2, double eps,
+            double weight_decay, bool maximize);
 Tensor grad_norm(at::TensorList grads);
 void scale_(at::TensorList tensors, const Tensor& factor);
 
@@ -46,29 +60,42 @@ void scale_(at::TensorList tensors, const Tensor& factor);
 /// The same made of ATen operations.
 namespace plain {
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> add_layer_norm(const OptionalTensor& residual, const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);
-std::tuple<Tensor, Tensor, Tensor> add_layer_norm_backward(const Tensor& grad_out, const OptionalTensor& grad_sum, const Tensor& sum, const Tensor& weight,
+std::tuple<Tensor, Tensor, Tensor, Tensor> add_layer_norm(const OptionalTensor& residual,
+                                                          const Tensor& x, const Tensor& weight,
+                                                          const Tensor& bias, double eps);
+std::tuple<Tensor, Tensor, Tensor> add_layer_norm_backward(const Tensor& grad_out,
+                                                           const OptionalTensor& grad_sum,
+                                                           const Tensor& sum, const Tensor& weight,
                                                            const Tensor& mean, const Tensor& rstd);
-std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const OptionalTensor& residual, const Tensor& x, const Tensor& weight, double eps);
-std::tuple<Tensor, Tensor> add_rms_norm_backward(const Tensor& grad_out, const OptionalTensor& grad_sum, const Tensor& sum, const Tensor& weight, const Tensor& rstd);
+std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const OptionalTensor& residual, const Tensor& x,
+                                                const Tensor& weight, double eps);
+std::tuple<Tensor, Tensor> add_rms_norm_backward(const Tensor& grad_out,
+                                                 const OptionalTensor& grad_sum, const Tensor& sum,
+                                                 const Tensor& weight, const Tensor& rstd);
 Tensor swiglu(const Tensor& gate, const Tensor& up);
-std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate, const Tensor& up, bool product);
+std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate,
+                                                   const Tensor& up, bool product);
 /// One tensor of `rotary`.
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse);
-std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const Tensor& cos, const Tensor& sin, bool inverse);
-void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses, int64_t classes, int64_t ignore_index, bool gradient);
+std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const Tensor& cos,
+                                  const Tensor& sin, bool inverse);
+void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses,
+                    int64_t classes, int64_t ignore_index, bool gradient);
 Tensor pack_heads(const Tensor& query, const Tensor& key, const Tensor& value);
 Tensor column_sum(const Tensor& x);
-void adamw_(at::TensorList masters, at::TensorList weights, at::TensorList grads, at::TensorList exp_avg, at::TensorList exp_avg_sq, const Tensor& lr,
-            const Tensor& step, const OptionalTensor& clip_coef, const OptionalTensor& grad_scale, const OptionalTensor& found_inf, double beta1,
-            double beta2, double eps, double weight_decay, bool maximize);
+void adamw_(at::TensorList masters, at::TensorList weights, at::TensorList grads,
+            at::TensorList exp_avg, at::TensorList exp_avg_sq, const Tensor& lr, const Tensor& step,
+            const OptionalTensor& clip_coef, const OptionalTensor& grad_scale,
+            const OptionalTensor& found_inf, double beta1, double beta2, double eps,
+            double weight_decay, bool maximize);
 Tensor grad_norm(at::TensorList grads);
 void scale_(at::TensorList tensors, const Tensor& factor);
 
 }  // namespace plain
 
-/// Whether the form with its own backward is to run for tensors like `x`: on a GPU with the plugin, in a dtype of the kernels, contiguous
-/// and aligned for them. Not under autocast, which would change types half-way.
+/// Whether the form with its own backward is to run for tensors like `x`: on a GPU with the plugin,
+/// in a dtype of the kernels, contiguous and aligned for them. Not under autocast, which would
+/// change types half-way.
 bool takes_kernel(const Tensor& x);
 /// Whether `add_rms_norm` (or, without residual, `rms_norm`) has a kernel for these.
 bool takes_norm_kernel(const Tensor& residual, const Tensor& x, const Tensor& weight);

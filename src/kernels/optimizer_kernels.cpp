@@ -17,13 +17,15 @@ void bump_versions(const std::vector<Tensor>& tensors) {
 
 }  // namespace
 
-void adamw_(const AdamWTensors& tensors, const AdamWScalars& scalars, const AdamWSettings& settings) {
+void adamw_(const AdamWTensors& tensors, const AdamWScalars& scalars,
+            const AdamWSettings& settings) {
   if (tensors.masters.empty()) return;
   const auto run = current_form() == Form::plain ? plain::adamw_ : ops::adamw_;
   {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    run(tensors.masters, tensors.weights, tensors.grads, tensors.exp_avg, tensors.exp_avg_sq, scalars.lr, scalars.step, scalars.clip_coef,
-        scalars.grad_scale, scalars.found_inf, settings.beta1, settings.beta2, settings.eps, settings.weight_decay, settings.maximize);
+    run(tensors.masters, tensors.weights, tensors.grads, tensors.exp_avg, tensors.exp_avg_sq,
+        scalars.lr, scalars.step, scalars.clip_coef, scalars.grad_scale, scalars.found_inf,
+        settings.beta1, settings.beta2, settings.eps, settings.weight_decay, settings.maximize);
   }
   bump_versions(tensors.masters);
   bump_versions(tensors.weights);

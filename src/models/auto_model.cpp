@@ -28,7 +28,8 @@ struct Registry {
 Registry& registry() {
   static Registry instance;
   static const bool filled = [] {
-    for (auto& model : builtin_models()) instance.factories[{model.task, model.model_type}] = std::move(model.factory);
+    for (auto& model : builtin_models())
+      instance.factories[{model.task, model.model_type}] = std::move(model.factory);
     return true;
   }();
   static_cast<void>(filled);
@@ -40,46 +41,64 @@ ModelFactory find_factory(ModelTask task, const nlohmann::json& config, const st
   const auto known = known_model_types(task);
   const auto type = reader.optional_text("model_type");
   if (!type)
-    throw Error("G-MODEL-6", ErrorKind::model, fmt::format("{} names no model_type", where), fmt::format("Add \"model_type\", one of {}.", fmt::join(known, ", ")));
+    throw Error("G-MODEL-6", ErrorKind::model, fmt::format("{} names no model_type", where),
+                fmt::format("Add \"model_type\", one of {}.", fmt::join(known, ", ")));
   auto& all = registry();
   const std::lock_guard lock(all.mutex);
   const auto found = all.factories.find({task, *type});
   if (found != all.factories.end()) return found->second;
-  const bool other_head = std::any_of(all.factories.begin(), all.factories.end(), [&](const auto& entry) { return entry.first.second == *type; });
+  const bool other_head =
+      std::any_of(all.factories.begin(), all.factories.end(),
+                  [&](const auto& entry) { return entry.first.second == *type; });
   const auto near = did_you_mean(*type, known);
-  throw Error("G-MODEL-6", ErrorKind::model,
-              other_head ? fmt::format("{}: model_type \"{}\" has no head for {}", where, *type, task_name(task))
-                         : fmt::format("{}: unknown model_type \"{}\" for {}", where, *type, task_name(task)),
-              fmt::format("{}{}Known are {}. Your own are added with register_model().", near, near.empty() ? "" : " ", fmt::join(known, ", ")));
+  throw Error(
+      "G-MODEL-6", ErrorKind::model,
+      other_head
+          ? fmt::format("{}: model_type \"{}\" has no head for {}", where, *type, task_name(task))
+          : fmt::format("{}: unknown model_type \"{}\" for {}", where, *type, task_name(task)),
+      fmt::format("{}{}Known are {}. Your own are added with register_model().", near,
+                  near.empty() ? "" : " ", fmt::join(known, ", ")));
 }
 
 /// Settings of any architecture that change what its weights mean and that no model here reads.
 void check_computable(const nlohmann::json& config, const std::string& where) {
   const std::array<std::pair<const char*, const char*>, 2> unread = {{
-      {"quantization_config", "Load the model in Python, dequantize it (model.dequantize()), and save it in float32, bfloat16 or float16."},
+      {"quantization_config",
+       "Load the model in Python, dequantize it (model.dequantize()), and save it in float32, "
+       "bfloat16 or float16."},
       {"per_layer_config", "Only models whose layers are all alike can be computed here."},
   }};
   for (const auto& [name, advice] : unread) {
     const auto found = config.find(name);
     if (found == config.end() || found->is_null() || found->empty()) continue;
-    throw Error("G-MODEL-5", ErrorKind::model, fmt::format("{}: {} must be absent, received {}", where, name, dump_json(*found).substr(0, 60)), advice);
+    throw Error("G-MODEL-5", ErrorKind::model,
+                fmt::format("{}: {} must be absent, received {}", where, name,
+                            dump_json(*found).substr(0, 60)),
+                advice);
   }
 }
 
 /// Runs a factory; what torch says about impossible sizes becomes our error.
-std::shared_ptr<PreTrainedModel> build(const ModelFactory& factory, const nlohmann::json& config, const std::string& where) {
+std::shared_ptr<PreTrainedModel> build(const ModelFactory& factory, const nlohmann::json& config,
+                                       const std::string& where) {
   check_computable(config, where);
   try {
     return factory(config);
   } catch (const c10::Error& error) {
-    throw Error("G-MODEL-5", ErrorKind::model, fmt::format("{}: cannot build the model: {}", where, error.what_without_backtrace()), "Check the sizes in config.json.");
+    throw Error(
+        "G-MODEL-5", ErrorKind::model,
+        fmt::format("{}: cannot build the model: {}", where, error.what_without_backtrace()),
+        "Check the sizes in config.json.");
   }
 }
 
-/// Of a folder with config.json only. The start token of the decoder is the architecture's own where the file names none.
-GenerationConfig generation_settings(const nlohmann::json& config, const GenerationOptions& defaults) {
+/// Of a folder with config.json only. The start token of the decoder is the architecture's own
+/// where the file names none.
+GenerationConfig generation_settings(const nlohmann::json& config,
+                                     const GenerationOptions& defaults) {
   auto settings = GenerationConfig::from_config_file(config);
-  if (!settings.options.decoder_start_token_id) settings.options.decoder_start_token_id = defaults.decoder_start_token_id;
+  if (!settings.options.decoder_start_token_id)
+    settings.options.decoder_start_token_id = defaults.decoder_start_token_id;
   return settings;
 }
 
@@ -129,13 +148,20 @@ std::shared_ptr<PreTrainedModel> model_from_config(ModelTask task, const nlohman
   return model;
 }
 
-std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task, const std::filesystem::path& directory, const PretrainedOptions& options) {
+std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
+                                                       const std::filesystem::path& directory,
+                                                       const PretrainedOptions& options) {
   const auto folder = expand_user(directory);
   const auto file = folder / "config.json";
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored) || !std::filesystem::exists(file, ignored))
-    throw Error("G-MODEL-7", ErrorKind::model, fmt::format("{} is no model folder: {}", folder.string(), std::filesystem::is_directory(folder, ignored) ? "it holds no config.json" : "there is no such folder"),
-                "Give the path of a folder that save_pretrained wrote or that was fetched from a hub (config.json and model.safetensors).");
+    throw Error(
+        "G-MODEL-7", ErrorKind::model,
+        fmt::format("{} is no model folder: {}", folder.string(),
+                    std::filesystem::is_directory(folder, ignored) ? "it holds no config.json"
+                                                                   : "there is no such folder"),
+        "Give the path of a folder that save_pretrained wrote or that was fetched from a hub "
+        "(config.json and model.safetensors).");
   auto config = read_json(file);
   const ConfigReader checked(config, file.string());
   if (options.config.contains("num_labels")) {

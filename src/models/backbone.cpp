@@ -21,10 +21,12 @@ Tensor tensor_or_undefined(const Batch& inputs, const char* name) {
 
 void check_shape(const Tensor& tensor, const char* name, const BackboneInputs& inputs) {
   if (!tensor.defined()) return;
-  const bool fits = tensor.dim() == 2 && (tensor.size(0) == inputs.rows() || tensor.size(0) == 1) && tensor.size(1) == inputs.tokens();
+  const bool fits = tensor.dim() == 2 && (tensor.size(0) == inputs.rows() || tensor.size(0) == 1) &&
+                    tensor.size(1) == inputs.tokens();
   if (!fits)
     throw Error("G-MODEL-11", ErrorKind::model,
-                fmt::format("{} has shape [{}], expected [{}, {}] like the tokens", name, fmt::join(tensor.sizes(), ", "), inputs.rows(), inputs.tokens()),
+                fmt::format("{} has shape [{}], expected [{}, {}] like the tokens", name,
+                            fmt::join(tensor.sizes(), ", "), inputs.rows(), inputs.tokens()),
                 "Check the collator: every input of a batch must have the same rows and tokens.");
 }
 
@@ -35,14 +37,19 @@ BackboneInputs backbone_inputs(const Batch& batch, const ForwardOptions& options
   inputs.input_ids = tensor_or_undefined(batch, "input_ids");
   inputs.inputs_embeds = tensor_or_undefined(batch, "inputs_embeds");
   if (inputs.input_ids.defined() == inputs.inputs_embeds.defined())
-    throw Error("G-MODEL-11", ErrorKind::model,
-                fmt::format("a model takes either input_ids or inputs_embeds; the batch holds {}", batch.empty() ? "nothing" : fmt::format("{}", fmt::join(batch.names(), ", "))),
-                "Check the collator, and that remove_unused_columns keeps what the model reads.");
+    throw Error(
+        "G-MODEL-11", ErrorKind::model,
+        fmt::format("a model takes either input_ids or inputs_embeds; the batch holds {}",
+                    batch.empty() ? "nothing" : fmt::format("{}", fmt::join(batch.names(), ", "))),
+        "Check the collator, and that remove_unused_columns keeps what the model reads.");
   const auto dimensions = inputs.input_ids.defined() ? 2 : 3;
   const auto& given = inputs.input_ids.defined() ? inputs.input_ids : inputs.inputs_embeds;
   if (given.dim() != dimensions || given.numel() == 0)
-    throw Error("G-MODEL-11", ErrorKind::model, fmt::format("the tokens have shape [{}], expected [rows, tokens{}] and at least one token", fmt::join(given.sizes(), ", "), dimensions == 3 ? ", width" : ""),
-                "Make a batch of rows of one length; the collators pad to one.");
+    throw Error(
+        "G-MODEL-11", ErrorKind::model,
+        fmt::format("the tokens have shape [{}], expected [rows, tokens{}] and at least one token",
+                    fmt::join(given.sizes(), ", "), dimensions == 3 ? ", width" : ""),
+        "Make a batch of rows of one length; the collators pad to one.");
   inputs.attention_mask = tensor_or_undefined(batch, "attention_mask");
   inputs.position_ids = tensor_or_undefined(batch, "position_ids");
   inputs.token_type_ids = tensor_or_undefined(batch, "token_type_ids");
@@ -57,18 +64,25 @@ BackboneInputs backbone_inputs(const Batch& batch, const ForwardOptions& options
 Tensor Backbone::embed(const BackboneInputs& inputs) {
   if (inputs.inputs_embeds.defined()) return inputs.inputs_embeds;
   const auto embeddings = input_embeddings().forward(inputs.input_ids);
-  return embedding_noise && is_training() ? add_embedding_noise(embeddings, *embedding_noise) : embeddings;
+  return embedding_noise && is_training() ? add_embedding_noise(embeddings, *embedding_noise)
+                                          : embeddings;
 }
 
-bool Backbone::recomputes(size_t index) const { return gradient_checkpointing && is_training() && index % static_cast<size_t>(gradient_checkpointing->every_n_layers) == 0; }
+bool Backbone::recomputes(size_t index) const {
+  return gradient_checkpointing && is_training() &&
+         index % static_cast<size_t>(gradient_checkpointing->every_n_layers) == 0;
+}
 
 Tensor add_embedding_noise(const Tensor& embeddings, double alpha) {
-  const auto size = alpha / std::sqrt(static_cast<double>(embeddings.size(-2) * embeddings.size(-1)));
+  const auto size =
+      alpha / std::sqrt(static_cast<double>(embeddings.size(-2) * embeddings.size(-1)));
   return embeddings + at::empty_like(embeddings).uniform_(-size, size);
 }
 
 Tensor running_positions(int64_t offset, int64_t tokens, torch::Device device) {
-  return at::arange(offset, offset + tokens, torch::TensorOptions().dtype(torch::kLong).device(device)).unsqueeze(0);
+  return at::arange(offset, offset + tokens,
+                    torch::TensorOptions().dtype(torch::kLong).device(device))
+      .unsqueeze(0);
 }
 
 }  // namespace gradus

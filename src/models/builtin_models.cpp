@@ -10,7 +10,8 @@ namespace gradus {
 
 std::vector<BuiltinModel> builtin_models() {
   std::vector<BuiltinModel> models;
-  for (const auto& folder : {bert_models(), distilbert_models(), gpt2_models(), llama_models(), t5_models()})
+  for (const auto& folder :
+       {bert_models(), distilbert_models(), gpt2_models(), llama_models(), t5_models()})
     models.insert(models.end(), folder.begin(), folder.end());
   return models;
 }

@@ -24,10 +24,13 @@ std::string bounds_text(const char* kind, double low, double high, double lowest
 
 }  // namespace
 
-ConfigReader::ConfigReader(const nlohmann::json& values, std::string where, std::map<std::string, std::string> aliases)
+ConfigReader::ConfigReader(const nlohmann::json& values, std::string where,
+                           std::map<std::string, std::string> aliases)
     : values_(values), where_(std::move(where)), aliases_(std::move(aliases)) {
   if (!values_.is_object())
-    throw Error("G-MODEL-5", ErrorKind::model, fmt::format("{}: expected an object with the model's settings, received {}", where_, shown(values_)),
+    throw Error("G-MODEL-5", ErrorKind::model,
+                fmt::format("{}: expected an object with the model's settings, received {}", where_,
+                            shown(values_)),
                 "Give the content of a config.json.");
 }
 
@@ -37,42 +40,52 @@ const nlohmann::json* ConfigReader::find(const std::string& name) const {
   return found == values_.end() || found->is_null() ? nullptr : &*found;
 }
 
-void ConfigReader::fail(const std::string& name, const std::string& expected, const std::string& received) const {
-  throw Error("G-MODEL-5", ErrorKind::model, fmt::format("{}: {} must be {}, received {}", where_, name, expected, received), "Correct the value in the model's config.json.");
+void ConfigReader::fail(const std::string& name, const std::string& expected,
+                        const std::string& received) const {
+  throw Error("G-MODEL-5", ErrorKind::model,
+              fmt::format("{}: {} must be {}, received {}", where_, name, expected, received),
+              "Correct the value in the model's config.json.");
 }
 
-std::optional<int64_t> ConfigReader::optional_integer(const std::string& name, int64_t at_least, int64_t at_most) const {
+std::optional<int64_t> ConfigReader::optional_integer(const std::string& name, int64_t at_least,
+                                                      int64_t at_most) const {
   const auto* value = find(name);
   if (value == nullptr) return std::nullopt;
-  const auto expected = bounds_text("an integer", static_cast<double>(at_least), static_cast<double>(at_most), -9e18, 9e18);
+  const auto expected = bounds_text("an integer", static_cast<double>(at_least),
+                                    static_cast<double>(at_most), -9e18, 9e18);
   std::optional<int64_t> number;
   if (value->is_number_unsigned() && value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX))
     number = value->get<int64_t>();
   else if (value->is_number_integer() && !value->is_number_unsigned())
     number = value->get<int64_t>();
-  else if (value->is_number_float() && std::abs(value->get<double>()) < 9e15 && std::trunc(value->get<double>()) == value->get<double>())
+  else if (value->is_number_float() && std::abs(value->get<double>()) < 9e15 &&
+           std::trunc(value->get<double>()) == value->get<double>())
     number = static_cast<int64_t>(value->get<double>());
   if (!number || *number < at_least || *number > at_most) fail(name, expected, shown(*value));
   return number;
 }
 
-int64_t ConfigReader::integer(const std::string& name, std::optional<int64_t> fallback, int64_t at_least, int64_t at_most) const {
+int64_t ConfigReader::integer(const std::string& name, std::optional<int64_t> fallback,
+                              int64_t at_least, int64_t at_most) const {
   const auto value = optional_integer(name, at_least, at_most);
   if (!value && !fallback) fail(name, "given", "nothing");
   return value ? *value : *fallback;
 }
 
-std::optional<double> ConfigReader::optional_number(const std::string& name, double at_least, double at_most) const {
+std::optional<double> ConfigReader::optional_number(const std::string& name, double at_least,
+                                                    double at_most) const {
   const auto* value = find(name);
   if (value == nullptr) return std::nullopt;
   const auto expected = bounds_text("a finite number", at_least, at_most, -1e300, 1e300);
   if (!value->is_number()) fail(name, expected, shown(*value));
   const auto number = value->get<double>();
-  if (!std::isfinite(number) || number < at_least || number > at_most) fail(name, expected, shown(*value));
+  if (!std::isfinite(number) || number < at_least || number > at_most)
+    fail(name, expected, shown(*value));
   return number;
 }
 
-double ConfigReader::number(const std::string& name, std::optional<double> fallback, double at_least, double at_most) const {
+double ConfigReader::number(const std::string& name, std::optional<double> fallback,
+                            double at_least, double at_most) const {
   const auto value = optional_number(name, at_least, at_most);
   if (!value && !fallback) fail(name, "given", "nothing");
   return value ? *value : *fallback;
@@ -103,7 +116,8 @@ int64_t num_labels(const nlohmann::json& config) {
   if (const auto count = reader.optional_integer("num_labels")) return *count;
   const auto* labels = reader.find("id2label");
   if (labels == nullptr) return 2;
-  if (!labels->is_object() || labels->empty()) reader.fail("id2label", "an object from class numbers to names", shown(*labels));
+  if (!labels->is_object() || labels->empty())
+    reader.fail("id2label", "an object from class numbers to names", shown(*labels));
   return static_cast<int64_t>(labels->size());
 }
 

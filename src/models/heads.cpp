@@ -10,8 +10,10 @@ namespace gradus {
 
 using torch::Tensor;
 
-BackboneModel::BackboneModel(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body)
-    : PreTrainedModel(std::move(config), options.class_name, options.prefix), options_(std::move(options)) {
+BackboneModel::BackboneModel(nlohmann::json config, HeadOptions options,
+                             std::shared_ptr<Backbone> body)
+    : PreTrainedModel(std::move(config), options.class_name, options.prefix),
+      options_(std::move(options)) {
   body_ = register_module(options_.prefix.empty() ? "model" : options_.prefix, std::move(body));
 }
 
@@ -26,21 +28,29 @@ void BackboneModel::init_module(torch::nn::Module& module, const Initializer& in
   PreTrainedModel::init_module(module, initializer);
 }
 
-const WeightTable& BackboneModel::weight_table() const { return options_.table != nullptr ? *options_.table : PreTrainedModel::weight_table(); }
+const WeightTable& BackboneModel::weight_table() const {
+  return options_.table != nullptr ? *options_.table : PreTrainedModel::weight_table();
+}
 
-BackboneInputs BackboneModel::body_inputs(const Batch& inputs, const ForwardOptions& options) const {
+BackboneInputs BackboneModel::body_inputs(const Batch& inputs,
+                                          const ForwardOptions& options) const {
   auto given = backbone_inputs(inputs, options);
-  if (!options_.packs_by_position_ids && !inputs.contains("seq_idx") && !inputs.contains("cu_seq_lens_q")) given.sequence_ids = Tensor();
+  if (!options_.packs_by_position_ids && !inputs.contains("seq_idx") &&
+      !inputs.contains("cu_seq_lens_q"))
+    given.sequence_ids = Tensor();
   return given;
 }
 
 ModelOutput BackboneModel::with_extras(ModelOutput output, const BackboneOutput& body) {
-  for (size_t i = 0; i < body.hidden_states.size(); ++i) output.set(fmt::format("hidden_states.{}", i), body.hidden_states[i]);
-  for (size_t i = 0; i < body.attentions.size(); ++i) output.set(fmt::format("attentions.{}", i), body.attentions[i]);
+  for (size_t i = 0; i < body.hidden_states.size(); ++i)
+    output.set(fmt::format("hidden_states.{}", i), body.hidden_states[i]);
+  for (size_t i = 0; i < body.attentions.size(); ++i)
+    output.set(fmt::format("attentions.{}", i), body.attentions[i]);
   return output;
 }
 
-BaseModel::BaseModel(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body) : BackboneModel(std::move(config), std::move(options), std::move(body)) {}
+BaseModel::BaseModel(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body)
+    : BackboneModel(std::move(config), std::move(options), std::move(body)) {}
 
 ModelOutput BaseModel::forward(const Batch& inputs, const ForwardOptions& options) {
   const auto body = body_->forward(body_inputs(inputs, options));
@@ -49,9 +59,12 @@ ModelOutput BaseModel::forward(const Batch& inputs, const ForwardOptions& option
   return with_extras(std::move(output), body);
 }
 
-CausalLM::CausalLM(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body, int64_t vocabulary)
+CausalLM::CausalLM(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body,
+                   int64_t vocabulary)
     : BackboneModel(std::move(config), std::move(options), std::move(body)) {
-  head_ = register_module("lm_head", std::make_shared<layers::Linear>(body_->hidden_size(), options_.tied ? 1 : vocabulary, false));
+  head_ =
+      register_module("lm_head", std::make_shared<layers::Linear>(
+                                     body_->hidden_size(), options_.tied ? 1 : vocabulary, false));
   if (options_.tied) head_->tie(body_->input_embeddings().weight);
 }
 
@@ -60,9 +73,13 @@ ModelOutput CausalLM::forward(const Batch& inputs, const ForwardOptions& options
   const auto* labels = inputs.find("labels");
   const auto* shifted = inputs.find("shift_labels");
   const bool with_loss = labels != nullptr || shifted != nullptr;
-  const auto logits = options.need_logits || !with_loss ? head_->forward(body.last_hidden_state) : Tensor();
+  const auto logits =
+      options.need_logits || !with_loss ? head_->forward(body.last_hidden_state) : Tensor();
   ModelOutput output;
-  if (with_loss) output.set("loss", lm_head_loss(*head_, body.last_hidden_state, logits, shifted != nullptr ? *shifted : shifted_labels(*labels), options.num_items_in_batch));
+  if (with_loss)
+    output.set("loss", lm_head_loss(*head_, body.last_hidden_state, logits,
+                                    shifted != nullptr ? *shifted : shifted_labels(*labels),
+                                    options.num_items_in_batch));
   if (logits.defined()) output.set("logits", logits);
   return with_extras(std::move(output), body);
 }
@@ -75,10 +92,12 @@ Tensor CausalLM::decode(const Batch& inputs, layers::KeyValueCache& cache) {
   return head_->forward(hidden.select(1, hidden.size(1) - 1));
 }
 
-CausalSequenceClassifier::CausalSequenceClassifier(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body)
+CausalSequenceClassifier::CausalSequenceClassifier(nlohmann::json config, HeadOptions options,
+                                                   std::shared_ptr<Backbone> body)
     : BackboneModel(std::move(config), std::move(options), std::move(body)) {
   const ConfigReader reader(config_);
-  head_ = register_module(options_.head, std::make_shared<layers::Linear>(body_->hidden_size(), num_labels(config_), false));
+  head_ = register_module(options_.head, std::make_shared<layers::Linear>(
+                                             body_->hidden_size(), num_labels(config_), false));
   pad_token_ = reader.optional_integer("pad_token_id", -(int64_t{1} << 31));
   problem_type_ = problem_type_in(config_);
 }
@@ -90,10 +109,17 @@ void CausalSequenceClassifier::align_special_tokens(const TokenizerLike& tokeniz
 
 Tensor CausalSequenceClassifier::last_tokens(const BackboneInputs& inputs) const {
   if (!pad_token_ && inputs.rows() != 1)
-    throw Error("G-MODEL-14", ErrorKind::model, fmt::format("{} got {} rows, but config.json has no pad_token_id: the last token of a row cannot be found", class_name(), inputs.rows()),
+    throw Error("G-MODEL-14", ErrorKind::model,
+                fmt::format("{} got {} rows, but config.json has no pad_token_id: the last token "
+                            "of a row cannot be found",
+                            class_name(), inputs.rows()),
                 "Set pad_token_id in config.json (and pad with it), or use batches of one row.");
-  const auto options = torch::TensorOptions().dtype(torch::kInt).device((inputs.input_ids.defined() ? inputs.input_ids : inputs.inputs_embeds).device());
-  if (!pad_token_ || !inputs.input_ids.defined()) return torch::full({inputs.rows()}, inputs.tokens() - 1, options.dtype(torch::kLong));
+  const auto options =
+      torch::TensorOptions()
+          .dtype(torch::kInt)
+          .device((inputs.input_ids.defined() ? inputs.input_ids : inputs.inputs_embeds).device());
+  if (!pad_token_ || !inputs.input_ids.defined())
+    return torch::full({inputs.rows()}, inputs.tokens() - 1, options.dtype(torch::kLong));
   const auto text = inputs.input_ids.ne(*pad_token_).to(torch::kInt);
   return (at::arange(inputs.tokens(), options) * text).argmax(-1);
 }
@@ -101,43 +127,54 @@ Tensor CausalSequenceClassifier::last_tokens(const BackboneInputs& inputs) const
 ModelOutput CausalSequenceClassifier::forward(const Batch& inputs, const ForwardOptions& options) {
   const auto given = body_inputs(inputs, options);
   const auto body = body_->forward(given);
-  const auto rows = at::arange(given.rows(), torch::TensorOptions().dtype(torch::kLong).device(body.last_hidden_state.device()));
+  const auto rows = at::arange(
+      given.rows(),
+      torch::TensorOptions().dtype(torch::kLong).device(body.last_hidden_state.device()));
   const auto logits = head_->forward(body.last_hidden_state.index({rows, last_tokens(given)}));
   ModelOutput output;
   if (const auto* labels = inputs.find("labels")) {
-    if (!problem_type_) problem_type_ = config_["problem_type"] = problem_type_of(logits.size(-1), *labels);
+    if (!problem_type_)
+      problem_type_ = config_["problem_type"] = problem_type_of(logits.size(-1), *labels);
     output.set("loss", sequence_classification_loss(logits, *labels, problem_type_));
   }
   output.set("logits", logits);
   return with_extras(std::move(output), body);
 }
 
-TokenClassifier::TokenClassifier(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body, double dropout)
+TokenClassifier::TokenClassifier(nlohmann::json config, HeadOptions options,
+                                 std::shared_ptr<Backbone> body, double dropout)
     : BackboneModel(std::move(config), std::move(options), std::move(body)), dropout_(dropout) {
-  head_ = register_module(options_.head, std::make_shared<layers::Linear>(body_->hidden_size(), num_labels(config_)));
+  head_ = register_module(
+      options_.head, std::make_shared<layers::Linear>(body_->hidden_size(), num_labels(config_)));
 }
 
 ModelOutput TokenClassifier::forward(const Batch& inputs, const ForwardOptions& options) {
   const auto body = body_->forward(body_inputs(inputs, options));
-  const auto logits = head_->forward(layers::dropout(body.last_hidden_state, dropout_, is_training()));
+  const auto logits =
+      head_->forward(layers::dropout(body.last_hidden_state, dropout_, is_training()));
   ModelOutput output;
   if (const auto* labels = inputs.find("labels")) output.set("loss", token_loss(logits, *labels));
   output.set("logits", logits);
   return with_extras(std::move(output), body);
 }
 
-SpanClassifier::SpanClassifier(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body, double dropout)
+SpanClassifier::SpanClassifier(nlohmann::json config, HeadOptions options,
+                               std::shared_ptr<Backbone> body, double dropout)
     : BackboneModel(std::move(config), std::move(options), std::move(body)), dropout_(dropout) {
   head_ = register_module("qa_outputs", std::make_shared<layers::Linear>(body_->hidden_size(), 2));
 }
 
 ModelOutput SpanClassifier::forward(const Batch& inputs, const ForwardOptions& options) {
   const auto body = body_->forward(body_inputs(inputs, options));
-  const auto logits = head_->forward(layers::dropout(body.last_hidden_state, dropout_, is_training()));
+  const auto logits =
+      head_->forward(layers::dropout(body.last_hidden_state, dropout_, is_training()));
   const auto start = logits.select(-1, 0).contiguous(), end = logits.select(-1, 1).contiguous();
   ModelOutput output;
   const auto *starts = inputs.find("start_positions"), *ends = inputs.find("end_positions");
-  if (starts != nullptr && ends != nullptr) output.set("loss", span_loss(start, end, *starts, *ends, options_.span_loss_counts_items ? options.num_items_in_batch : std::nullopt));
+  if (starts != nullptr && ends != nullptr)
+    output.set("loss", span_loss(start, end, *starts, *ends,
+                                 options_.span_loss_counts_items ? options.num_items_in_batch
+                                                                 : std::nullopt));
   output.set("start_logits", start);
   output.set("end_logits", end);
   return with_extras(std::move(output), body);

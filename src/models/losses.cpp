@@ -24,21 +24,26 @@ void check_labels(const Tensor& labels, int64_t classes, int64_t ignore_index) {
   const auto [lowest, highest] = used.aminmax();
   const auto low = lowest.item<int64_t>(), high = highest.item<int64_t>();
   if (low >= 0 && high < classes) return;
-  throw Error("G-MODEL-10", ErrorKind::model, fmt::format("labels hold {}, but the model has {} classes (0 to {})", low < 0 ? low : high, classes, classes - 1),
-              "Use -100 where there is no label, and give the model as many classes as the data has (num_labels).");
+  throw Error("G-MODEL-10", ErrorKind::model,
+              fmt::format("labels hold {}, but the model has {} classes (0 to {})",
+                          low < 0 ? low : high, classes, classes - 1),
+              "Use -100 where there is no label, and give the model as many classes as the data "
+              "has (num_labels).");
 }
 
 void check_rows(const Tensor& logits, const Tensor& labels) {
   const auto positions = logits.numel() / std::max<int64_t>(logits.size(-1), 1);
   if (labels.numel() == positions) return;
   throw Error("G-MODEL-10", ErrorKind::model,
-              fmt::format("labels have shape [{}], but the model gave predictions of shape [{}]", fmt::join(labels.sizes(), ", "), fmt::join(logits.sizes(), ", ")),
+              fmt::format("labels have shape [{}], but the model gave predictions of shape [{}]",
+                          fmt::join(labels.sizes(), ", "), fmt::join(logits.sizes(), ", ")),
               "There must be one label for each prediction.");
 }
 
 }  // namespace
 
-Tensor token_loss(const Tensor& logits, const Tensor& labels, const std::optional<Tensor>& num_items, int64_t ignore_index) {
+Tensor token_loss(const Tensor& logits, const Tensor& labels,
+                  const std::optional<Tensor>& num_items, int64_t ignore_index) {
   check_rows(logits, labels);
   const auto classes = logits.size(-1);
   const auto targets = labels.reshape({-1}).to(logits.device());
@@ -54,30 +59,42 @@ Tensor shifted_labels(const Tensor& labels) {
   return at::constant_pad_nd(labels.narrow(-1, 1, tokens - 1), {0, 1}, -100);
 }
 
-Tensor lm_head_loss(const layers::Linear& head, const Tensor& hidden, const Tensor& logits, const Tensor& labels, const std::optional<Tensor>& num_items) {
+Tensor lm_head_loss(const layers::Linear& head, const Tensor& hidden, const Tensor& logits,
+                    const Tensor& labels, const std::optional<Tensor>& num_items) {
   if (logits.defined()) return token_loss(logits, labels, num_items);
   const auto rows = hidden.reshape({-1, hidden.size(-1)});
   check_rows(rows, labels);
-  return layers::linear_cross_entropy(rows, head.weight, head.bias, labels.reshape({-1}), num_items);
+  return layers::linear_cross_entropy(rows, head.weight, head.bias, labels.reshape({-1}),
+                                      num_items);
 }
 
 std::optional<std::string> problem_type_in(const nlohmann::json& config) {
   const ConfigReader read(config);
   const auto problem = read.optional_text("problem_type");
   if (!problem) return problem;
-  if (*problem != "regression" && *problem != "single_label_classification" && *problem != "multi_label_classification")
-    read.fail("problem_type", "regression, single_label_classification or multi_label_classification", '"' + *problem + '"');
-  if (*problem == "single_label_classification" && num_labels(config) == 1) read.fail("num_labels", "more than 1 for single_label_classification (two classes are 2, a number is regression)", "1");
+  if (*problem != "regression" && *problem != "single_label_classification" &&
+      *problem != "multi_label_classification")
+    read.fail("problem_type",
+              "regression, single_label_classification or multi_label_classification",
+              '"' + *problem + '"');
+  if (*problem == "single_label_classification" && num_labels(config) == 1)
+    read.fail(
+        "num_labels",
+        "more than 1 for single_label_classification (two classes are 2, a number is regression)",
+        "1");
   return problem;
 }
 
 std::string problem_type_of(int64_t classes, const Tensor& labels) {
   if (classes == 1) return "regression";
   const auto kind = labels.scalar_type();
-  return kind == torch::kLong || kind == torch::kInt ? "single_label_classification" : "multi_label_classification";
+  return kind == torch::kLong || kind == torch::kInt ? "single_label_classification"
+                                                     : "multi_label_classification";
 }
 
-Tensor sequence_classification_loss(const Tensor& logits, const Tensor& labels, const std::optional<std::string>& problem_type, const std::optional<Tensor>& num_items) {
+Tensor sequence_classification_loss(const Tensor& logits, const Tensor& labels,
+                                    const std::optional<std::string>& problem_type,
+                                    const std::optional<Tensor>& num_items) {
   if (logits.scalar_type() == torch::kBFloat16 || logits.scalar_type() == torch::kHalf)
     return sequence_classification_loss(logits.to(torch::kFloat), labels, problem_type, num_items);
   const auto classes = logits.size(-1);
@@ -87,18 +104,24 @@ Tensor sequence_classification_loss(const Tensor& logits, const Tensor& labels, 
   if (problem == "regression") {
     check_rows(classes == 1 ? logits : logits.reshape({-1, 1}), targets);
     const auto wanted = targets.to(logits.scalar_type());
-    return classes == 1 ? at::mse_loss(logits.squeeze(), wanted.squeeze()) : at::mse_loss(logits, wanted);
+    return classes == 1 ? at::mse_loss(logits.squeeze(), wanted.squeeze())
+                        : at::mse_loss(logits, wanted);
   }
   if (problem == "multi_label_classification") {
     check_rows(logits.reshape({-1, 1}), targets);
     return at::binary_cross_entropy_with_logits(logits, targets.to(logits.scalar_type()));
   }
-  throw Error("G-MODEL-5", ErrorKind::model,
-              fmt::format("config.json: problem_type must be regression, single_label_classification or multi_label_classification, received \"{}\"", problem),
-              "Correct the value in the model's config.json.");
+  throw Error(
+      "G-MODEL-5", ErrorKind::model,
+      fmt::format("config.json: problem_type must be regression, single_label_classification or "
+                  "multi_label_classification, received \"{}\"",
+                  problem),
+      "Correct the value in the model's config.json.");
 }
 
-Tensor span_loss(const Tensor& start_logits, const Tensor& end_logits, const Tensor& start_positions, const Tensor& end_positions, const std::optional<Tensor>& num_items) {
+Tensor span_loss(const Tensor& start_logits, const Tensor& end_logits,
+                 const Tensor& start_positions, const Tensor& end_positions,
+                 const std::optional<Tensor>& num_items) {
   const auto outside = start_logits.size(1);  // positions beyond the tokens do not count
   const auto one = [&](const Tensor& logits, const Tensor& positions) {
     const auto flat = positions.dim() > 1 ? positions.squeeze(-1) : positions;

@@ -26,7 +26,9 @@ void write_labels(nlohmann::json& config) {
   const auto count = num_labels(config);
   config.erase("num_labels");
   const auto labels = config.find("id2label");
-  if (labels != config.end() && labels->is_object() && static_cast<int64_t>(labels->size()) == count) return;
+  if (labels != config.end() && labels->is_object() &&
+      static_cast<int64_t>(labels->size()) == count)
+    return;
   auto& names = config["id2label"] = nlohmann::json::object();
   auto& numbers = config["label2id"] = nlohmann::json::object();
   for (int64_t i = 0; i < count; ++i) {
@@ -39,7 +41,10 @@ struct DtypeName {
   torch::Dtype dtype;
   const char* name;
 };
-constexpr DtypeName kDtypeNames[] = {{torch::kFloat, "float32"}, {torch::kHalf, "float16"}, {torch::kBFloat16, "bfloat16"}, {torch::kDouble, "float64"}};
+constexpr DtypeName kDtypeNames[] = {{torch::kFloat, "float32"},
+                                     {torch::kHalf, "float16"},
+                                     {torch::kBFloat16, "bfloat16"},
+                                     {torch::kDouble, "float64"}};
 
 }  // namespace
 
@@ -53,8 +58,12 @@ torch::Dtype dtype_named(const std::string& name) {
   const auto plain = name.rfind("torch.", 0) == 0 ? name.substr(6) : name;
   for (const auto& entry : kDtypeNames)
     if (plain == entry.name) return entry.dtype;
-  throw Error("G-MODEL-5", ErrorKind::model, fmt::format("config.json: dtype must be float32, float16, bfloat16 or float64, received \"{}\"", name),
-              "Correct the value in the model's config.json, or choose a dtype when loading.");
+  throw Error(
+      "G-MODEL-5", ErrorKind::model,
+      fmt::format(
+          "config.json: dtype must be float32, float16, bfloat16 or float64, received \"{}\"",
+          name),
+      "Correct the value in the model's config.json, or choose a dtype when loading.");
 }
 
 void Initializer::normal(const Tensor& tensor, double deviation) const {
@@ -69,8 +78,11 @@ void Initializer::constant(const Tensor& tensor, double value) const {
   tensor.fill_(value);
 }
 
-PreTrainedModel::PreTrainedModel(nlohmann::json config, std::string class_name, std::string base_prefix)
-    : config_(std::move(config)), class_name_(std::move(class_name)), base_prefix_(std::move(base_prefix)) {
+PreTrainedModel::PreTrainedModel(nlohmann::json config, std::string class_name,
+                                 std::string base_prefix)
+    : config_(std::move(config)),
+      class_name_(std::move(class_name)),
+      base_prefix_(std::move(base_prefix)) {
   const ConfigReader reader(config_);
   initializer_range_ = reader.number("initializer_range", 0.02, 0.0, 1e6);
   if (initializer_range_ == 0.0) initializer_range_ = 0.02;  // as in transformers
@@ -79,14 +91,17 @@ PreTrainedModel::PreTrainedModel(nlohmann::json config, std::string class_name, 
 
 void PreTrainedModel::align_special_tokens(const TokenizerLike& tokenizer) {
   std::vector<std::string> updated;
-  const auto align = [&](const char* name, std::optional<int64_t> id, std::vector<int64_t> generation_ids) {
+  const auto align = [&](const char* name, std::optional<int64_t> id,
+                         std::vector<int64_t> generation_ids) {
     if (!id) return false;
     auto& value = config_[name];
     const bool is_list = value.is_array();
     std::vector<int64_t> ids;
     for (const auto& each : is_list ? value : nlohmann::json::array({value}))
       if (each.is_number_integer()) ids.push_back(each.get<int64_t>());
-    const auto has = [&](const std::vector<int64_t>& some) { return std::find(some.begin(), some.end(), *id) != some.end(); };
+    const auto has = [&](const std::vector<int64_t>& some) {
+      return std::find(some.begin(), some.end(), *id) != some.end();
+    };
     if (has(ids) && has(generation_ids)) return false;
     updated.push_back(fmt::format("{}: {}", name, *id));
     std::erase(ids, *id);
@@ -94,7 +109,9 @@ void PreTrainedModel::align_special_tokens(const TokenizerLike& tokenizer) {
     value = is_list ? nlohmann::json(ids) : nlohmann::json(*id);
     return true;
   };
-  const auto listed = [](const std::optional<int64_t>& id) { return id ? std::vector{*id} : std::vector<int64_t>{}; };
+  const auto listed = [](const std::optional<int64_t>& id) {
+    return id ? std::vector{*id} : std::vector<int64_t>{};
+  };
   auto& generation = generation_config.options;
   auto ends = generation.eos_token_id ? generation.eos_token_id->ids() : std::vector<int64_t>{};
   if (align("eos_token_id", tokenizer.eos_token_id(), ends)) {
@@ -102,10 +119,15 @@ void PreTrainedModel::align_special_tokens(const TokenizerLike& tokenizer) {
     ends.insert(ends.begin(), *tokenizer.eos_token_id());
     generation.eos_token_id = TokenIds(std::move(ends));
   }
-  if (align("bos_token_id", tokenizer.bos_token_id(), listed(generation.bos_token_id))) generation.bos_token_id = tokenizer.bos_token_id();
-  if (align("pad_token_id", tokenizer.pad_token_id(), listed(generation.pad_token_id))) generation.pad_token_id = tokenizer.pad_token_id();
+  if (align("bos_token_id", tokenizer.bos_token_id(), listed(generation.bos_token_id)))
+    generation.bos_token_id = tokenizer.bos_token_id();
+  if (align("pad_token_id", tokenizer.pad_token_id(), listed(generation.pad_token_id)))
+    generation.pad_token_id = tokenizer.pad_token_id();
   if (!updated.empty())
-    log_warning(fmt::format("The tokenizer's special tokens differ from the model's; config and generation config take the tokenizer's: {}.", fmt::join(updated, ", ")));
+    log_warning(
+        fmt::format("The tokenizer's special tokens differ from the model's; config and generation "
+                    "config take the tokenizer's: {}.",
+                    fmt::join(updated, ", ")));
 }
 
 double PreTrainedModel::floating_point_ops(const Batch& inputs) const {
@@ -113,7 +135,8 @@ double PreTrainedModel::floating_point_ops(const Batch& inputs) const {
   if (input == nullptr) return 0;
   std::unordered_set<const void*> counted;  // tables, and tied tensors after the first time
   for (const auto& module : modules(/*include_self=*/false))
-    if (const auto* table = module->as<layers::Embedding>()) counted.insert(table->weight.unsafeGetTensorImpl());
+    if (const auto* table = module->as<layers::Embedding>())
+      counted.insert(table->weight.unsafeGetTensorImpl());
   int64_t count = 0;
   for (const auto& parameter : parameters())
     if (counted.insert(parameter.unsafeGetTensorImpl()).second) count += parameter.numel();
@@ -146,7 +169,8 @@ torch::Dtype PreTrainedModel::dtype() const {
 }
 
 Tensor PreTrainedModel::decode(const Batch&, layers::KeyValueCache&) {
-  throw Error("G-GEN-3", ErrorKind::model, fmt::format("{} cannot generate: it has no language modeling head", class_name_),
+  throw Error("G-GEN-3", ErrorKind::model,
+              fmt::format("{} cannot generate: it has no language modeling head", class_name_),
               "Load the folder with AutoModelForCausalLM or AutoModelForSeq2SeqLM.");
 }
 
@@ -155,14 +179,17 @@ Tensor PreTrainedModel::encode(const Batch&) {
 }
 
 Tensor PreTrainedModel::prepare_decoder_input_ids_from_labels(const Tensor&) const {
-  throw Error("G-MODEL-30", ErrorKind::model, fmt::format("{} has no decoder to make decoder_input_ids for", class_name_), "Leave prepare_decoder_input_ids of the collator unset.");
+  throw Error("G-MODEL-30", ErrorKind::model,
+              fmt::format("{} has no decoder to make decoder_input_ids for", class_name_),
+              "Leave prepare_decoder_input_ids of the collator unset.");
 }
 
 void PreTrainedModel::init_weights(const Initializer& initializer) {
   std::vector<torch::nn::Module*> modules;
   named_module().apply([&](torch::nn::Module& module) { modules.push_back(&module); });
   // From the leaves up: a block may have its own rule for a layer inside.
-  for (auto module = modules.rbegin(); module != modules.rend(); ++module) init_module(**module, initializer);
+  for (auto module = modules.rbegin(); module != modules.rend(); ++module)
+    init_module(**module, initializer);
 }
 
 void PreTrainedModel::init_module(torch::nn::Module& module, const Initializer& initializer) const {
@@ -194,15 +221,25 @@ const WeightTable& PreTrainedModel::weight_table() const {
 void PreTrainedModel::resize_token_embeddings(int64_t count) {
   auto* table = dynamic_cast<layers::Embedding*>(input_embedding_module());
   if (table == nullptr || count < 1)
-    throw Error("G-MODEL-13", ErrorKind::model, fmt::format("cannot resize the token embeddings of {} to {} rows", class_name_, count),
-                table == nullptr ? "The model has no table of token embeddings." : "Give the number of tokens of the tokenizer.");
+    throw Error(
+        "G-MODEL-13", ErrorKind::model,
+        fmt::format("cannot resize the token embeddings of {} to {} rows", class_name_, count),
+        table == nullptr ? "The model has no table of token embeddings."
+                         : "Give the number of tokens of the tokenizer.");
   torch::NoGradGuard no_grad;
   std::unordered_set<const void*> done;
   auto resize = [&](Tensor tensor) {
-    if (!tensor.defined() || !done.insert(tensor.unsafeGetTensorImpl()).second || tensor.size(0) == count) return;
+    if (!tensor.defined() || !done.insert(tensor.unsafeGetTensorImpl()).second ||
+        tensor.size(0) == count)
+      return;
     const auto kept = tensor.detach().narrow(0, 0, std::min(count, tensor.size(0)));
     const auto more = count - kept.size(0);
-    auto fresh = more > 0 ? at::cat({kept, tensor.detach().mean(0, /*keepdim=*/true).repeat(tensor.dim() == 1 ? std::vector<int64_t>{more} : std::vector<int64_t>{more, 1})}) : kept.clone();
+    auto fresh =
+        more > 0 ? at::cat({kept, tensor.detach()
+                                      .mean(0, /*keepdim=*/true)
+                                      .repeat(tensor.dim() == 1 ? std::vector<int64_t>{more}
+                                                                : std::vector<int64_t>{more, 1})})
+                 : kept.clone();
     tensor.set_data(fresh);
     tensor.mutable_grad() = Tensor();
   };

@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string write_name(const WeightTable& table, const std::string& name, WeightRule::Transform& transform) {
+std::string write_name(const WeightTable& table, const std::string& name,
+                       WeightRule::Transform& transform) {
   for (const auto& rule : table.rules) {
     if (rule.use == WeightRule::Use::load) continue;
     if (auto rewritten = rewrite_name(name, rule.module, rule.file)) {
@@ -33,7 +34,8 @@ std::string write_name(const WeightTable& table, const std::string& name, Weight
   return name;
 }
 
-std::string read_name(const WeightTable& table, const std::string& name, WeightRule::Transform& transform) {
+std::string read_name(const WeightTable& table, const std::string& name,
+                      WeightRule::Transform& transform) {
   for (const auto& rule : table.rules)
     if (auto rewritten = rewrite_name(name, rule.file, rule.module)) {
       transform = rule.transform;
@@ -46,12 +48,16 @@ Tensor transformed(const Tensor& tensor, WeightRule::Transform transform) {
   return transform == WeightRule::Transform::transpose && tensor.dim() == 2 ? tensor.t() : tensor;
 }
 
-/// Of the first floating tensor, which for safetensors is the first by name: what `dtype="auto"` finds in transformers.
+/// Of the first floating tensor, which for safetensors is the first by name: what `dtype="auto"`
+/// finds in transformers.
 std::optional<torch::Dtype> dtype_of_files(const fs::path& folder, const NamedTensors& tensors) {
-  const bool by_name = fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
+  const bool by_name = fs::exists(folder / "model.safetensors") ||
+                       fs::exists(folder / "model.safetensors.index.json");
   const std::pair<std::string, Tensor>* first = nullptr;
   for (const auto& entry : tensors) {
-    if (!entry.second.is_floating_point() || (first != nullptr && !(by_name && entry.first < first->first))) continue;
+    if (!entry.second.is_floating_point() ||
+        (first != nullptr && !(by_name && entry.first < first->first)))
+      continue;
     first = &entry;
   }
   return first == nullptr ? std::nullopt : std::optional(first->second.scalar_type());
@@ -59,8 +65,10 @@ std::optional<torch::Dtype> dtype_of_files(const fs::path& folder, const NamedTe
 
 NamedTensors read_weight_files(const fs::path& folder) {
   if (const auto problem = weights_problem(folder))
-    throw Error("G-MODEL-7", ErrorKind::model, fmt::format("cannot load the model in {}: {}", folder.string(), *problem),
-                "Fetch the folder again, completely, or start from fresh weights with from_config / --config_name.");
+    throw Error("G-MODEL-7", ErrorKind::model,
+                fmt::format("cannot load the model in {}: {}", folder.string(), *problem),
+                "Fetch the folder again, completely, or start from fresh weights with from_config "
+                "/ --config_name.");
   return read_weights_folder(folder);
 }
 
@@ -73,13 +81,16 @@ std::vector<std::pair<std::string, Tensor>> all_tensors(const torch::nn::Module&
 }
 
 bool is_ignored(const WeightTable& table, const std::string& name) {
-  return std::any_of(table.ignored.begin(), table.ignored.end(), [&](const auto& pattern) { return rewrite_name(name, pattern, pattern).has_value(); });
+  return std::any_of(table.ignored.begin(), table.ignored.end(), [&](const auto& pattern) {
+    return rewrite_name(name, pattern, pattern).has_value();
+  });
 }
 
 /// What the file holds, under the names of the modules.
 class FileTensors {
  public:
-  FileTensors(NamedTensors tensors, const WeightTable& table, const std::string& prefix, const std::unordered_map<std::string, Tensor>& known) {
+  FileTensors(NamedTensors tensors, const WeightTable& table, const std::string& prefix,
+              const std::unordered_map<std::string, Tensor>& known) {
     for (auto& [file_name, tensor] : tensors) {
       auto transform = WeightRule::Transform::none;
       auto name = read_name(table, file_name, transform);
@@ -114,16 +125,23 @@ torch::nn::Module* module_at(torch::nn::Module& root, std::string_view path) {
   return module;
 }
 
-/// Gives a tied tensor a place of its own where the file holds other values for it, as transformers does. Says so unless the config agrees.
-void untie_different(torch::nn::Module& root, const FileTensors& file, const nlohmann::json& config) {
-  std::unordered_map<const void*, std::pair<std::string, Tensor>> first;  // of each tensor that the file holds
+/// Gives a tied tensor a place of its own where the file holds other values for it, as transformers
+/// does. Says so unless the config agrees.
+void untie_different(torch::nn::Module& root, const FileTensors& file,
+                     const nlohmann::json& config) {
+  std::unordered_map<const void*, std::pair<std::string, Tensor>>
+      first;  // of each tensor that the file holds
   for (const auto& [name, tensor] : all_tensors(root)) {
     const auto found = file.found.find(name);
     if (found == file.found.end()) continue;
-    const auto [source, is_first] = first.try_emplace(tensor.unsafeGetTensorImpl(), name, found->second);
-    if (is_first || source->second.second.sizes() != found->second.sizes() || torch::equal(source->second.second, found->second)) continue;
+    const auto [source, is_first] =
+        first.try_emplace(tensor.unsafeGetTensorImpl(), name, found->second);
+    if (is_first || source->second.second.sizes() != found->second.sizes() ||
+        torch::equal(source->second.second, found->second))
+      continue;
     const auto dot = name.rfind('.');
-    auto* owner = dot == std::string::npos ? nullptr : module_at(root, std::string_view(name).substr(0, dot));
+    auto* owner =
+        dot == std::string::npos ? nullptr : module_at(root, std::string_view(name).substr(0, dot));
     const auto own = torch::empty_like(tensor).requires_grad_(tensor.requires_grad());
     if (auto* linear = dynamic_cast<layers::Linear*>(owner))
       name.compare(dot, std::string::npos, ".bias") == 0 ? linear->tie_bias(own) : linear->tie(own);
@@ -132,27 +150,32 @@ void untie_different(torch::nn::Module& root, const FileTensors& file, const nlo
     else
       continue;
     if (config.value("tie_word_embeddings", nlohmann::json(true)) != nlohmann::json(false))
-      log_warning(fmt::format("The model ties {} to {}, but the file holds different values for them, so they are not tied. Set tie_word_embeddings to false in config.json to silence this.", name, source->second.first));
+      log_warning(fmt::format(
+          "The model ties {} to {}, but the file holds different values for them, so they are not "
+          "tied. Set tie_word_embeddings to false in config.json to silence this.",
+          name, source->second.first));
   }
 }
 
 }  // namespace
 
-std::optional<std::string> rewrite_name(std::string_view name, std::string_view from, std::string_view to) {
+std::optional<std::string> rewrite_name(std::string_view name, std::string_view from,
+                                        std::string_view to) {
   std::vector<std::string_view> runs;
   // Matches by backtracking over the last `*`; names have few parts.
-  const std::function<bool(std::string_view, std::string_view)> match = [&](std::string_view text, std::string_view pattern) {
-    const auto star = pattern.find('*');
-    if (star == std::string_view::npos) return text == pattern;
-    if (text.substr(0, star) != pattern.substr(0, star)) return false;
-    text.remove_prefix(star);
-    for (size_t length = 0; length <= text.size(); ++length) {
-      runs.push_back(text.substr(0, length));
-      if (match(text.substr(length), pattern.substr(star + 1))) return true;
-      runs.pop_back();
-    }
-    return false;
-  };
+  const std::function<bool(std::string_view, std::string_view)> match =
+      [&](std::string_view text, std::string_view pattern) {
+        const auto star = pattern.find('*');
+        if (star == std::string_view::npos) return text == pattern;
+        if (text.substr(0, star) != pattern.substr(0, star)) return false;
+        text.remove_prefix(star);
+        for (size_t length = 0; length <= text.size(); ++length) {
+          runs.push_back(text.substr(0, length));
+          if (match(text.substr(length), pattern.substr(star + 1))) return true;
+          runs.pop_back();
+        }
+        return false;
+      };
   if (!match(name, from)) return std::nullopt;
   std::string result;
   size_t next = 0;
@@ -189,11 +212,13 @@ void PreTrainedModel::load_state_dict(const StateDict& state) {
   Model::load_state_dict(renamed);
 }
 
-LoadReport PreTrainedModel::load_weights(const fs::path& directory, const PretrainedOptions& options) {
+LoadReport PreTrainedModel::load_weights(const fs::path& directory,
+                                         const PretrainedOptions& options) {
   auto tensors = all_tensors(named_module());
   auto stored = read_weight_files(directory);
   const auto stored_dtype = dtype_of_files(directory, stored);
-  const FileTensors file(std::move(stored), weight_table(), base_prefix_, {tensors.begin(), tensors.end()});
+  const FileTensors file(std::move(stored), weight_table(), base_prefix_,
+                         {tensors.begin(), tensors.end()});
   untie_different(named_module(), file, config_);
   tensors = all_tensors(named_module());
   LoadReport report;
@@ -220,7 +245,9 @@ LoadReport PreTrainedModel::load_weights(const fs::path& directory, const Pretra
     }
   }
   for (auto& [name, tensor] : without)
-    if (loaded.count(tensor.unsafeGetTensorImpl()) == 0 && wanting.insert(tensor.unsafeGetTensorImpl()).second) report.missing.push_back(name);
+    if (loaded.count(tensor.unsafeGetTensorImpl()) == 0 &&
+        wanting.insert(tensor.unsafeGetTensorImpl()).second)
+      report.missing.push_back(name);
 
   tell_load_report(report, class_name_, directory, options);
   if (!wanting.empty()) {
@@ -231,7 +258,8 @@ LoadReport PreTrainedModel::load_weights(const fs::path& directory, const Pretra
   return report;
 }
 
-void PreTrainedModel::save_pretrained(const fs::path& directory, const std::string& max_shard_size) const {
+void PreTrainedModel::save_pretrained(const fs::path& directory,
+                                      const std::string& max_shard_size) const {
   ShardOptions shards;
   shards.max_shard_size = parse_shard_size(max_shard_size);
   shards.sync = Sync::yes;

@@ -11,40 +11,53 @@ namespace {
 
 enum AdafactorSlot : size_t { kFirst, kRow, kColumn, kSquare, kRms };
 
-torch::Tensor root_mean_square(const torch::Tensor& tensor) { return tensor.norm() / std::sqrt(double(tensor.numel())); }
+torch::Tensor root_mean_square(const torch::Tensor& tensor) {
+  return tensor.norm() / std::sqrt(double(tensor.numel()));
+}
 
 torch::Tensor factored_rsqrt(const torch::Tensor& row, const torch::Tensor& column) {
-  return (row / row.mean(-1, /*keepdim=*/true)).rsqrt_().unsqueeze(-1).mul(column.unsqueeze(-2).rsqrt());
+  return (row / row.mean(-1, /*keepdim=*/true))
+      .rsqrt_()
+      .unsqueeze(-1)
+      .mul(column.unsqueeze(-2).rsqrt());
 }
 
 }  // namespace
 
-Adafactor::Adafactor(std::vector<torch::Tensor> params, AdafactorOptions options) : Adafactor(one_group(std::move(params)), options) {}
+Adafactor::Adafactor(std::vector<torch::Tensor> params, AdafactorOptions options)
+    : Adafactor(one_group(std::move(params)), options) {}
 
 Adafactor::Adafactor(std::vector<ParamGroupInit> groups, AdafactorOptions options)
-    : Optimizer(std::move(groups), options.lr.value_or(0.0), options.weight_decay), options_(groups_.size(), options) {
+    : Optimizer(std::move(groups), options.lr.value_or(0.0), options.weight_decay),
+      options_(groups_.size(), options) {
   check_ranges();
   if (options.lr && options.relative_step)
     throw Error("G-OPTIM-1", ErrorKind::usage,
-                "adafactor: a learning rate (" + std::to_string(*options.lr) + ") and relative_step cannot be combined",
+                "adafactor: a learning rate (" + std::to_string(*options.lr) +
+                    ") and relative_step cannot be combined",
                 "Set relative_step=false to use the rate, or leave the rate unset.");
   if (!options.lr && !options.relative_step)
-    throw Error("G-OPTIM-1", ErrorKind::usage, "adafactor: without relative_step a learning rate is needed, none was given");
+    throw Error("G-OPTIM-1", ErrorKind::usage,
+                "adafactor: without relative_step a learning rate is needed, none was given");
   if (options.warmup_init && !options.relative_step)
-    throw Error("G-OPTIM-1", ErrorKind::usage, "adafactor: warmup_init needs relative_step=true, received false");
+    throw Error("G-OPTIM-1", ErrorKind::usage,
+                "adafactor: warmup_init needs relative_step=true, received false");
 }
 
-double Adafactor::base_rate(const AdafactorOptions& options, const ParamGroup& group, int64_t step) const {
+double Adafactor::base_rate(const AdafactorOptions& options, const ParamGroup& group,
+                            int64_t step) const {
   if (!options.relative_step) return group.lr;
   const double highest = options.warmup_init ? 1e-6 * double(step) : 1e-2;
   return std::min(highest, 1.0 / std::sqrt(double(step)));
 }
 
 void Adafactor::update(Bucket& bucket, const StepContext&) {
-  for (size_t i = 0; i < bucket.params.size(); ++i) update_one(options_[bucket.group], groups_[bucket.group], bucket, i);
+  for (size_t i = 0; i < bucket.params.size(); ++i)
+    update_one(options_[bucket.group], groups_[bucket.group], bucket, i);
 }
 
-void Adafactor::update_one(const AdafactorOptions& o, const ParamGroup& group, Bucket& bucket, size_t i) {
+void Adafactor::update_one(const AdafactorOptions& o, const ParamGroup& group, Bucket& bucket,
+                           size_t i) {
   const auto type = working_type(bucket.params[i].scalar_type());
   const auto param = bucket.params[i].to(type);
   const auto grad = bucket.grads[i].to(type);
@@ -69,7 +82,9 @@ void Adafactor::update_one(const AdafactorOptions& o, const ParamGroup& group, B
   const auto scale = o.scale_parameter ? rms.clamp_min(o.eps[1]).mul_(rate) : torch::Tensor();
   o.scale_parameter ? update.mul_(scale) : update.mul_(rate);
   if (o.beta1) update = slots[kFirst][i].mul_(*o.beta1).add_(update, 1.0 - *o.beta1);
-  if (group.weight_decay != 0) o.scale_parameter ? param.sub_(param * (scale * group.weight_decay)) : param.add_(param, -group.weight_decay * rate);
+  if (group.weight_decay != 0)
+    o.scale_parameter ? param.sub_(param * (scale * group.weight_decay))
+                      : param.add_(param, -group.weight_decay * rate);
   param.sub_(update);
   if (!param.is_same(bucket.params[i])) bucket.params[i].copy_(param);
 }
@@ -96,7 +111,8 @@ std::optional<double> Adafactor::current_lr(size_t group) const {
   const auto& o = options_.at(group);
   for (const auto& state : current_states()[group]) {
     if (!state.exists || state.step == 0) continue;
-    const double scale = o.scale_parameter ? std::max(o.eps[1], state.slots[kRms].item().toDouble()) : 1.0;
+    const double scale =
+        o.scale_parameter ? std::max(o.eps[1], state.slots[kRms].item().toDouble()) : 1.0;
     return scale * base_rate(o, groups_[group], state.step);
   }
   return std::nullopt;
@@ -126,7 +142,8 @@ void Adafactor::load_group_options(size_t group, const StateTree& saved) {
   saved::take(saved, "warmup_init", o.warmup_init);
 }
 
-AdafactorSchedule::AdafactorSchedule(Adafactor& optimizer, double initial_lr) : optimizer_(optimizer), initial_lr_(initial_lr) {}
+AdafactorSchedule::AdafactorSchedule(Adafactor& optimizer, double initial_lr)
+    : optimizer_(optimizer), initial_lr_(initial_lr) {}
 
 void AdafactorSchedule::step() { ++last_epoch_; }
 
@@ -150,6 +167,8 @@ StateTree AdafactorSchedule::state_dict() const {
       .set("lr_lambdas", saved::list_of(std::vector<StateTree>(count)));
 }
 
-void AdafactorSchedule::load_state_dict(const StateTree& state) { saved::take(state, "last_epoch", last_epoch_); }
+void AdafactorSchedule::load_state_dict(const StateTree& state) {
+  saved::take(state, "last_epoch", last_epoch_);
+}
 
 }  // namespace gradus

@@ -9,21 +9,26 @@
 
 namespace gradus {
 
-Adagrad::Adagrad(std::vector<torch::Tensor> params, AdagradOptions options) : Adagrad(one_group(std::move(params)), options) {}
+Adagrad::Adagrad(std::vector<torch::Tensor> params, AdagradOptions options)
+    : Adagrad(one_group(std::move(params)), options) {}
 
 Adagrad::Adagrad(std::vector<ParamGroupInit> groups, AdagradOptions options)
-    : Optimizer(std::move(groups), options.lr, options.weight_decay), options_(groups_.size(), options) {
+    : Optimizer(std::move(groups), options.lr, options.weight_decay),
+      options_(groups_.size(), options) {
   check_ranges();
 }
 
 void Adagrad::update(Bucket& bucket, const StepContext&) {
   const auto& group = groups_[bucket.group];
   const auto& o = options_[bucket.group];
-  const auto grads = group.weight_decay != 0 ? at::_foreach_add(bucket.grads, bucket.params, group.weight_decay) : bucket.grads;
+  const auto grads = group.weight_decay != 0
+                         ? at::_foreach_add(bucket.grads, bucket.params, group.weight_decay)
+                         : bucket.grads;
   at::_foreach_addcmul_(bucket.slots[0], grads, grads, 1);
   auto denominator = at::_foreach_sqrt(bucket.slots[0]);
   at::_foreach_add_(denominator, o.eps);
-  at::_foreach_addcdiv_(bucket.params, grads, denominator, -group.lr / (1 + double(bucket.step - 1) * o.lr_decay));
+  at::_foreach_addcdiv_(bucket.params, grads, denominator,
+                        -group.lr / (1 + double(bucket.step - 1) * o.lr_decay));
 }
 
 std::vector<torch::Tensor> Adagrad::make_slots(const torch::Tensor& param, size_t group) const {

@@ -20,10 +20,13 @@
 
 namespace gradus {
 
-AdamW::AdamW(std::vector<torch::Tensor> params, AdamWOptions options) : AdamW(one_group(std::move(params)), options) {}
+AdamW::AdamW(std::vector<torch::Tensor> params, AdamWOptions options)
+    : AdamW(one_group(std::move(params)), options) {}
 
 AdamW::AdamW(std::vector<ParamGroupInit> groups, AdamWOptions options)
-    : Optimizer(std::move(groups), options.lr, options.weight_decay), options_(groups_.size(), options), fused_(options.fused) {
+    : Optimizer(std::move(groups), options.lr, options.weight_decay),
+      options_(groups_.size(), options),
+      fused_(options.fused) {
   check_ranges({options.betas[0], options.betas[1]});
 }
 
@@ -51,34 +54,43 @@ void AdamW::update(Bucket& bucket, const StepContext& context) {
   const auto& slots = bucket.slots;
   advance_step_tensor(bucket);
   if (steps_apart()) return update_in_steps(bucket);
-  const auto device_lr = context.lr ? std::optional(context.lr->select(0, int64_t(bucket.group))) : std::nullopt;
+  const auto device_lr =
+      context.lr ? std::optional(context.lr->select(0, int64_t(bucket.group))) : std::nullopt;
   if (updates_weights()) {
     const auto lr = device_lr ? *device_lr : at::full({}, group.lr, bucket.step_tensor.options());
-    kernels::adamw_({bucket.params, bucket.weights, bucket.grads, slots[0], slots[1]}, {lr, bucket.step_tensor, context.clip_coef, context.grad_scale, context.found_inf},
-                    {o.betas[0], o.betas[1], o.eps, group.weight_decay, o.maximize});
+    kernels::adamw_(
+        {bucket.params, bucket.weights, bucket.grads, slots[0], slots[1]},
+        {lr, bucket.step_tensor, context.clip_coef, context.grad_scale, context.found_inf},
+        {o.betas[0], o.betas[1], o.eps, group.weight_decay, o.maximize});
   } else {
     const auto run = [&](const auto& lr) {
-      at::_fused_adamw_(bucket.params, bucket.grads, slots[0], slots[1], slots[2], bucket.steps, lr, o.betas[0], o.betas[1], group.weight_decay, o.eps,
-                        o.amsgrad, o.maximize, context.grad_scale, context.found_inf);
+      at::_fused_adamw_(bucket.params, bucket.grads, slots[0], slots[1], slots[2], bucket.steps, lr,
+                        o.betas[0], o.betas[1], group.weight_decay, o.eps, o.amsgrad, o.maximize,
+                        context.grad_scale, context.found_inf);
     };
-    if (device_lr) run(*device_lr);
-    else run(group.lr);
+    if (device_lr)
+      run(*device_lr);
+    else
+      run(group.lr);
   }
   if (context.found_inf) bucket.step_tensor.sub_(context.found_inf->reshape({}));
 }
 
-// The operations of Python's `adamw_torch` on the CPU one after the other: the same rounding, so the same bits.
+// The operations of Python's `adamw_torch` on the CPU one after the other: the same rounding, so
+// the same bits.
 void AdamW::update_in_steps(Bucket& bucket) {
   const auto& group = groups_[bucket.group];
   const auto& o = options_[bucket.group];
-  const auto& [exp_avg, exp_avg_sq, max_exp_avg_sq] = std::tie(bucket.slots[0], bucket.slots[1], bucket.slots[2]);
+  const auto& [exp_avg, exp_avg_sq, max_exp_avg_sq] =
+      std::tie(bucket.slots[0], bucket.slots[1], bucket.slots[2]);
   const auto grads = o.maximize ? at::_foreach_neg(bucket.grads) : bucket.grads;
   if (group.weight_decay != 0) at::_foreach_mul_(bucket.params, 1 - group.lr * group.weight_decay);
   at::_foreach_lerp_(exp_avg, grads, 1 - o.betas[0]);
   at::_foreach_mul_(exp_avg_sq, o.betas[1]);
   at::_foreach_addcmul_(exp_avg_sq, grads, grads, 1 - o.betas[1]);
   if (o.amsgrad) at::_foreach_maximum_(max_exp_avg_sq, exp_avg_sq);
-  const double correction1 = 1 - std::pow(o.betas[0], bucket.step), correction2 = 1 - std::pow(o.betas[1], bucket.step);
+  const double correction1 = 1 - std::pow(o.betas[0], bucket.step),
+               correction2 = 1 - std::pow(o.betas[1], bucket.step);
   auto denominator = at::_foreach_sqrt(o.amsgrad ? max_exp_avg_sq : exp_avg_sq);
   at::_foreach_div_(denominator, std::sqrt(correction2));
   at::_foreach_add_(denominator, o.eps);
@@ -86,7 +98,8 @@ void AdamW::update_in_steps(Bucket& bucket) {
 }
 
 std::vector<torch::Tensor> AdamW::make_slots(const torch::Tensor& param, size_t group) const {
-  return {zeros_like_param(param), zeros_like_param(param), options_[group].amsgrad ? zeros_like_param(param) : torch::Tensor()};
+  return {zeros_like_param(param), zeros_like_param(param),
+          options_[group].amsgrad ? zeros_like_param(param) : torch::Tensor()};
 }
 
 StateTree AdamW::group_options(size_t group) const {

@@ -16,7 +16,8 @@ namespace gradus {
 namespace {
 
 double warmed_alpha(const AdEMAMixOptions& o, int64_t step) {
-  return o.t_alpha.value_or(0) > 0 ? std::min(double(step) * o.alpha / double(*o.t_alpha), o.alpha) : o.alpha;
+  return o.t_alpha.value_or(0) > 0 ? std::min(double(step) * o.alpha / double(*o.t_alpha), o.alpha)
+                                   : o.alpha;
 }
 
 // Grows from beta1 to beta3 so that the half-life rises linearly.
@@ -34,17 +35,20 @@ std::vector<torch::Tensor> halves(const std::vector<torch::Tensor>& stacked, int
   return result;
 }
 
-void decay_and_add(const std::vector<torch::Tensor>& average, const std::vector<torch::Tensor>& values, double beta) {
+void decay_and_add(const std::vector<torch::Tensor>& average,
+                   const std::vector<torch::Tensor>& values, double beta) {
   at::_foreach_mul_(average, beta);
   at::_foreach_add_(average, values, 1 - beta);
 }
 
 }  // namespace
 
-AdEMAMix::AdEMAMix(std::vector<torch::Tensor> params, AdEMAMixOptions options) : AdEMAMix(one_group(std::move(params)), options) {}
+AdEMAMix::AdEMAMix(std::vector<torch::Tensor> params, AdEMAMixOptions options)
+    : AdEMAMix(one_group(std::move(params)), options) {}
 
 AdEMAMix::AdEMAMix(std::vector<ParamGroupInit> groups, AdEMAMixOptions options)
-    : Optimizer(std::move(groups), options.lr, options.weight_decay), options_(groups_.size(), options) {
+    : Optimizer(std::move(groups), options.lr, options.weight_decay),
+      options_(groups_.size(), options) {
   check_ranges({options.betas[0], options.betas[1], options.betas[2]});
 }
 
@@ -75,7 +79,8 @@ std::vector<torch::Tensor> AdEMAMix::make_slots(const torch::Tensor& param, size
   const auto type = working_type(param.scalar_type());
   auto stacked_sizes = param.sizes().vec();
   stacked_sizes.insert(stacked_sizes.begin(), 2);
-  return {torch::zeros(stacked_sizes, param.options().dtype(type).requires_grad(false)), zeros_like_param(param, type)};
+  return {torch::zeros(stacked_sizes, param.options().dtype(type).requires_grad(false)),
+          zeros_like_param(param, type)};
 }
 
 StateTree AdEMAMix::group_options(size_t group) const {
@@ -98,9 +103,12 @@ void AdEMAMix::load_group_options(size_t group, const StateTree& saved) {
   saved::take(saved, "t_beta3", o.t_beta3);
 }
 
-StateTree AdEMAMix::param_entry(const ParamState& state, size_t group) const { return bitsandbytes::nested(Optimizer::param_entry(state, group)); }
+StateTree AdEMAMix::param_entry(const ParamState& state, size_t group) const {
+  return bitsandbytes::nested(Optimizer::param_entry(state, group));
+}
 
-Optimizer::ParamState AdEMAMix::read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group, const std::string& what) const {
+Optimizer::ParamState AdEMAMix::read_param_entry(const StateTree& entry, const torch::Tensor& param,
+                                                 size_t group, const std::string& what) const {
   return Optimizer::read_param_entry(bitsandbytes::flat(entry), param, group, what);
 }
 

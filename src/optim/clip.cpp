@@ -11,7 +11,8 @@
 namespace gradus {
 namespace {
 
-constexpr int64_t kSmall = 4096;  // elements in all up to which a plain loop beats the kernels' overhead
+constexpr int64_t kSmall =
+    4096;  // elements in all up to which a plain loop beats the kernels' overhead
 
 std::vector<torch::Tensor> gradients(const std::vector<torch::Tensor>& params) {
   std::vector<torch::Tensor> grads;
@@ -26,21 +27,26 @@ bool all_small(const std::vector<torch::Tensor>& params) {
   for (const auto& param : params) {
     const auto& grad = param.grad();
     if (!grad.defined()) continue;
-    if (!grad.is_cpu() || grad.scalar_type() != at::kFloat || grad.layout() != at::kStrided || !grad.is_contiguous()) return false;
+    if (!grad.is_cpu() || grad.scalar_type() != at::kFloat || grad.layout() != at::kStrided ||
+        !grad.is_contiguous())
+      return false;
     count += grad.numel();
     if (count > kSmall) return false;
   }
   return true;
 }
 
-// The norm of the tensors' norms. Torch's kernel adds the squares in vectors whose width depends on the processor, so only single numbers are spared a call of it.
+// The norm of the tensors' norms. Torch's kernel adds the squares in vectors whose width depends on
+// the processor, so only single numbers are spared a call of it.
 float small_norm(const std::vector<torch::Tensor>& params) {
   auto norms = torch::empty({int64_t(params.size())}, at::kFloat);
   auto* values = norms.mutable_data_ptr<float>();
   int64_t count = 0;
   for (const auto& param : params)
     if (const auto& grad = param.grad(); grad.defined())
-      values[count++] = grad.numel() == 1 ? std::abs(*grad.const_data_ptr<float>()) : *at::linalg_vector_norm(grad, 2.0).const_data_ptr<float>();
+      values[count++] = grad.numel() == 1
+                            ? std::abs(*grad.const_data_ptr<float>())
+                            : *at::linalg_vector_norm(grad, 2.0).const_data_ptr<float>();
   if (count < norms.numel()) norms = norms.narrow(0, 0, count);
   return *at::linalg_vector_norm(norms, 2.0).const_data_ptr<float>();
 }
@@ -76,12 +82,14 @@ torch::Tensor grad_norm(const std::vector<torch::Tensor>& params, double norm_ty
   return norm_of(gradients(params), norm_type);
 }
 
-torch::Tensor clip_grad_norm_(const std::vector<torch::Tensor>& params, double max_norm, double norm_type) {
+torch::Tensor clip_grad_norm_(const std::vector<torch::Tensor>& params, double max_norm,
+                              double norm_type) {
   torch::NoGradGuard no_grad;
   if (norm_type == 2.0 && all_small(params)) {
     const float norm = small_norm(params);
-    const auto factor = 1.0F / (norm + 1e-6F) * float(max_norm);  // as Python divides a number by a tensor
-    if (!(factor >= 1.0F)) scale_small(params, factor);           // also when the norm is not a number
+    const auto factor =
+        1.0F / (norm + 1e-6F) * float(max_norm);         // as Python divides a number by a tensor
+    if (!(factor >= 1.0F)) scale_small(params, factor);  // also when the norm is not a number
     return scalar(norm);
   }
   const auto grads = gradients(params);
@@ -94,6 +102,8 @@ torch::Tensor clip_grad_norm_(const std::vector<torch::Tensor>& params, double m
   return norm;
 }
 
-std::vector<torch::Tensor> all_parameters(const Optimizer& optimizer) { return optimizer.gradient_holders(); }
+std::vector<torch::Tensor> all_parameters(const Optimizer& optimizer) {
+  return optimizer.gradient_holders();
+}
 
 }  // namespace gradus

@@ -30,8 +30,10 @@ class OptimArgs {
     std::string part;
     const auto take = [&] {
       const auto equals = part.find('=');
-      if (equals == std::string::npos || equals == 0 || part.find('=', equals + 1) != std::string::npos)
-        refuse("expected key=value pairs with commas between, received '" + part + "'", "For example --optim_args momentum=0.9,nesterov=true.");
+      if (equals == std::string::npos || equals == 0 ||
+          part.find('=', equals + 1) != std::string::npos)
+        refuse("expected key=value pairs with commas between, received '" + part + "'",
+               "For example --optim_args momentum=0.9,nesterov=true.");
       values_[part.substr(0, equals)] = part.substr(equals + 1);
       part.clear();
     };
@@ -56,22 +58,26 @@ class OptimArgs {
     if (!given) return;
     const char* end = given->data() + given->size();
     const auto [stop, error] = std::from_chars(given->data(), end, value);
-    if (error != std::errc() || stop != end) refuse("'" + key + "' must be a number, received '" + *given + "'");
+    if (error != std::errc() || stop != end)
+      refuse("'" + key + "' must be a number, received '" + *given + "'");
   }
 
   void read(const std::string& key, int64_t& value) {
     double number = double(value);
     read(key, number);
-    if (number != std::floor(number)) refuse("'" + key + "' must be a whole number, received '" + values_[key] + "'");
+    if (number != std::floor(number))
+      refuse("'" + key + "' must be a whole number, received '" + values_[key] + "'");
     value = int64_t(number);
   }
 
   void read(const std::string& key, bool& value) {
     auto given = text(key);
     if (!given) return;
-    std::transform(given->begin(), given->end(), given->begin(), [](unsigned char c) { return char(std::tolower(c)); });
+    std::transform(given->begin(), given->end(), given->begin(),
+                   [](unsigned char c) { return char(std::tolower(c)); });
     const bool yes = *given == "true" || *given == "1" || *given == "yes";
-    if (!yes && *given != "false" && *given != "0" && *given != "no") refuse("'" + key + "' must be true or false, received '" + values_[key] + "'");
+    if (!yes && *given != "false" && *given != "0" && *given != "no")
+      refuse("'" + key + "' must be true or false, received '" + values_[key] + "'");
     value = yes;
   }
 
@@ -88,7 +94,9 @@ class OptimArgs {
       if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
       std::string listed;
       for (const auto& name : known_) listed += (listed.empty() ? "" : ", ") + name;
-      refuse("there is no '" + key + "'; " + (known_.empty() ? "it takes none" : "it takes " + listed), did_you_mean(key, known_));
+      refuse(
+          "there is no '" + key + "'; " + (known_.empty() ? "it takes none" : "it takes " + listed),
+          did_you_mean(key, known_));
     }
   }
 
@@ -102,19 +110,26 @@ class OptimArgs {
   std::vector<std::string> known_;
 };
 
-using Maker = std::function<std::shared_ptr<Optimizer>(Groups, const OptimizerArguments&, OptimArgs&)>;
+using Maker =
+    std::function<std::shared_ptr<Optimizer>(Groups, const OptimizerArguments&, OptimArgs&)>;
 
-std::array<double, 2> betas(const OptimizerArguments& args) { return {args.adam_beta1, args.adam_beta2}; }
+std::array<double, 2> betas(const OptimizerArguments& args) {
+  return {args.adam_beta1, args.adam_beta2};
+}
 
 Maker adamw(bool fused) {
   return [fused](Groups groups, const OptimizerArguments& args, OptimArgs&) {
-    return std::make_shared<AdamW>(
-        std::move(groups),
-        AdamWOptions{.lr = args.learning_rate, .betas = betas(args), .eps = args.adam_epsilon, .weight_decay = args.weight_decay, .fused = fused});
+    return std::make_shared<AdamW>(std::move(groups),
+                                   AdamWOptions{.lr = args.learning_rate,
+                                                .betas = betas(args),
+                                                .eps = args.adam_epsilon,
+                                                .weight_decay = args.weight_decay,
+                                                .fused = fused});
   };
 }
 
-std::shared_ptr<Optimizer> make_sgd(Groups groups, const OptimizerArguments& args, OptimArgs& extra) {
+std::shared_ptr<Optimizer> make_sgd(Groups groups, const OptimizerArguments& args,
+                                    OptimArgs& extra) {
   SGDOptions o{.lr = args.learning_rate, .weight_decay = args.weight_decay};
   extra.read("momentum", o.momentum);
   extra.read("dampening", o.dampening);
@@ -123,7 +138,8 @@ std::shared_ptr<Optimizer> make_sgd(Groups groups, const OptimizerArguments& arg
   return std::make_shared<SGD>(std::move(groups), o);
 }
 
-std::shared_ptr<Optimizer> make_adagrad(Groups groups, const OptimizerArguments& args, OptimArgs& extra) {
+std::shared_ptr<Optimizer> make_adagrad(Groups groups, const OptimizerArguments& args,
+                                        OptimArgs& extra) {
   AdagradOptions o{.lr = args.learning_rate, .weight_decay = args.weight_decay};
   extra.read("lr_decay", o.lr_decay);
   extra.read("weight_decay", o.weight_decay);
@@ -131,7 +147,8 @@ std::shared_ptr<Optimizer> make_adagrad(Groups groups, const OptimizerArguments&
   return std::make_shared<Adagrad>(std::move(groups), o);
 }
 
-std::shared_ptr<Optimizer> make_rmsprop(Groups groups, const OptimizerArguments& args, OptimArgs& extra) {
+std::shared_ptr<Optimizer> make_rmsprop(Groups groups, const OptimizerArguments& args,
+                                        OptimArgs& extra) {
   RMSpropOptions o{.lr = args.learning_rate, .weight_decay = args.weight_decay};
   extra.read("momentum", o.momentum);
   extra.read("alpha", o.alpha);
@@ -142,8 +159,10 @@ std::shared_ptr<Optimizer> make_rmsprop(Groups groups, const OptimizerArguments&
 }
 
 // HF fixes scale_parameter and relative_step to false; optim_args may turn them on here.
-std::shared_ptr<Optimizer> make_adafactor(Groups groups, const OptimizerArguments& args, OptimArgs& extra) {
-  AdafactorOptions o{.weight_decay = args.weight_decay, .scale_parameter = false, .relative_step = false};
+std::shared_ptr<Optimizer> make_adafactor(Groups groups, const OptimizerArguments& args,
+                                          OptimArgs& extra) {
+  AdafactorOptions o{
+      .weight_decay = args.weight_decay, .scale_parameter = false, .relative_step = false};
   extra.read("scale_parameter", o.scale_parameter);
   extra.read("relative_step", o.relative_step);
   extra.read("warmup_init", o.warmup_init);
@@ -155,12 +174,17 @@ std::shared_ptr<Optimizer> make_adafactor(Groups groups, const OptimizerArgument
 }
 
 std::shared_ptr<Optimizer> make_lion(Groups groups, const OptimizerArguments& args, OptimArgs&) {
-  return std::make_shared<Lion>(std::move(groups), LionOptions{.lr = args.learning_rate, .betas = betas(args), .weight_decay = args.weight_decay});
+  return std::make_shared<Lion>(std::move(groups), LionOptions{.lr = args.learning_rate,
+                                                               .betas = betas(args),
+                                                               .weight_decay = args.weight_decay});
 }
 
-std::shared_ptr<Optimizer> make_ademamix(Groups groups, const OptimizerArguments& args, OptimArgs& extra) {
-  AdEMAMixOptions o{
-      .lr = args.learning_rate, .betas = {args.adam_beta1, args.adam_beta2, 0.9999}, .eps = args.adam_epsilon, .weight_decay = args.weight_decay};
+std::shared_ptr<Optimizer> make_ademamix(Groups groups, const OptimizerArguments& args,
+                                         OptimArgs& extra) {
+  AdEMAMixOptions o{.lr = args.learning_rate,
+                    .betas = {args.adam_beta1, args.adam_beta2, 0.9999},
+                    .eps = args.adam_epsilon,
+                    .weight_decay = args.weight_decay};
   extra.read("beta1", o.betas[0]);
   extra.read("beta2", o.betas[1]);
   extra.read("beta3", o.betas[2]);
@@ -171,8 +195,12 @@ std::shared_ptr<Optimizer> make_ademamix(Groups groups, const OptimizerArguments
   return std::make_shared<AdEMAMix>(std::move(groups), o);
 }
 
-std::shared_ptr<Optimizer> make_stable_adamw(Groups groups, const OptimizerArguments& args, OptimArgs& extra) {
-  StableAdamWOptions o{.lr = args.learning_rate, .betas = betas(args), .eps = args.adam_epsilon, .weight_decay = args.weight_decay};
+std::shared_ptr<Optimizer> make_stable_adamw(Groups groups, const OptimizerArguments& args,
+                                             OptimArgs& extra) {
+  StableAdamWOptions o{.lr = args.learning_rate,
+                       .betas = betas(args),
+                       .eps = args.adam_epsilon,
+                       .weight_decay = args.weight_decay};
   extra.read("decouple_lr", o.decouple_lr);
   extra.read("max_lr", o.max_lr);
   extra.read("kahan_sum", o.kahan_sum);
@@ -181,7 +209,10 @@ std::shared_ptr<Optimizer> make_stable_adamw(Groups groups, const OptimizerArgum
 
 Maker schedule_free(ScheduleFreeKind kind) {
   return [kind](Groups groups, const OptimizerArguments& args, OptimArgs& extra) {
-    ScheduleFreeOptions o{.lr = args.learning_rate, .betas = betas(args), .eps = args.adam_epsilon, .weight_decay = args.weight_decay};
+    ScheduleFreeOptions o{.lr = args.learning_rate,
+                          .betas = betas(args),
+                          .eps = args.adam_epsilon,
+                          .weight_decay = args.weight_decay};
     if (kind != ScheduleFreeKind::radam) o.warmup_steps = args.warmup_steps;
     extra.read("weight_lr_power", o.weight_lr_power);
     extra.read("r", o.r);
@@ -189,8 +220,12 @@ Maker schedule_free(ScheduleFreeKind kind) {
   };
 }
 
-std::shared_ptr<Optimizer> make_muon(Groups groups, const OptimizerArguments& args, OptimArgs& extra) {
-  MuonOptions o{.lr = args.learning_rate, .weight_decay = args.weight_decay, .adamw_betas = betas(args), .adamw_eps = args.adam_epsilon};
+std::shared_ptr<Optimizer> make_muon(Groups groups, const OptimizerArguments& args,
+                                     OptimArgs& extra) {
+  MuonOptions o{.lr = args.learning_rate,
+                .weight_decay = args.weight_decay,
+                .adamw_betas = betas(args),
+                .adamw_eps = args.adam_epsilon};
   extra.read("momentum", o.momentum);
   extra.read("nesterov", o.nesterov);
   extra.read("ns_steps", o.ns_steps);
@@ -268,17 +303,22 @@ void check_optimizer_name(const std::string& name) {
   if (std::find(names.begin(), names.end(), name) != names.end()) return;
   const auto& missing = missing_optimizer_names();
   if (std::find(missing.begin(), missing.end(), name) != missing.end())
-    throw Error("G-OPTIM-5", ErrorKind::usage, "the optimizer '" + name + "' of transformers is not available in gradus yet",
+    throw Error("G-OPTIM-5", ErrorKind::usage,
+                "the optimizer '" + name + "' of transformers is not available in gradus yet",
                 "Use " + join_or(names) + ".");
   const auto hint = did_you_mean(name, names);
-  throw Error("G-OPTIM-6", ErrorKind::usage, "unknown optimizer '" + name + "'; expected " + join_or(names), hint);
+  throw Error("G-OPTIM-6", ErrorKind::usage,
+              "unknown optimizer '" + name + "'; expected " + join_or(names), hint);
 }
 
-std::shared_ptr<Optimizer> make_optimizer(const std::string& name, std::vector<ParamGroupInit> groups, const OptimizerArguments& args) {
+std::shared_ptr<Optimizer> make_optimizer(const std::string& name,
+                                          std::vector<ParamGroupInit> groups,
+                                          const OptimizerArguments& args) {
   check_optimizer_name(name);
   OptimArgs extra(name, args.optim_args);
   const auto& table = makers();
-  const auto row = std::find_if(table.begin(), table.end(), [&](const auto& entry) { return entry.first == name; });
+  const auto row = std::find_if(table.begin(), table.end(),
+                                [&](const auto& entry) { return entry.first == name; });
   auto optimizer = row->second(std::move(groups), args, extra);
   extra.finish();
   return optimizer;

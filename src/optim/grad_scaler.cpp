@@ -16,15 +16,18 @@ namespace {
 }
 
 // The kernel wants gradients of one device and type at a time.
-std::map<std::pair<std::string, at::ScalarType>, std::vector<torch::Tensor>> gradients_by_kind(const Optimizer& optimizer) {
+std::map<std::pair<std::string, at::ScalarType>, std::vector<torch::Tensor>> gradients_by_kind(
+    const Optimizer& optimizer) {
   std::map<std::pair<std::string, at::ScalarType>, std::vector<torch::Tensor>> kinds;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& param : group.params) {
       const auto& grad = param.grad();
       if (!grad.defined()) continue;
       if (grad.scalar_type() == at::kHalf)
-        throw Error("G-OPTIM-8", ErrorKind::training, "GradScaler: a gradient is float16; expected float32",
-                    "Keep the parameters in float32 and let autocast choose float16 (fp16=true), or train in bfloat16.");
+        throw Error("G-OPTIM-8", ErrorKind::training,
+                    "GradScaler: a gradient is float16; expected float32",
+                    "Keep the parameters in float32 and let autocast choose float16 (fp16=true), "
+                    "or train in bfloat16.");
       kinds[{grad.device().str(), grad.scalar_type()}].push_back(grad);
     }
   }
@@ -33,18 +36,23 @@ std::map<std::pair<std::string, at::ScalarType>, std::vector<torch::Tensor>> gra
 
 }  // namespace
 
-GradScaler::GradScaler(torch::Device device, GradScalerOptions options) : options_(options), device_(device) {
+GradScaler::GradScaler(torch::Device device, GradScalerOptions options)
+    : options_(options), device_(device) {
   if (!options_.enabled) return;
   if (!(options.growth_factor > 1.0) || !(options.backoff_factor < 1.0))
     throw Error("G-OPTIM-1", ErrorKind::usage,
-                "GradScaler: growth_factor must be above 1 and backoff_factor below 1, received " + std::to_string(options.growth_factor) + " and " +
+                "GradScaler: growth_factor must be above 1 and backoff_factor below 1, received " +
+                    std::to_string(options.growth_factor) + " and " +
                     std::to_string(options.backoff_factor));
-  scale_ = torch::full({}, options.init_scale, torch::TensorOptions().dtype(at::kFloat).device(device));
+  scale_ =
+      torch::full({}, options.init_scale, torch::TensorOptions().dtype(at::kFloat).device(device));
   growth_tracker_ = torch::zeros({}, torch::TensorOptions().dtype(at::kInt).device(device));
   found_inf_ = torch::zeros({}, torch::TensorOptions().dtype(at::kFloat).device(device));
 }
 
-torch::Tensor GradScaler::scale(const torch::Tensor& loss) { return options_.enabled ? loss * scale_.to(loss.device()) : loss; }
+torch::Tensor GradScaler::scale(const torch::Tensor& loss) {
+  return options_.enabled ? loss * scale_.to(loss.device()) : loss;
+}
 
 void GradScaler::unscale_(Optimizer& optimizer) {
   if (!options_.enabled) return;
@@ -77,11 +85,14 @@ void GradScaler::step(Optimizer& optimizer, StepContext context) {
 void GradScaler::update() {
   if (!options_.enabled) return;
   if (stage_ == Stage::ready) wrong_order("update was called before step");
-  at::_amp_update_scale_(scale_, growth_tracker_, found_inf_, options_.growth_factor, options_.backoff_factor, options_.growth_interval);
+  at::_amp_update_scale_(scale_, growth_tracker_, found_inf_, options_.growth_factor,
+                         options_.backoff_factor, options_.growth_interval);
   stage_ = Stage::ready;
 }
 
-bool GradScaler::step_was_skipped() const { return options_.enabled && found_inf_.item<float>() != 0; }
+bool GradScaler::step_was_skipped() const {
+  return options_.enabled && found_inf_.item<float>() != 0;
+}
 
 double GradScaler::get_scale() const { return options_.enabled ? scale_.item<float>() : 1.0; }
 
@@ -102,8 +113,10 @@ StateTree GradScaler::state_dict() const {
 void GradScaler::load_state_dict(const StateTree& state) {
   if (!options_.enabled) return;
   if (state.entries().empty())
-    throw Error("G-OPTIM-3", ErrorKind::checkpoint, "cannot load the gradient scaler's state: it is empty, it was saved by a disabled scaler",
-                "Resume with the precision of the saved run.");
+    throw Error(
+        "G-OPTIM-3", ErrorKind::checkpoint,
+        "cannot load the gradient scaler's state: it is empty, it was saved by a disabled scaler",
+        "Resume with the precision of the saved run.");
   scale_.fill_(state.at("scale").as_double());
   growth_tracker_.fill_(state.at("_growth_tracker").as_int());
   saved::take(state, "growth_factor", options_.growth_factor);

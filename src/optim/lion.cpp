@@ -10,10 +10,12 @@
 
 namespace gradus {
 
-Lion::Lion(std::vector<torch::Tensor> params, LionOptions options) : Lion(one_group(std::move(params)), options) {}
+Lion::Lion(std::vector<torch::Tensor> params, LionOptions options)
+    : Lion(one_group(std::move(params)), options) {}
 
 Lion::Lion(std::vector<ParamGroupInit> groups, LionOptions options)
-    : Optimizer(std::move(groups), options.lr, options.weight_decay), options_(groups_.size(), options) {
+    : Optimizer(std::move(groups), options.lr, options.weight_decay),
+      options_(groups_.size(), options) {
   check_ranges({options.betas[0], options.betas[1]});
 }
 
@@ -38,14 +40,22 @@ std::vector<torch::Tensor> Lion::make_slots(const torch::Tensor& param, size_t) 
 }
 
 StateTree Lion::group_options(size_t group) const {
-  return StateTree::dict().set("lr", groups_[group].lr).set("betas", saved::tuple_of(options_[group].betas)).set("eps", 0.0);
+  return StateTree::dict()
+      .set("lr", groups_[group].lr)
+      .set("betas", saved::tuple_of(options_[group].betas))
+      .set("eps", 0.0);
 }
 
-void Lion::load_group_options(size_t group, const StateTree& saved) { saved::take(saved, "betas", options_[group].betas); }
+void Lion::load_group_options(size_t group, const StateTree& saved) {
+  saved::take(saved, "betas", options_[group].betas);
+}
 
-StateTree Lion::param_entry(const ParamState& state, size_t group) const { return bitsandbytes::nested(Optimizer::param_entry(state, group)); }
+StateTree Lion::param_entry(const ParamState& state, size_t group) const {
+  return bitsandbytes::nested(Optimizer::param_entry(state, group));
+}
 
-Optimizer::ParamState Lion::read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group, const std::string& what) const {
+Optimizer::ParamState Lion::read_param_entry(const StateTree& entry, const torch::Tensor& param,
+                                             size_t group, const std::string& what) const {
   return Optimizer::read_param_entry(bitsandbytes::flat(entry), param, group, what);
 }
 

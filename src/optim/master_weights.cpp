@@ -9,7 +9,8 @@ namespace gradus {
 namespace {
 
 bool is_batch_norm(const torch::nn::Module& module) {
-  return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module) != nullptr || dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module) != nullptr ||
+  return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module) != nullptr ||
          dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module) != nullptr;
 }
 
@@ -21,7 +22,9 @@ MasterWeights::MasterWeights(torch::nn::Module& module) {
   for (const auto& part : module.modules(/*include_self=*/true)) {
     if (is_batch_norm(*part)) continue;
     for (const auto& weight : part->parameters(/*recurse=*/false)) {
-      if (weight.scalar_type() != torch::kFloat || !seen.insert(weight.unsafeGetTensorImpl()).second) continue;
+      if (weight.scalar_type() != torch::kFloat ||
+          !seen.insert(weight.unsafeGetTensorImpl()).second)
+        continue;
       weights_.push_back(weight);
       masters_.push_back(weight.detach().contiguous());  // a handle of its own on the same storage
       halves_.push_back(masters_.back().to(torch::kBFloat16));

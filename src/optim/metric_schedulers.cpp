@@ -16,24 +16,33 @@ double worst(const std::string& mode) {
   return mode == "min" ? infinity : -infinity;
 }
 
-bool is_better(const std::string& mode, const std::string& threshold_mode, double threshold, double value, double best) {
-  if (mode == "min") return value < (threshold_mode == "rel" ? best * (1.0 - threshold) : best - threshold);
+bool is_better(const std::string& mode, const std::string& threshold_mode, double threshold,
+               double value, double best) {
+  if (mode == "min")
+    return value < (threshold_mode == "rel" ? best * (1.0 - threshold) : best - threshold);
   return value > (threshold_mode == "rel" ? best * (1.0 + threshold) : best + threshold);
 }
 
-[[noreturn]] void refuse(const std::string& message) { throw Error("G-SCHED-4", ErrorKind::usage, message); }
-
-void check(const std::string& schedule, double factor, const std::string& mode, const std::string& threshold_mode) {
-  if (!(factor < 1.0)) refuse(schedule + ": factor must be below 1.0, received " + number_text(factor));
-  if (mode != "min" && mode != "max") refuse(schedule + ": mode must be min or max, received '" + mode + "'");
-  if (threshold_mode != "rel" && threshold_mode != "abs") refuse(schedule + ": threshold_mode must be rel or abs, received '" + threshold_mode + "'");
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error("G-SCHED-4", ErrorKind::usage, message);
 }
 
-std::vector<double> per_group(const std::string& schedule, const char* what, const std::vector<double>& values, size_t groups) {
+void check(const std::string& schedule, double factor, const std::string& mode,
+           const std::string& threshold_mode) {
+  if (!(factor < 1.0))
+    refuse(schedule + ": factor must be below 1.0, received " + number_text(factor));
+  if (mode != "min" && mode != "max")
+    refuse(schedule + ": mode must be min or max, received '" + mode + "'");
+  if (threshold_mode != "rel" && threshold_mode != "abs")
+    refuse(schedule + ": threshold_mode must be rel or abs, received '" + threshold_mode + "'");
+}
+
+std::vector<double> per_group(const std::string& schedule, const char* what,
+                              const std::vector<double>& values, size_t groups) {
   if (values.size() == 1) return std::vector<double>(groups, values[0]);
   if (values.size() != groups)
-    refuse(schedule + ": expected 1 or " + std::to_string(groups) + " values for " + what + " (one per parameter group), received " +
-           std::to_string(values.size()));
+    refuse(schedule + ": expected 1 or " + std::to_string(groups) + " values for " + what +
+           " (one per parameter group), received " + std::to_string(values.size()));
   return values;
 }
 
@@ -44,14 +53,19 @@ std::vector<double> rates(const Optimizer& optimizer) {
 }
 
 [[noreturn]] void needs_metric(const char* name) {
-  throw Error("G-SCHED-5", ErrorKind::usage, std::string(name) + " follows a metric and cannot step without one",
-              "Call step(metric) after each evaluation; set eval_strategy so that there are evaluations.");
+  throw Error(
+      "G-SCHED-5", ErrorKind::usage,
+      std::string(name) + " follows a metric and cannot step without one",
+      "Call step(metric) after each evaluation; set eval_strategy so that there are evaluations.");
 }
 
 }  // namespace
 
 ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options)
-    : optimizer_(optimizer), options_(std::move(options)), last_lr_(rates(optimizer)), best_(worst(options_.mode)) {
+    : optimizer_(optimizer),
+      options_(std::move(options)),
+      last_lr_(rates(optimizer)),
+      best_(worst(options_.mode)) {
   check("reduce_lr_on_plateau", options_.factor, options_.mode, options_.threshold_mode);
   min_lrs_ = per_group("reduce_lr_on_plateau", "min_lr", options_.min_lr, last_lr_.size());
 }
@@ -89,7 +103,8 @@ void ReduceLROnPlateau::reduce() {
 StateTree ReduceLROnPlateau::state_dict() const {
   return StateTree::dict()
       .set("factor", options_.factor)
-      .set("default_min_lr", options_.min_lr.size() == 1 ? StateTree(options_.min_lr[0]) : StateTree())
+      .set("default_min_lr",
+           options_.min_lr.size() == 1 ? StateTree(options_.min_lr[0]) : StateTree())
       .set("min_lrs", saved::list_of(min_lrs_))
       .set("patience", options_.patience)
       .set("cooldown", options_.cooldown)
@@ -119,7 +134,8 @@ void ReduceLROnPlateau::load_state_dict(const StateTree& state) {
   saved::take(state, "best", best_);
   saved::take(state, "cooldown_counter", cooldown_counter_);
   saved::take(state, "num_bad_epochs", num_bad_epochs_);
-  min_lrs_ = per_group("reduce_lr_on_plateau", "min_lrs", min_lrs_, optimizer_.param_groups().size());
+  min_lrs_ =
+      per_group("reduce_lr_on_plateau", "min_lrs", min_lrs_, optimizer_.param_groups().size());
 }
 
 GreedyLR::GreedyLR(Optimizer& optimizer, GreedyLROptions options)
@@ -181,7 +197,8 @@ void GreedyLR::reduce() {
     const double lowered = std::max(groups[g].lr * options_.factor, min_lrs_[g]);
     if (groups[g].lr - lowered > options_.eps) {
       groups[g].lr = lowered;
-      say("Epoch " + std::to_string(last_epoch_) + ": reducing learning rate of group " + std::to_string(g) + " to " + number_text(lowered) + ".");
+      say("Epoch " + std::to_string(last_epoch_) + ": reducing learning rate of group " +
+          std::to_string(g) + " to " + number_text(lowered) + ".");
     }
     if (groups[g].lr > min_lrs_[g]) all_at_minimum = false;
   }
@@ -194,7 +211,8 @@ void GreedyLR::increase() {
     const double raised = std::min(groups[g].lr / options_.factor, max_lrs_[g]);
     if (raised - groups[g].lr > options_.eps) {
       groups[g].lr = raised;
-      say("Epoch " + std::to_string(last_epoch_) + ": increasing learning rate of group " + std::to_string(g) + " to " + number_text(raised) + ".");
+      say("Epoch " + std::to_string(last_epoch_) + ": increasing learning rate of group " +
+          std::to_string(g) + " to " + number_text(raised) + ".");
     }
   }
   reset_left_ = options_.reset_start;
@@ -241,8 +259,10 @@ StateTree GreedyLR::state_dict() const {
                    .set("_last_lr", saved::list_of(last_lr_))
                    .set("_init_lrs", saved::list_of(init_lrs_));
   if (options_.smooth)
-    state.set("_streaming_avg",
-              StateTree::dict().set("window_size", options_.window_size).set("values", saved::list_of(window_)).set("sum", window_sum_));
+    state.set("_streaming_avg", StateTree::dict()
+                                    .set("window_size", options_.window_size)
+                                    .set("values", saved::list_of(window_))
+                                    .set("sum", window_sum_));
   return state;
 }
 

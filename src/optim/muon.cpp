@@ -45,8 +45,10 @@ torch::Tensor orthogonalised(const torch::Tensor& momentum, const MuonOptions& o
 
 }  // namespace
 
-Muon::Muon(std::vector<torch::Tensor> params, MuonOptions options) : Muon(one_group(std::move(params)), options) {}
-Muon::Muon(std::vector<ParamGroupInit> groups, MuonOptions options) : Muon(split(std::move(groups), options), options) {}
+Muon::Muon(std::vector<torch::Tensor> params, MuonOptions options)
+    : Muon(one_group(std::move(params)), options) {}
+Muon::Muon(std::vector<ParamGroupInit> groups, MuonOptions options)
+    : Muon(split(std::move(groups), options), options) {}
 
 Muon::Muon(Split split, MuonOptions options)
     : Optimizer(std::move(split.groups), options.lr, options.weight_decay),
@@ -54,9 +56,14 @@ Muon::Muon(Split split, MuonOptions options)
       options_(groups_.size(), options) {
   check_ranges({options.momentum, options.adamw_betas[0], options.adamw_betas[1]});
   if (options.ns_steps < 1 || options.ns_steps >= 100)
-    throw Error("G-OPTIM-1", ErrorKind::usage, "muon: ns_steps must be from 1 to 99, received " + std::to_string(options.ns_steps));
-  if (options.adjust_lr_fn && std::find(kAdjustments.begin(), kAdjustments.end(), *options.adjust_lr_fn) == kAdjustments.end())
-    throw Error("G-OPTIM-1", ErrorKind::usage, "muon: adjust_lr_fn must be " + join_or(kAdjustments) + ", received '" + *options.adjust_lr_fn + "'");
+    throw Error(
+        "G-OPTIM-1", ErrorKind::usage,
+        "muon: ns_steps must be from 1 to 99, received " + std::to_string(options.ns_steps));
+  if (options.adjust_lr_fn && std::find(kAdjustments.begin(), kAdjustments.end(),
+                                        *options.adjust_lr_fn) == kAdjustments.end())
+    throw Error("G-OPTIM-1", ErrorKind::usage,
+                "muon: adjust_lr_fn must be " + join_or(kAdjustments) + ", received '" +
+                    *options.adjust_lr_fn + "'");
 }
 
 Muon::Split Muon::split(std::vector<ParamGroupInit> groups, const MuonOptions& options) {
@@ -67,12 +74,16 @@ Muon::Split Muon::split(std::vector<ParamGroupInit> groups, const MuonOptions& o
     matrices.lr = group.lr;
     rest.lr = group.lr ? group.lr : options.adamw_lr;
     for (size_t i = 0; i < group.params.size(); ++i) {
-      auto& half = is_hidden_matrix(group.params[i], group.names.empty() ? "" : group.names[i]) ? matrices : rest;
+      auto& half = is_hidden_matrix(group.params[i], group.names.empty() ? "" : group.names[i])
+                       ? matrices
+                       : rest;
       half.params.push_back(group.params[i]);
       if (!group.names.empty()) half.names.push_back(group.names[i]);
     }
-    if (!matrices.params.empty()) result.groups.push_back(std::move(matrices)), result.uses_muon.push_back(true);
-    if (!rest.params.empty()) result.groups.push_back(std::move(rest)), result.uses_muon.push_back(false);
+    if (!matrices.params.empty())
+      result.groups.push_back(std::move(matrices)), result.uses_muon.push_back(true);
+    if (!rest.params.empty())
+      result.groups.push_back(std::move(rest)), result.uses_muon.push_back(false);
   }
   return result;
 }
@@ -84,7 +95,8 @@ void Muon::update_matrices(Bucket& bucket, const MuonOptions& o) {
     const auto& grad = bucket.grads[i];
     const auto& momentum = bucket.slots[kMomentum][i];
     momentum.lerp_(grad, 1 - o.momentum);
-    const auto direction = orthogonalised(o.nesterov ? grad.lerp(momentum, o.momentum) : momentum, o);
+    const auto direction =
+        orthogonalised(o.nesterov ? grad.lerp(momentum, o.momentum) : momentum, o);
     param.mul_(1 - group.lr * group.weight_decay);
     param.add_(direction, -adjusted_rate(group.lr, o.adjust_lr_fn, param));
   }
@@ -95,8 +107,10 @@ void Muon::update(Bucket& bucket, const StepContext&) {
   if (uses_muon_[bucket.group]) return update_matrices(bucket, o);
   const auto& group = groups_[bucket.group];
   advance_step_tensor(bucket);
-  at::_fused_adamw_(bucket.params, bucket.grads, bucket.slots[kMuonFirst], bucket.slots[kMuonSecond], {}, bucket.steps, group.lr, o.adamw_betas[0],
-                    o.adamw_betas[1], group.weight_decay, o.adamw_eps, /*amsgrad=*/false, /*maximize=*/false);
+  at::_fused_adamw_(bucket.params, bucket.grads, bucket.slots[kMuonFirst],
+                    bucket.slots[kMuonSecond], {}, bucket.steps, group.lr, o.adamw_betas[0],
+                    o.adamw_betas[1], group.weight_decay, o.adamw_eps, /*amsgrad=*/false,
+                    /*maximize=*/false);
 }
 
 std::vector<torch::Tensor> Muon::make_slots(const torch::Tensor& param, size_t group) const {
@@ -104,12 +118,17 @@ std::vector<torch::Tensor> Muon::make_slots(const torch::Tensor& param, size_t g
   return {{}, zeros_like_param(param), zeros_like_param(param)};
 }
 
-int64_t Muon::bucket_step(const Bucket& bucket) const { return uses_muon_[bucket.group] ? bucket.step : read_step_tensor(bucket); }
+int64_t Muon::bucket_step(const Bucket& bucket) const {
+  return uses_muon_[bucket.group] ? bucket.step : read_step_tensor(bucket);
+}
 
 StateTree Muon::group_options(size_t group) const {
   const auto& o = options_[group];
-  auto options = StateTree::dict().set("lr", groups_[group].lr).set("use_muon", uses_muon_[group] ? true : false);
-  if (!uses_muon_[group]) return options.set("betas", saved::tuple_of(o.adamw_betas)).set("eps", o.adamw_eps);
+  auto options = StateTree::dict()
+                     .set("lr", groups_[group].lr)
+                     .set("use_muon", uses_muon_[group] ? true : false);
+  if (!uses_muon_[group])
+    return options.set("betas", saved::tuple_of(o.adamw_betas)).set("eps", o.adamw_eps);
   return options.set("momentum", o.momentum)
       .set("nesterov", o.nesterov)
       .set("ns_coefficients", saved::tuple_of(o.ns_coefficients))

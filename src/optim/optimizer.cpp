@@ -14,7 +14,8 @@ namespace {
 
 [[noreturn]] void mismatch(const std::string& message) {
   throw Error("G-OPTIM-3", ErrorKind::checkpoint, "cannot load the optimizer's state: " + message,
-              "The state belongs to another model or other parameter groups. Resume with the model and options it was saved with.");
+              "The state belongs to another model or other parameter groups. Resume with the model "
+              "and options it was saved with.");
 }
 
 // Kernels walk parameter and gradient in memory order, so both must lie the same way.
@@ -24,24 +25,31 @@ bool lies_as(const torch::Tensor& grad, const torch::Tensor& param) {
 
 }  // namespace
 
-Optimizer::Optimizer(std::vector<ParamGroupInit> groups, double lr, double weight_decay) : default_lr_(lr) {
+Optimizer::Optimizer(std::vector<ParamGroupInit> groups, double lr, double weight_decay)
+    : default_lr_(lr) {
   std::unordered_map<const void*, bool> seen;
   for (auto& init : groups) {
     for (const auto& param : init.params) {
-      if (!param.defined()) throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was given a parameter that is no tensor (undefined)");
+      if (!param.defined())
+        throw Error("G-OPTIM-1", ErrorKind::usage,
+                    "an optimizer was given a parameter that is no tensor (undefined)");
       if (!seen.emplace(param.unsafeGetTensorImpl(), true).second)
-        throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was given the same parameter twice",
+        throw Error("G-OPTIM-1", ErrorKind::usage,
+                    "an optimizer was given the same parameter twice",
                     "List tied parameters once; decay_groups does so.");
     }
     if (!init.names.empty() && init.names.size() != init.params.size())
       throw Error("G-OPTIM-1", ErrorKind::usage,
-                  "a parameter group has " + std::to_string(init.params.size()) + " parameters and " + std::to_string(init.names.size()) +
+                  "a parameter group has " + std::to_string(init.params.size()) +
+                      " parameters and " + std::to_string(init.names.size()) +
                       " names; expected as many or none");
     states_.emplace_back(init.params.size());
-    groups_.push_back({std::move(init.params), std::move(init.names), init.lr.value_or(lr), std::nullopt, init.weight_decay.value_or(weight_decay)});
+    groups_.push_back({std::move(init.params), std::move(init.names), init.lr.value_or(lr),
+                       std::nullopt, init.weight_decay.value_or(weight_decay)});
   }
   if (groups_.empty())
-    throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was given no parameter group", "Give it the model's parameters: model->parameters().");
+    throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was given no parameter group",
+                "Give it the model's parameters: model->parameters().");
 }
 
 std::vector<ParamGroupInit> Optimizer::one_group(std::vector<torch::Tensor> params) {
@@ -52,7 +60,9 @@ std::vector<ParamGroupInit> Optimizer::one_group(std::vector<torch::Tensor> para
 
 void Optimizer::check_ranges(const std::vector<double>& betas) const {
   const auto refuse = [&](const std::string& what, double value, const std::string& expected) {
-    throw Error("G-OPTIM-1", ErrorKind::usage, name() + ": " + what + " must be " + expected + ", received " + std::to_string(value));
+    throw Error(
+        "G-OPTIM-1", ErrorKind::usage,
+        name() + ": " + what + " must be " + expected + ", received " + std::to_string(value));
   };
   for (const auto& group : groups_) {
     if (!(group.lr >= 0)) refuse("the learning rate", group.lr, "at least 0");
@@ -73,16 +83,19 @@ void Optimizer::step(const StepContext& context) {
   begin_step();
   for (auto& bucket : buckets_) {
     ++bucket.step;
-    if (used.grad_scale && !takes_grad_scale()) at::_foreach_mul_(bucket.grads, at::reciprocal(*used.grad_scale));
+    if (used.grad_scale && !takes_grad_scale())
+      at::_foreach_mul_(bucket.grads, at::reciprocal(*used.grad_scale));
     if (used.clip_coef && !updates_weights()) at::_foreach_mul_(bucket.grads, *used.clip_coef);
     update(bucket, used);
-    if (!bucket.weights.empty() && !updates_weights()) at::_foreach_copy_(bucket.weights, bucket.params);
+    if (!bucket.weights.empty() && !updates_weights())
+      at::_foreach_copy_(bucket.weights, bucket.params);
     for (const auto* tensors : {&bucket.params, &bucket.weights})
       for (const auto& tensor : *tensors) tensor.unsafeGetTensorImpl()->bump_version();
   }
 }
 
-void Optimizer::train_masters(const std::vector<torch::Tensor>& weights, const std::vector<torch::Tensor>& masters) {
+void Optimizer::train_masters(const std::vector<torch::Tensor>& weights,
+                              const std::vector<torch::Tensor>& masters) {
   std::unordered_map<const void*, size_t> places;
   for (size_t i = 0; i < weights.size(); ++i) places[weights[i].unsafeGetTensorImpl()] = i;
   store_bucket_steps();
@@ -179,7 +192,8 @@ void Optimizer::rebuild_buckets() {
         continue;
       }
       if (grad.layout() != at::kStrided)
-        throw Error("G-OPTIM-2", ErrorKind::training, name() + " cannot use the sparse gradient of " + parameter_text(g, i),
+        throw Error("G-OPTIM-2", ErrorKind::training,
+                    name() + " cannot use the sparse gradient of " + parameter_text(g, i),
                     "Make the layer's gradient dense: EmbeddingOptions(…).sparse(false).");
       if (!lies_as(grad, param)) {
         grad = torch::empty_like(param, param.options().dtype(grad.scalar_type())).copy_(grad);
@@ -188,8 +202,10 @@ void Optimizer::rebuild_buckets() {
       auto& state = states_[g][i];
       if (!state.exists) state = {true, state.step, make_slots(param, g)};
       const auto same = [&](const Bucket& bucket) {
-        return bucket.group == g && bucket.step == state.step && bucket.params[0].scalar_type() == param.scalar_type() &&
-               bucket.params[0].device() == param.device() && bucket.weights.empty() == from.is_same(param);
+        return bucket.group == g && bucket.step == state.step &&
+               bucket.params[0].scalar_type() == param.scalar_type() &&
+               bucket.params[0].device() == param.device() &&
+               bucket.weights.empty() == from.is_same(param);
       };
       auto bucket = std::find_if(buckets_.begin(), buckets_.end(), same);
       if (bucket == buckets_.end()) {
@@ -208,9 +224,13 @@ void Optimizer::rebuild_buckets() {
   }
   for (auto& bucket : buckets_) {
     for (auto& slot : bucket.slots)
-      if (std::none_of(slot.begin(), slot.end(), [](const auto& tensor) { return tensor.defined(); })) slot.clear();
+      if (std::none_of(slot.begin(), slot.end(),
+                       [](const auto& tensor) { return tensor.defined(); }))
+        slot.clear();
     if (step_form() == StepForm::tensor) {
-      bucket.step_tensor = torch::full({}, double(bucket.step), torch::TensorOptions().dtype(at::kFloat).device(bucket.params[0].device()));
+      bucket.step_tensor =
+          torch::full({}, double(bucket.step),
+                      torch::TensorOptions().dtype(at::kFloat).device(bucket.params[0].device()));
       bucket.steps.assign(bucket.params.size(), bucket.step_tensor);
     }
   }
@@ -225,7 +245,9 @@ void Optimizer::advance_step_tensor(Bucket& bucket) {
   }
 }
 
-int64_t Optimizer::read_step_tensor(const Bucket& bucket) { return bucket.step_tensor.is_cpu() ? bucket.step : bucket.step_tensor.item().toLong(); }
+int64_t Optimizer::read_step_tensor(const Bucket& bucket) {
+  return bucket.step_tensor.is_cpu() ? bucket.step : bucket.step_tensor.item().toLong();
+}
 
 void Optimizer::store_bucket_steps() const {
   for (const auto& bucket : buckets_) {
@@ -256,22 +278,29 @@ StateTree Optimizer::param_entry(const ParamState& state, size_t) const {
   return entry;
 }
 
-Optimizer::ParamState Optimizer::read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group, const std::string& what) const {
+Optimizer::ParamState Optimizer::read_param_entry(const StateTree& entry,
+                                                  const torch::Tensor& param, size_t group,
+                                                  const std::string& what) const {
   ParamState state{true, 0, make_slots(param, group)};
-  if (const auto* step = entry.find("step"); step != nullptr && !step->is_none()) state.step = int64_t(step->as_double());
+  if (const auto* step = entry.find("step"); step != nullptr && !step->is_none())
+    state.step = int64_t(step->as_double());
   const auto names = slot_names();
   for (size_t k = 0; k < names.size(); ++k) {
     const auto* saved = entry.find(names[k]);
     if (saved == nullptr || !saved->is_tensor()) continue;
     if (!state.slots[k].defined())
-      state.slots[k] = torch::zeros_like(param, param.options().dtype(saved->as_tensor().scalar_type()).requires_grad(false));
+      state.slots[k] = torch::zeros_like(
+          param, param.options().dtype(saved->as_tensor().scalar_type()).requires_grad(false));
     copy_slot(state.slots[k], saved->as_tensor(), what + ", '" + names[k] + "'");
   }
   return state;
 }
 
-void Optimizer::copy_slot(torch::Tensor& slot, const torch::Tensor& saved, const std::string& what) {
-  if (slot.sizes() != saved.sizes()) mismatch(what + ": expected shape " + c10::str(slot.sizes()) + ", the file has " + c10::str(saved.sizes()));
+void Optimizer::copy_slot(torch::Tensor& slot, const torch::Tensor& saved,
+                          const std::string& what) {
+  if (slot.sizes() != saved.sizes())
+    mismatch(what + ": expected shape " + c10::str(slot.sizes()) + ", the file has " +
+             c10::str(saved.sizes()));
   torch::NoGradGuard no_grad;
   slot.copy_(saved);
 }
@@ -306,20 +335,23 @@ StateTree Optimizer::state_dict() const {
     saved.set("params", std::move(numbers));
     saved_groups.push(std::move(saved));
   }
-  return StateTree::dict().set("state", std::move(entries)).set("param_groups", std::move(saved_groups));
+  return StateTree::dict()
+      .set("state", std::move(entries))
+      .set("param_groups", std::move(saved_groups));
 }
 
 void Optimizer::load_state_dict(const StateTree& state) {
   const auto& saved_groups = state.at("param_groups").items();
   if (saved_groups.size() != groups_.size())
-    mismatch("it has " + std::to_string(saved_groups.size()) + " parameter groups, this optimizer " + std::to_string(groups_.size()));
+    mismatch("it has " + std::to_string(saved_groups.size()) +
+             " parameter groups, this optimizer " + std::to_string(groups_.size()));
   const auto& entries = state.at("state");
   std::vector<std::vector<ParamState>> loaded;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const auto& numbers = saved_groups[g].at("params").items();
     if (numbers.size() != groups_[g].params.size())
-      mismatch("group " + std::to_string(g) + " has " + std::to_string(numbers.size()) + " parameters there and " +
-               std::to_string(groups_[g].params.size()) + " here");
+      mismatch("group " + std::to_string(g) + " has " + std::to_string(numbers.size()) +
+               " parameters there and " + std::to_string(groups_[g].params.size()) + " here");
     loaded.emplace_back(numbers.size());
     for (size_t i = 0; i < numbers.size(); ++i)
       if (const auto* entry = entries.find(numbers[i].as_int()))

@@ -8,7 +8,8 @@ namespace gradus {
 namespace {
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return char(std::tolower(c)); });
   return text;
 }
 
@@ -33,7 +34,8 @@ bool is_layer_norm(const torch::nn::Module& module) {
   return has(type, "LayerNorm") || has(type, "RMSNorm");
 }
 
-void collect(const torch::nn::Module& module, const std::string& prefix, std::vector<std::string>& names) {
+void collect(const torch::nn::Module& module, const std::string& prefix,
+             std::vector<std::string>& names) {
   for (const auto& child : module.named_children())
     if (!is_layer_norm(*child.value())) collect(*child.value(), prefix + child.key() + ".", names);
   for (const auto& parameter : module.named_parameters(/*recurse=*/false))
@@ -57,7 +59,9 @@ std::vector<ParamGroupInit> decay_groups(const torch::nn::Module& module, double
   groups[1].weight_decay = 0.0;
   for (const auto& parameter : module.named_parameters()) {
     const auto& tensor = parameter.value();
-    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second || !tensor.requires_grad()) continue;
+    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second ||
+        !tensor.requires_grad())
+      continue;
     auto& group = groups[decays.count(parameter.key()) != 0 ? 0 : 1];
     group.params.push_back(tensor);
     group.names.push_back(parameter.key());

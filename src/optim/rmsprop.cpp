@@ -11,18 +11,23 @@
 
 namespace gradus {
 
-RMSprop::RMSprop(std::vector<torch::Tensor> params, RMSpropOptions options) : RMSprop(one_group(std::move(params)), options) {}
+RMSprop::RMSprop(std::vector<torch::Tensor> params, RMSpropOptions options)
+    : RMSprop(one_group(std::move(params)), options) {}
 
 RMSprop::RMSprop(std::vector<ParamGroupInit> groups, RMSpropOptions options)
-    : Optimizer(std::move(groups), options.lr, options.weight_decay), options_(groups_.size(), options) {
+    : Optimizer(std::move(groups), options.lr, options.weight_decay),
+      options_(groups_.size(), options) {
   check_ranges({options.alpha});
 }
 
 void RMSprop::update(Bucket& bucket, const StepContext&) {
   const auto& group = groups_[bucket.group];
   const auto& o = options_[bucket.group];
-  const auto& [square_avg, momentum, grad_avg] = std::tie(bucket.slots[0], bucket.slots[1], bucket.slots[2]);
-  const auto grads = group.weight_decay != 0 ? at::_foreach_add(bucket.grads, bucket.params, group.weight_decay) : bucket.grads;
+  const auto& [square_avg, momentum, grad_avg] =
+      std::tie(bucket.slots[0], bucket.slots[1], bucket.slots[2]);
+  const auto grads = group.weight_decay != 0
+                         ? at::_foreach_add(bucket.grads, bucket.params, group.weight_decay)
+                         : bucket.grads;
   at::_foreach_mul_(square_avg, o.alpha);
   at::_foreach_addcmul_(square_avg, grads, grads, 1 - o.alpha);
   std::vector<torch::Tensor> denominator;

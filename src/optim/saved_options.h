@@ -10,19 +10,23 @@
 namespace gradus::saved {
 
 inline void take(const StateTree& group, const char* key, double& value) {
-  if (const auto* found = group.find(std::string(key)); found != nullptr && !found->is_none()) value = found->as_double();
+  if (const auto* found = group.find(std::string(key)); found != nullptr && !found->is_none())
+    value = found->as_double();
 }
 
 inline void take(const StateTree& group, const char* key, int64_t& value) {
-  if (const auto* found = group.find(std::string(key)); found != nullptr && !found->is_none()) value = found->as_int();
+  if (const auto* found = group.find(std::string(key)); found != nullptr && !found->is_none())
+    value = found->as_int();
 }
 
 inline void take(const StateTree& group, const char* key, bool& value) {
-  if (const auto* found = group.find(std::string(key)); found != nullptr && !found->is_none()) value = found->as_bool();
+  if (const auto* found = group.find(std::string(key)); found != nullptr && !found->is_none())
+    value = found->as_bool();
 }
 
 inline void take(const StateTree& group, const char* key, std::string& value) {
-  if (const auto* found = group.find(std::string(key)); found != nullptr && !found->is_none()) value = found->as_string();
+  if (const auto* found = group.find(std::string(key)); found != nullptr && !found->is_none())
+    value = found->as_string();
 }
 
 template <class T>

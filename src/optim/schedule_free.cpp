@@ -26,21 +26,29 @@ Rectified rectified_adam(double beta2, int64_t step, bool silent_sgd_phase) {
   const double longest = 2 / (1 - beta2) - 1;
   const double length = longest - 2 * double(step) * power / (1 - power);
   if (length <= 4) return {silent_sgd_phase ? 0.0 : 1.0, false};
-  return {std::sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)), true};
+  return {
+      std::sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)),
+      true};
 }
 
 }  // namespace
 
-ScheduleFree::ScheduleFree(ScheduleFreeKind kind, std::vector<torch::Tensor> params, ScheduleFreeOptions options)
+ScheduleFree::ScheduleFree(ScheduleFreeKind kind, std::vector<torch::Tensor> params,
+                           ScheduleFreeOptions options)
     : ScheduleFree(kind, one_group(std::move(params)), options) {}
 
-ScheduleFree::ScheduleFree(ScheduleFreeKind kind, std::vector<ParamGroupInit> groups, ScheduleFreeOptions options)
-    : Optimizer(std::move(groups), options.lr, options.weight_decay), kind_(kind), options_(groups_.size(), options), progress_(groups_.size()) {
+ScheduleFree::ScheduleFree(ScheduleFreeKind kind, std::vector<ParamGroupInit> groups,
+                           ScheduleFreeOptions options)
+    : Optimizer(std::move(groups), options.lr, options.weight_decay),
+      kind_(kind),
+      options_(groups_.size(), options),
+      progress_(groups_.size()) {
   if (kind == ScheduleFreeKind::sgd) {
     check_ranges();
     if (!(options.momentum > 0 && options.momentum < 1))
       throw Error("G-OPTIM-1", ErrorKind::usage,
-                  name() + ": momentum must lie between 0 and 1, both excluded, received " + std::to_string(options.momentum));
+                  name() + ": momentum must lie between 0 and 1, both excluded, received " +
+                      std::to_string(options.momentum));
   } else {
     check_ranges({options.betas[0], options.betas[1]});
   }
@@ -82,7 +90,8 @@ void ScheduleFree::eval() {
 void ScheduleFree::begin_step() {
   if (!train_mode_)
     throw Error("G-OPTIM-4", ErrorKind::training, name() + " was asked to step in eval mode",
-                "Call train() on the optimizer before training goes on, eval() before evaluating or saving.");
+                "Call train() on the optimizer before training goes on, eval() before evaluating "
+                "or saving.");
   for (size_t g = 0; g < groups_.size(); ++g) {
     const auto& o = options_[g];
     auto& p = progress_[g];
@@ -129,7 +138,8 @@ void ScheduleFree::update(Bucket& bucket, const StepContext&) {
 }
 
 std::vector<torch::Tensor> ScheduleFree::make_slots(const torch::Tensor& param, size_t) const {
-  return {param.detach().clone(), kind_ == ScheduleFreeKind::sgd ? torch::Tensor() : zeros_like_param(param)};
+  return {param.detach().clone(),
+          kind_ == ScheduleFreeKind::sgd ? torch::Tensor() : zeros_like_param(param)};
 }
 
 StateTree ScheduleFree::group_options(size_t group) const {
@@ -143,8 +153,13 @@ StateTree ScheduleFree::group_options(size_t group) const {
   }
   options.set("r", o.r).set("k", p.k);
   if (kind_ != ScheduleFreeKind::radam)
-    options.set("warmup_steps", o.warmup_steps == std::floor(o.warmup_steps) ? StateTree(int64_t(o.warmup_steps)) : StateTree(o.warmup_steps));
-  options.set("train_mode", train_mode_).set("weight_sum", p.weight_sum).set("lr_max", p.lr_max).set("scheduled_lr", p.scheduled_lr);
+    options.set("warmup_steps", o.warmup_steps == std::floor(o.warmup_steps)
+                                    ? StateTree(int64_t(o.warmup_steps))
+                                    : StateTree(o.warmup_steps));
+  options.set("train_mode", train_mode_)
+      .set("weight_sum", p.weight_sum)
+      .set("lr_max", p.lr_max)
+      .set("scheduled_lr", p.scheduled_lr);
   options.set("weight_lr_power", o.weight_lr_power).set("foreach", true);
   if (kind_ == ScheduleFreeKind::radam) options.set("silent_sgd_phase", o.silent_sgd_phase);
   return options;

@@ -14,7 +14,8 @@ namespace gradus {
 
 inline std::string number_text(double value) { return json_number(value); }
 
-/// `lr_scheduler_kwargs` of one schedule: checks names when made, types when read. JSON null is "not given".
+/// `lr_scheduler_kwargs` of one schedule: checks names when made, types when read. JSON null is
+/// "not given".
 class ScheduleKwargs {
  public:
   ScheduleKwargs(std::string schedule, const nlohmann::json& json, std::vector<std::string> known)
@@ -24,7 +25,8 @@ class ScheduleKwargs {
       if (std::find(known.begin(), known.end(), key) != known.end()) continue;
       const auto hint = did_you_mean(key, known);
       throw Error("G-SCHED-3", ErrorKind::usage,
-                  "the schedule '" + schedule_ + "' has no option '" + key + "'; " + (known.empty() ? "it takes none" : "it takes " + listed(known)),
+                  "the schedule '" + schedule_ + "' has no option '" + key + "'; " +
+                      (known.empty() ? "it takes none" : "it takes " + listed(known)),
                   hint);
     }
   }
@@ -51,10 +53,12 @@ class ScheduleKwargs {
     return value->get<bool>();
   }
 
-  std::string choice(const char* key, const std::string& otherwise, const std::vector<std::string>& choices) const {
+  std::string choice(const char* key, const std::string& otherwise,
+                     const std::vector<std::string>& choices) const {
     const auto* value = find(key);
     if (value == nullptr) return otherwise;
-    if (!value->is_string() || std::find(choices.begin(), choices.end(), value->get<std::string>()) == choices.end())
+    if (!value->is_string() ||
+        std::find(choices.begin(), choices.end(), value->get<std::string>()) == choices.end())
       refuse(key, join_or(choices), *value);
     return value->get<std::string>();
   }
@@ -64,18 +68,21 @@ class ScheduleKwargs {
     if (value == nullptr) return otherwise;
     if (value->is_number()) return {value->get<double>()};
     const auto is_number = [](const nlohmann::json& item) { return item.is_number(); };
-    if (!value->is_array() || value->empty() || !std::all_of(value->begin(), value->end(), is_number))
+    if (!value->is_array() || value->empty() ||
+        !std::all_of(value->begin(), value->end(), is_number))
       refuse(key, "a number or a list of numbers", *value);
     return value->get<std::vector<double>>();
   }
 
   [[noreturn]] void missing(const std::string& key) const { refuse("'" + key + "' is required"); }
   [[noreturn]] void refuse(const std::string& what) const {
-    throw Error("G-SCHED-4", ErrorKind::usage, "lr_scheduler_kwargs of '" + schedule_ + "': " + what);
+    throw Error("G-SCHED-4", ErrorKind::usage,
+                "lr_scheduler_kwargs of '" + schedule_ + "': " + what);
   }
 
  private:
-  [[noreturn]] void refuse(const char* key, const std::string& expected, const nlohmann::json& received) const {
+  [[noreturn]] void refuse(const char* key, const std::string& expected,
+                           const nlohmann::json& received) const {
     refuse("'" + std::string(key) + "' must be " + expected + ", received " + dump_json(received));
   }
   const nlohmann::json* find(const char* key) const {

@@ -11,16 +11,20 @@
 
 namespace gradus {
 
-SGD::SGD(std::vector<torch::Tensor> params, SGDOptions options) : SGD(one_group(std::move(params)), options) {}
+SGD::SGD(std::vector<torch::Tensor> params, SGDOptions options)
+    : SGD(one_group(std::move(params)), options) {}
 
 SGD::SGD(std::vector<ParamGroupInit> groups, SGDOptions options)
-    : Optimizer(std::move(groups), options.lr, options.weight_decay), options_(groups_.size(), options) {
+    : Optimizer(std::move(groups), options.lr, options.weight_decay),
+      options_(groups_.size(), options) {
   check_ranges();
   if (!(options.momentum >= 0))
-    throw Error("G-OPTIM-1", ErrorKind::usage, "sgd: momentum must be at least 0, received " + std::to_string(options.momentum));
+    throw Error("G-OPTIM-1", ErrorKind::usage,
+                "sgd: momentum must be at least 0, received " + std::to_string(options.momentum));
   if (options.nesterov && (options.momentum <= 0 || options.dampening != 0))
     throw Error("G-OPTIM-1", ErrorKind::usage,
-                "sgd: nesterov needs a momentum above 0 and a dampening of 0, received momentum=" + std::to_string(options.momentum) +
+                "sgd: nesterov needs a momentum above 0 and a dampening of 0, received momentum=" +
+                    std::to_string(options.momentum) +
                     ", dampening=" + std::to_string(options.dampening),
                 "Add momentum, for example --optim_args momentum=0.9,nesterov=true.");
 }
@@ -28,12 +32,16 @@ SGD::SGD(std::vector<ParamGroupInit> groups, SGDOptions options)
 void SGD::update(Bucket& bucket, const StepContext& context) {
   const auto& group = groups_[bucket.group];
   const auto& o = options_[bucket.group];
-  if (bucket.params.front().is_cpu() && !context.grad_scale && !context.found_inf) return update_in_steps(bucket);
-  at::_fused_sgd_(bucket.params, bucket.grads, bucket.slots[0], group.weight_decay, o.momentum, group.lr, o.dampening, o.nesterov, o.maximize,
-                  /*is_first_step=*/bucket.step == 1 && o.momentum != 0, context.grad_scale, context.found_inf);
+  if (bucket.params.front().is_cpu() && !context.grad_scale && !context.found_inf)
+    return update_in_steps(bucket);
+  at::_fused_sgd_(bucket.params, bucket.grads, bucket.slots[0], group.weight_decay, o.momentum,
+                  group.lr, o.dampening, o.nesterov, o.maximize,
+                  /*is_first_step=*/bucket.step == 1 && o.momentum != 0, context.grad_scale,
+                  context.found_inf);
 }
 
-// The operations of Python's default on the CPU one after the other: the same rounding, so the same bits.
+// The operations of Python's default on the CPU one after the other: the same rounding, so the same
+// bits.
 void SGD::update_in_steps(Bucket& bucket) {
   const auto& group = groups_[bucket.group];
   const auto& o = options_[bucket.group];
@@ -78,7 +86,8 @@ void SGD::load_group_options(size_t group, const StateTree& saved) {
 }
 
 // torch keeps no count; a buffer that exists means the first step is past.
-Optimizer::ParamState SGD::read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group, const std::string& what) const {
+Optimizer::ParamState SGD::read_param_entry(const StateTree& entry, const torch::Tensor& param,
+                                            size_t group, const std::string& what) const {
   auto state = Optimizer::read_param_entry(entry, param, group, what);
   const auto* buffer = entry.find("momentum_buffer");
   state.step = buffer != nullptr && buffer->is_tensor() ? 1 : 0;

@@ -19,13 +19,18 @@ double debiased(double beta, int64_t step) {
 
 }  // namespace
 
-StableAdamW::StableAdamW(std::vector<torch::Tensor> params, StableAdamWOptions options) : StableAdamW(one_group(std::move(params)), options) {}
+StableAdamW::StableAdamW(std::vector<torch::Tensor> params, StableAdamWOptions options)
+    : StableAdamW(one_group(std::move(params)), options) {}
 
 StableAdamW::StableAdamW(std::vector<ParamGroupInit> groups, StableAdamWOptions options)
-    : Optimizer(std::move(groups), options.lr, options.weight_decay), options_(groups_.size(), options), group_step_(groups_.size(), 0) {
+    : Optimizer(std::move(groups), options.lr, options.weight_decay),
+      options_(groups_.size(), options),
+      group_step_(groups_.size(), 0) {
   check_ranges({options.betas[0], options.betas[1]});
   if (options.max_lr && !(*options.max_lr >= 0))
-    throw Error("G-OPTIM-1", ErrorKind::usage, "stable_adamw: max_lr must be at least 0, received " + std::to_string(*options.max_lr));
+    throw Error(
+        "G-OPTIM-1", ErrorKind::usage,
+        "stable_adamw: max_lr must be at least 0, received " + std::to_string(*options.max_lr));
   for (auto& o : options_)
     if (o.decouple_lr && !o.max_lr) o.max_lr = o.lr;
 }
@@ -37,7 +42,8 @@ void StableAdamW::begin_step() {
 void StableAdamW::update(Bucket& bucket, const StepContext&) {
   const auto& group = groups_[bucket.group];
   const auto& o = options_[bucket.group];
-  const double beta1 = debiased(o.betas[0], group_step_[bucket.group]), beta2 = debiased(o.betas[1], group_step_[bucket.group]);
+  const double beta1 = debiased(o.betas[0], group_step_[bucket.group]),
+               beta2 = debiased(o.betas[1], group_step_[bucket.group]);
   for (size_t i = 0; i < bucket.params.size(); ++i) {
     const auto& param = bucket.params[i];
     const auto& grad = bucket.grads[i];
@@ -46,9 +52,11 @@ void StableAdamW::update(Bucket& bucket, const StepContext&) {
     first.lerp_(grad, 1 - beta1);
     second.mul_(beta2).addcmul_(grad, grad, 1 - beta2);
     // The rate, lowered where the gradient outgrows its second moment; it stays on the device.
-    const auto rms = grad.square().div_(second.maximum(bucket.slots[kEpsSquared][i])).mean().sqrt_();
+    const auto rms =
+        grad.square().div_(second.maximum(bucket.slots[kEpsSquared][i])).mean().sqrt_();
     const auto rate = rms.to(at::kDouble).clamp_min_(1.0).reciprocal_().mul_(group.lr);
-    if (group.weight_decay != 0) param.mul_(1 - rate * (o.decouple_lr ? group.weight_decay / *o.max_lr : group.weight_decay));
+    if (group.weight_decay != 0)
+      param.mul_(1 - rate * (o.decouple_lr ? group.weight_decay / *o.max_lr : group.weight_decay));
     auto step = first.div(second.sqrt().add_(o.eps)).mul_(rate);
     if (bucket.slots[kKahan].empty()) {
       param.sub_(step);
@@ -73,7 +81,8 @@ std::vector<torch::Tensor> StableAdamW::make_slots(const torch::Tensor& param, s
 StateTree StableAdamW::group_options(size_t group) const {
   const auto& o = options_[group];
   bool kahan = o.kahan_sum.value_or(false);
-  for (const auto& state : current_states()[group]) kahan = kahan || (state.exists && state.slots[kKahan].defined());
+  for (const auto& state : current_states()[group])
+    kahan = kahan || (state.exists && state.slots[kKahan].defined());
   auto options = StateTree::dict()
                      .set("lr", groups_[group].lr)
                      .set("beta1", o.betas[0])
@@ -86,7 +95,8 @@ StateTree StableAdamW::group_options(size_t group) const {
                      .set("triton", group_step_[group] > 0 ? StateTree(false) : StateTree())
                      .set("gradient_release", false)
                      .set("setup", group_step_[group] > 0);
-  if (group_step_[group] > 0) options.set("step", torch::tensor(int32_t(group_step_[group]), at::kInt));
+  if (group_step_[group] > 0)
+    options.set("step", torch::tensor(int32_t(group_step_[group]), at::kInt));
   return options;
 }
 

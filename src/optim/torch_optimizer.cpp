@@ -11,20 +11,23 @@ namespace gradus {
 namespace {
 
 torch::optim::Optimizer& checked(const std::shared_ptr<torch::optim::Optimizer>& wrapped) {
-  if (wrapped == nullptr) throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was expected, received null");
+  if (wrapped == nullptr)
+    throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was expected, received null");
   return *wrapped;
 }
 
 std::vector<ParamGroupInit> groups_of(torch::optim::Optimizer& wrapped) {
   std::vector<ParamGroupInit> groups;
-  for (auto& group : wrapped.param_groups()) groups.push_back({.params = group.params(), .lr = group.options().get_lr()});
+  for (auto& group : wrapped.param_groups())
+    groups.push_back({.params = group.params(), .lr = group.options().get_lr()});
   return groups;
 }
 
 }  // namespace
 
 TorchOptimizer::TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> wrapped)
-    : Optimizer(groups_of(checked(wrapped)), checked(wrapped).defaults().get_lr(), 0.0), wrapped_(std::move(wrapped)) {}
+    : Optimizer(groups_of(checked(wrapped)), checked(wrapped).defaults().get_lr(), 0.0),
+      wrapped_(std::move(wrapped)) {}
 
 void TorchOptimizer::step(const StepContext& context) {
   if (context.found_inf && context.found_inf->item<double>() != 0) return;
@@ -52,7 +55,8 @@ StateTree TorchOptimizer::state_dict() const {
 void TorchOptimizer::load_state_dict(const StateTree& state) {
   const auto* saved = state.find("torch_optim");
   if (saved == nullptr)
-    throw Error("G-OPTIM-3", ErrorKind::checkpoint, "cannot load the optimizer's state: it was not written by a torch::optim optimizer",
+    throw Error("G-OPTIM-3", ErrorKind::checkpoint,
+                "cannot load the optimizer's state: it was not written by a torch::optim optimizer",
                 "Resume with the optimizer the checkpoint was made with, or use save_only_model.");
   Optimizer::load_state_dict(state);
   std::istringstream stream(saved->as_string());

@@ -18,23 +18,35 @@ struct CausalFlags {
   bool keep_linebreaks = true;
 };
 constexpr OptionRow<CausalFlags> kCausalRows[] = {
-    {&CausalFlags::block_size, "block_size", Group::data, at_least(1), "Tokens per row; unset: what tokenizer and model allow, at most 1024 where the tokenizer does not say."},
-    {&CausalFlags::keep_linebreaks, "keep_linebreaks", Group::data, any_value(), "Lines of text files keep their line break."},
+    {&CausalFlags::block_size, "block_size", Group::data, at_least(1),
+     "Tokens per row; unset: what tokenizer and model allow, at most 1024 where the tokenizer does "
+     "not say."},
+    {&CausalFlags::keep_linebreaks, "keep_linebreaks", Group::data, any_value(),
+     "Lines of text files keep their line break."},
 };
 
-bool is_token_file(const std::optional<std::string>& file) { return file && file->ends_with(".bin"); }
+bool is_token_file(const std::optional<std::string>& file) {
+  return file && file->ends_with(".bin");
+}
 
-int64_t pick_block_size(std::optional<int64_t> wanted, const Tokenizer* tokenizer, int64_t positions) {
+int64_t pick_block_size(std::optional<int64_t> wanted, const Tokenizer* tokenizer,
+                        int64_t positions) {
   const auto longest = tokenizer != nullptr ? tokenizer->model_max_length() : std::nullopt;
   if (!wanted) {
     if (longest && *longest <= positions) return *longest;
     const auto block = std::min<int64_t>(1024, positions);
     if (tokenizer != nullptr)
-      log_warning(fmt::format("The chosen tokenizer supports a `model_max_length` that is longer than the default `block_size` value of 1024. Using block_size={}, which --block_size changes.", block));
+      log_warning(fmt::format(
+          "The chosen tokenizer supports a `model_max_length` that is longer than the default "
+          "`block_size` value of 1024. Using block_size={}, which --block_size changes.",
+          block));
     return block;
   }
   if (longest && *wanted > *longest)
-    log_warning(fmt::format("The block_size passed ({}) is larger than the maximum length for the model ({}). Using block_size={}.", *wanted, *longest, *longest));
+    log_warning(
+        fmt::format("The block_size passed ({}) is larger than the maximum length for the model "
+                    "({}). Using block_size={}.",
+                    *wanted, *longest, *longest));
   return longest ? std::min(*wanted, *longest) : *wanted;
 }
 
@@ -49,20 +61,30 @@ class CausalLanguageModeling : public LanguageModeling {
 
   void check(const TrainingArguments& args) const override {
     check_data_flags(args, data_, nullptr, /*splits_train=*/true);
-    if (args.do_train && args.do_eval && data_.validation_file && is_token_file(data_.train_file) != is_token_file(data_.validation_file))
-      throw Error("G-TASK-9", ErrorKind::usage, fmt::format("--train_file {} and --validation_file {} are of different kinds: expected tokens (.bin) in both or in none", *data_.train_file, *data_.validation_file),
+    if (args.do_train && args.do_eval && data_.validation_file &&
+        is_token_file(data_.train_file) != is_token_file(data_.validation_file))
+      throw Error("G-TASK-9", ErrorKind::usage,
+                  fmt::format("--train_file {} and --validation_file {} are of different kinds: "
+                              "expected tokens (.bin) in both or in none",
+                              *data_.train_file, *data_.validation_file),
                   "Turn the text into tokens with `gradus tokenize`.");
-    check_model_flags(model_, {.fresh = &fresh_, .do_train = args.do_train, .tokenizer = !reads_tokens()});
+    check_model_flags(model_,
+                      {.fresh = &fresh_, .do_train = args.do_train, .tokenizer = !reads_tokens()});
   }
 
   PreparedTask prepare(const TrainingArguments& args) override {
-    auto splits = reads_tokens() ? LanguageSplits{} : open_language_splits(args, data_, language_, {.keep_linebreaks = causal_.keep_linebreaks});
+    auto splits = reads_tokens()
+                      ? LanguageSplits{}
+                      : open_language_splits(args, data_, language_,
+                                             {.keep_linebreaks = causal_.keep_linebreaks});
     const auto tokenizer = load_tokenizer(model_);
     const auto model = load_model(ModelTask::causal_lm, model_, fresh_, nullptr);
     if (tokenizer) grow_embeddings(*model, *tokenizer);
     const auto positions = max_positions(model->config_json());
     const auto block_size = pick_block_size(causal_.block_size, tokenizer.get(), positions);
-    if (block_size > positions) log_warning(fmt::format("block_size is {}, but the model was made for at most {} positions.", block_size, positions));
+    if (block_size > positions)
+      log_warning(fmt::format("block_size is {}, but the model was made for at most {} positions.",
+                              block_size, positions));
     if (reads_tokens()) splits = open_token_splits(args, block_size, embedding_rows(*model));
 
     PreparedTask prepared;
@@ -72,11 +94,17 @@ class CausalLanguageModeling : public LanguageModeling {
       if (!*split || reads_tokens()) continue;
       if (is_tokenized(*split)) {
         *split = tokenized_rows(std::move(*split), embedding_rows(*model), /*copy_labels=*/true);
-        if (tokenizer && tokenizer->pad_token_id()) trainer.data_collator = DataCollatorForTokenClassification({.tokenizer = tokenizer});
+        if (tokenizer && tokenizer->pad_token_id())
+          trainer.data_collator = DataCollatorForTokenClassification({.tokenizer = tokenizer});
         continue;
       }
-      *split = prepare_split(*split, tokenize_and_group(tokenizer, text_column_of(*split), split->where, block_size, {}, /*with_labels=*/true),
-                             {.task = name(), .settings = fmt::format("{} {} {}", text_column_of(*split), block_size, causal_.keep_linebreaks), .wanted = fmt::format("at least one block of {} tokens", block_size)},
+      *split = prepare_split(*split,
+                             tokenize_and_group(tokenizer, text_column_of(*split), split->where,
+                                                block_size, {}, /*with_labels=*/true),
+                             {.task = name(),
+                              .settings = fmt::format("{} {} {}", text_column_of(*split),
+                                                      block_size, causal_.keep_linebreaks),
+                              .wanted = fmt::format("at least one block of {} tokens", block_size)},
                              model_, data_, !args.disable_tqdm.value_or(false));
     }
     hand_over(prepared, model, tokenizer, splits, LabelOf::next_position);
@@ -84,21 +112,28 @@ class CausalLanguageModeling : public LanguageModeling {
   }
 
  private:
-  bool reads_tokens() const { return is_token_file(data_.train_file) || (!data_.train_file && is_token_file(data_.validation_file)); }
+  bool reads_tokens() const {
+    return is_token_file(data_.train_file) ||
+           (!data_.train_file && is_token_file(data_.validation_file));
+  }
 
   Split token_split(const std::string& file, int64_t block_size, int64_t vocabulary) const {
-    const auto windows = token_windows(resolve_data_files(file, {.format = "tokens"}), {.block_size = block_size, .vocab_size = vocabulary});
+    const auto windows = token_windows(resolve_data_files(file, {.format = "tokens"}),
+                                       {.block_size = block_size, .vocab_size = vocabulary});
     return {.rows = windows, .where = file, .key = {}, .columns = windows->columns()};
   }
 
   // Blocks of token files; the validation share is cut in whole blocks.
-  LanguageSplits open_token_splits(const TrainingArguments& args, int64_t block_size, int64_t vocabulary) const {
+  LanguageSplits open_token_splits(const TrainingArguments& args, int64_t block_size,
+                                   int64_t vocabulary) const {
     LanguageSplits splits;
-    if (data_.validation_file && args.do_eval) splits.validation = token_split(*data_.validation_file, block_size, vocabulary);
+    if (data_.validation_file && args.do_eval)
+      splits.validation = token_split(*data_.validation_file, block_size, vocabulary);
     if (!data_.train_file) return splits;
     splits.train = token_split(*data_.train_file, block_size, vocabulary);
     if (data_.validation_file || !args.do_eval) return splits;
-    const auto blocks = splits.train.rows->size(), border = std::max<int64_t>(blocks * language_.validation_split_percentage / 100, 1);
+    const auto blocks = splits.train.rows->size(),
+               border = std::max<int64_t>(blocks * language_.validation_split_percentage / 100, 1);
     splits.validation = row_range(splits.train, 0, border);
     splits.train = row_range(std::move(splits.train), border, blocks);
     return splits;

@@ -26,20 +26,23 @@ struct ClassLabels {
 
   /// What config.json is to say.
   nlohmann::json config_changes() const;
-  /// The target of a cell: a float, a class number (the number -1 stays -1; where the classes are called LABEL_0,
-  /// LABEL_1 … numbers are taken as they are), or a 0/1 list. Throws G-TASK-11 for other types and for classes that
-  /// are not among `names`.
+  /// The target of a cell: a float, a class number (the number -1 stays -1; where the classes are
+  /// called LABEL_0, LABEL_1 … numbers are taken as they are), or a 0/1 list. Throws G-TASK-11 for
+  /// other types and for classes that are not among `names`.
   Value target(const Value& cell, const std::string& column, const std::string& where) const;
 
  private:
-  int64_t number_of(const std::string& label, const std::string& column, const std::string& where) const;
+  int64_t number_of(const std::string& label, const std::string& column,
+                    const std::string& where) const;
 };
 
 /// Regression for a column of floats (or when asked), several labels for lists, else one.
 Problem problem_of(const Split& split, const std::string& column, std::optional<bool> regression);
-/// Every label of a column, as text. Throws G-TASK-11 for a row without, unless these are passed over.
+/// Every label of a column, as text. Throws G-TASK-11 for a row without, unless these are passed
+/// over.
 enum class MissingLabels { refuse, skip };
-std::set<std::string> labels_in(const Split& split, const std::string& column, MissingLabels missing = MissingLabels::refuse);
+std::set<std::string> labels_in(const Split& split, const std::string& column,
+                                MissingLabels missing = MissingLabels::refuse);
 /// The names in id2label of a config.json, by number; empty when it has none.
 std::vector<std::string> configured_names(const nlohmann::json& config);
 /// Whether the names are others than LABEL_0, LABEL_1 …

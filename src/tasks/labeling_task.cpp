@@ -16,9 +16,14 @@ void LabelingTask::check(const TrainingArguments& args) const {
   check_model_flags(model_, {.do_train = args.do_train});
 }
 
-void LabelingTask::require_splits(const TrainingArguments& args, const Splits& splits, const std::string& advice) const {
+void LabelingTask::require_splits(const TrainingArguments& args, const Splits& splits,
+                                  const std::string& advice) const {
   const auto need = [&](bool wanted, const Split& split, const char* what) {
-    if (wanted && !split) throw Error("G-TASK-9", ErrorKind::data, fmt::format("--{} requires data that {} does not hold", what, data_.dataset_name.value_or("the data set")), advice);
+    if (wanted && !split)
+      throw Error("G-TASK-9", ErrorKind::data,
+                  fmt::format("--{} requires data that {} does not hold", what,
+                              data_.dataset_name.value_or("the data set")),
+                  advice);
   };
   need(args.do_train, splits.train, "do_train");
   need(args.do_eval, splits.validation, "do_eval");
@@ -26,11 +31,13 @@ void LabelingTask::require_splits(const TrainingArguments& args, const Splits& s
 }
 
 LabelingTask::Splits LabelingTask::limited(Splits splits) const {
-  return {first_rows(std::move(splits.train), data_.max_train_samples), first_rows(std::move(splits.validation), data_.max_eval_samples),
+  return {first_rows(std::move(splits.train), data_.max_train_samples),
+          first_rows(std::move(splits.validation), data_.max_eval_samples),
           first_rows(std::move(splits.test), predict_.max_predict_samples)};
 }
 
-void LabelingTask::hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model, std::shared_ptr<Tokenizer> tokenizer, const Splits& splits) {
+void LabelingTask::hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model,
+                             std::shared_ptr<Tokenizer> tokenizer, const Splits& splits) {
   prepared.trainer.model = std::move(model);
   prepared.trainer.processing_class = std::move(tokenizer);
   prepared.trainer.train_dataset = splits.train.reference();

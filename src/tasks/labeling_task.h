@@ -6,8 +6,8 @@
 
 namespace gradus::tasks {
 
-/// What the tasks that label texts or their words do alike around their own preparation: the flags of model and data, the splits
-/// of each stage, and what the trainer is given.
+/// What the tasks that label texts or their words do alike around their own preparation: the flags
+/// of model and data, the splits of each stage, and what the trainer is given.
 class LabelingTask : public Task {
  public:
   void add_options(OptionSet& options) override;
@@ -19,11 +19,14 @@ class LabelingTask : public Task {
   };
 
   /// Throws G-TASK-9 with `advice` when a stage that `args` asks for has no rows.
-  void require_splits(const TrainingArguments& args, const Splits& splits, const std::string& advice) const;
+  void require_splits(const TrainingArguments& args, const Splits& splits,
+                      const std::string& advice) const;
   /// At most --max_train_samples, --max_eval_samples and --max_predict_samples rows from the front.
   Splits limited(Splits splits) const;
-  /// Gives the trainer the model and the prepared rows; collator, metrics and what writes predictions stay as they are.
-  static void hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model, std::shared_ptr<Tokenizer> tokenizer, const Splits& splits);
+  /// Gives the trainer the model and the prepared rows; collator, metrics and what writes
+  /// predictions stay as they are.
+  static void hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model,
+                        std::shared_ptr<Tokenizer> tokenizer, const Splits& splits);
 
   ModelFlags model_;
   DataFlags data_;

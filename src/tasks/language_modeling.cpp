@@ -11,8 +11,11 @@ namespace gradus::tasks {
 namespace {
 
 constexpr OptionRow<LanguageFlags> kLanguageRows[] = {
-    {&LanguageFlags::validation_split_percentage, "validation_split_percentage", Group::data, within(1, 99), "Share of the training rows to evaluate on when there is no validation file."},
-    {&LanguageFlags::streaming, "streaming", Group::data, any_value(), "Accepted for compatibility: files are mapped or read whole, as HF's scripts do with local files."},
+    {&LanguageFlags::validation_split_percentage, "validation_split_percentage", Group::data,
+     within(1, 99), "Share of the training rows to evaluate on when there is no validation file."},
+    {&LanguageFlags::streaming, "streaming", Group::data, any_value(),
+     "Accepted for compatibility: files are mapped or read whole, as HF's scripts do with local "
+     "files."},
 };
 
 // Python's round(): halves to the even neighbour.
@@ -23,7 +26,9 @@ int64_t percent_of(int64_t rows, int64_t percentage) {
 }
 
 // The prediction of each position, in place of its logits.
-TensorList argmax_logits(const TensorList& logits, const TensorList&) { return {logits.front().argmax(-1)}; }
+TensorList argmax_logits(const TensorList& logits, const TensorList&) {
+  return {logits.front().argmax(-1)};
+}
 
 // The share of right predictions where there is a label.
 Metrics token_accuracy(const EvalPrediction& prediction, LabelOf label) {
@@ -33,29 +38,41 @@ Metrics token_accuracy(const EvalPrediction& prediction, LabelOf label) {
     labels = labels.narrow(1, 1, labels.size(1) - 1);
   }
   const auto counted = labels.ne(-100);
-  const auto right = predictions.eq(labels).logical_and(counted).sum().item<int64_t>(), all = counted.sum().item<int64_t>();
+  const auto right = predictions.eq(labels).logical_and(counted).sum().item<int64_t>(),
+             all = counted.sum().item<int64_t>();
   return {{"accuracy", double(right) / double(all)}};
 }
 
 // `perplexity` = exp(eval_loss).
 void add_perplexity(Metrics& metrics) {
-  if (const auto loss = metrics.find("eval_loss"); loss != metrics.end()) metrics["perplexity"] = metrics::perplexity(loss->second);
+  if (const auto loss = metrics.find("eval_loss"); loss != metrics.end())
+    metrics["perplexity"] = metrics::perplexity(loss->second);
 }
 
 }  // namespace
 
-void add_options(OptionSet& options, LanguageFlags& flags) { options.add(flags, std::span<const OptionRow<LanguageFlags>>(kLanguageRows)); }
+void add_options(OptionSet& options, LanguageFlags& flags) {
+  options.add(flags, std::span<const OptionRow<LanguageFlags>>(kLanguageRows));
+}
 
-LanguageSplits open_language_splits(const TrainingArguments& args, const DataFlags& data, const LanguageFlags& flags, const LoadOptions& options) {
+LanguageSplits open_language_splits(const TrainingArguments& args, const DataFlags& data,
+                                    const LanguageFlags& flags, const LoadOptions& options) {
   LanguageSplits splits;
-  if (args.do_eval || data.dataset_name) splits.validation = open_split(data, data.validation_file, "validation", options);
+  if (args.do_eval || data.dataset_name)
+    splits.validation = open_split(data, data.validation_file, "validation", options);
   const bool own_validation = splits.validation || data.validation_file;
-  if (args.do_train || !own_validation) splits.train = open_split(data, data.train_file, "train", options);
-  if (!splits.train && (args.do_train || !own_validation)) throw Error("G-TASK-9", ErrorKind::data, *data.dataset_name + " has no split train", "Name a data set with the splits train and validation.");
+  if (args.do_train || !own_validation)
+    splits.train = open_split(data, data.train_file, "train", options);
+  if (!splits.train && (args.do_train || !own_validation))
+    throw Error("G-TASK-9", ErrorKind::data, *data.dataset_name + " has no split train",
+                "Name a data set with the splits train and validation.");
   if (!own_validation) {  // the scripts set the share apart even when they do not evaluate
-    const auto rows = splits.train.rows->size(), border = percent_of(rows, flags.validation_split_percentage);
+    const auto rows = splits.train.rows->size(),
+               border = percent_of(rows, flags.validation_split_percentage);
     if (args.do_eval && border == 0)
-      throw Error("G-TASK-10", ErrorKind::data, fmt::format("{} percent of the {} rows of {} are no row to evaluate on", flags.validation_split_percentage, rows, splits.train.where),
+      throw Error("G-TASK-10", ErrorKind::data,
+                  fmt::format("{} percent of the {} rows of {} are no row to evaluate on",
+                              flags.validation_split_percentage, rows, splits.train.where),
                   "Name a --validation_file, or raise --validation_split_percentage.");
     splits.validation = row_range(splits.train, 0, border);
     splits.train = row_range(std::move(splits.train), border, rows);
@@ -97,13 +114,16 @@ std::vector<Example> group_texts(const std::vector<Example>& rows, int64_t block
   return blocks;
 }
 
-MapFunction tokenize_and_group(std::shared_ptr<const Tokenizer> tokenizer, std::string column, std::string where, int64_t block_size, EncodeOptions encode, bool with_labels) {
+MapFunction tokenize_and_group(std::shared_ptr<const Tokenizer> tokenizer, std::string column,
+                               std::string where, int64_t block_size, EncodeOptions encode,
+                               bool with_labels) {
   encode.ids_only = true;
   return [=](std::vector<Example> rows) {
     std::vector<std::string> texts;
     for (const auto& row : rows) texts.push_back(text_of(row, column, where));
     std::vector<Example> tokens;
-    for (const auto& encoding : tokenizer->encode_batch(texts, encode, {}, 1)) tokens.push_back(encoding.example());
+    for (const auto& encoding : tokenizer->encode_batch(texts, encode, {}, 1))
+      tokens.push_back(encoding.example());
     auto blocks = group_texts(tokens, block_size);
     if (with_labels)
       for (auto& block : blocks) block.set("labels", block.at("input_ids"));
@@ -114,12 +134,13 @@ MapFunction tokenize_and_group(std::shared_ptr<const Tokenizer> tokenizer, std::
 Split tokenized_rows(Split split, int64_t embedding_rows, bool copy_labels) {
   const ColumnNeed needs[] = {{.name = "input_ids", .kinds = {ColumnKind::integers}}};
   require_columns(*split.rows, needs, split.where);
-  split.rows = split.rows->map([embedding_rows, copy_labels, where = split.where](const Example& row) {
-    check_ids(row.at("input_ids").ints(), embedding_rows, where);
-    auto copy = row;
-    if (copy_labels && !row.contains("labels")) copy.set("labels", row.at("input_ids"));
-    return copy;
-  });
+  split.rows =
+      split.rows->map([embedding_rows, copy_labels, where = split.where](const Example& row) {
+        check_ids(row.at("input_ids").ints(), embedding_rows, where);
+        auto copy = row;
+        if (copy_labels && !row.contains("labels")) copy.set("labels", row.at("input_ids"));
+        return copy;
+      });
   return split;
 }
 
@@ -130,7 +151,9 @@ void LanguageModeling::add_options(OptionSet& options) {
   tasks::add_options(options, language_);
 }
 
-void LanguageModeling::hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model, std::shared_ptr<Tokenizer> tokenizer, const LanguageSplits& splits, LabelOf label) const {
+void LanguageModeling::hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model,
+                                 std::shared_ptr<Tokenizer> tokenizer, const LanguageSplits& splits,
+                                 LabelOf label) const {
   auto& trainer = prepared.trainer;
   trainer.model = std::move(model);
   trainer.processing_class = std::move(tokenizer);
@@ -138,7 +161,9 @@ void LanguageModeling::hand_over(PreparedTask& prepared, std::shared_ptr<PreTrai
   trainer.eval_dataset = first_rows(splits.validation, data_.max_eval_samples).reference();
   if (splits.validation) {
     trainer.preprocess_logits_for_metrics = argmax_logits;
-    trainer.compute_metrics = [label](const EvalPrediction& prediction) { return token_accuracy(prediction, label); };
+    trainer.compute_metrics = [label](const EvalPrediction& prediction) {
+      return token_accuracy(prediction, label);
+    };
   }
   prepared.finish_eval_metrics = add_perplexity;
 }

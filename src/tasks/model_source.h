@@ -36,12 +36,18 @@ struct ModelNeeds {
 /// Looks at names alone. Throws G-TASK-8 (usage).
 void check_model_flags(const ModelFlags& flags, const ModelNeeds& needs);
 
-/// The config.json of `--config_name` or of the model's folder, or the default of `--model_type` with overrides.
+/// The config.json of `--config_name` or of the model's folder, or the default of `--model_type`
+/// with overrides.
 nlohmann::json load_config(const ModelFlags& flags, const FreshModelFlags& fresh = {});
-/// The tokenizer of `--tokenizer_name` or of the model's folder; null when neither has one. `settings` replace keys of tokenizer_config.json.
-std::shared_ptr<Tokenizer> load_tokenizer(const ModelFlags& flags, const nlohmann::json& settings = nullptr);
+/// The tokenizer of `--tokenizer_name` or of the model's folder; null when neither has one.
+/// `settings` replace keys of tokenizer_config.json.
+std::shared_ptr<Tokenizer> load_tokenizer(const ModelFlags& flags,
+                                          const nlohmann::json& settings = nullptr);
 /// Weights of the model's folder, or fresh ones. `changes` replace keys of the configuration.
-std::shared_ptr<PreTrainedModel> load_model(ModelTask task, const ModelFlags& flags, const FreshModelFlags& fresh, const nlohmann::json& changes, bool ignore_mismatched_sizes = false);
+std::shared_ptr<PreTrainedModel> load_model(ModelTask task, const ModelFlags& flags,
+                                            const FreshModelFlags& fresh,
+                                            const nlohmann::json& changes,
+                                            bool ignore_mismatched_sizes = false);
 
 /// Ids the model has vectors for.
 int64_t embedding_rows(PreTrainedModel& model);

@@ -38,8 +38,13 @@ const std::vector<std::string>& task_names() {
 std::unique_ptr<Task> make_task(const std::string& name) {
   for (const auto& entry : entries())
     if (entry.name == name) return entry.make();
-  throw Error("G-TASK-1", ErrorKind::usage, name.empty() ? "no task is named" : "there is no task '" + name + "'",
-              fmt::format("{}Set --task to {}.", did_you_mean(name, task_names()).empty() ? "" : did_you_mean(name, task_names()) + " ", join_or(task_names())));
+  throw Error(
+      "G-TASK-1", ErrorKind::usage,
+      name.empty() ? "no task is named" : "there is no task '" + name + "'",
+      fmt::format(
+          "{}Set --task to {}.",
+          did_you_mean(name, task_names()).empty() ? "" : did_you_mean(name, task_names()) + " ",
+          join_or(task_names())));
 }
 
 }  // namespace gradus

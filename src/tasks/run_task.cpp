@@ -19,11 +19,15 @@ void check_output_dir(const TrainingArguments& args) {
   const auto newest = newest_checkpoint(folder);
   if (!newest) return;
   if (!args.overwrite_output_dir)
-    throw Error("G-TASK-2", ErrorKind::usage, fmt::format("{} already holds checkpoints (the newest is {})", folder.string(), newest->path.filename().string()),
-                "Go on with --resume_from_checkpoint last, begin anew with --overwrite_output_dir, or name another --output_dir.");
+    throw Error("G-TASK-2", ErrorKind::usage,
+                fmt::format("{} already holds checkpoints (the newest is {})", folder.string(),
+                            newest->path.filename().string()),
+                "Go on with --resume_from_checkpoint last, begin anew with --overwrite_output_dir, "
+                "or name another --output_dir.");
 }
 
-// Only once the new run can begin: what is wrong with its data or model must not cost the checkpoints of the old one.
+// Only once the new run can begin: what is wrong with its data or model must not cost the
+// checkpoints of the old one.
 void clear_output_dir(const TrainingArguments& args) {
   if (!args.do_train || args.resume_from_checkpoint) return;
   for (const auto& dir : list_checkpoints(*args.output_dir)) remove_checkpoint(dir);
@@ -31,16 +35,26 @@ void clear_output_dir(const TrainingArguments& args) {
 
 // What the metrics and predictions of all tasks rely on.
 void check_evaluation(const TrainingArguments& args) {
-  const auto refuse = [](const std::string& message, const std::string& advice) { throw Error("G-TASK-14", ErrorKind::usage, message, advice); };
-  if (!args.eval_do_concat_batches) refuse("--eval_do_concat_batches false: the metrics of a task need the rows of all batches together", "Leave it out; it is for metrics of one's own.");
-  if (args.prediction_loss_only && args.do_predict) refuse("--prediction_loss_only leaves nothing for --do_predict to write", "Leave one out.");
+  const auto refuse = [](const std::string& message, const std::string& advice) {
+    throw Error("G-TASK-14", ErrorKind::usage, message, advice);
+  };
+  if (!args.eval_do_concat_batches)
+    refuse(
+        "--eval_do_concat_batches false: the metrics of a task need the rows of all batches "
+        "together",
+        "Leave it out; it is for metrics of one's own.");
+  if (args.prediction_loss_only && args.do_predict)
+    refuse("--prediction_loss_only leaves nothing for --do_predict to write", "Leave one out.");
 }
 
-void train_stage(Trainer& trainer, const TrainingArguments& args, std::optional<int64_t> rows, TaskResult& result) {
-  auto output = trainer.train(args.resume_from_checkpoint ? Resume::parse(*args.resume_from_checkpoint) : Resume::none());
+void train_stage(Trainer& trainer, const TrainingArguments& args, std::optional<int64_t> rows,
+                 TaskResult& result) {
+  auto output = trainer.train(
+      args.resume_from_checkpoint ? Resume::parse(*args.resume_from_checkpoint) : Resume::none());
   result.global_step = output.global_step;
   for (const auto& callback : trainer.callbacks())
-    if (const auto* interrupt = dynamic_cast<const InterruptCallback*>(callback.get())) result.interrupted_by = std::max(result.interrupted_by, interrupt->received());
+    if (const auto* interrupt = dynamic_cast<const InterruptCallback*>(callback.get()))
+      result.interrupted_by = std::max(result.interrupted_by, interrupt->received());
   if (result.interrupted_by != 0) return;
   trainer.save_model();
   if (rows) output.metrics["train_samples"] = double(*rows);
@@ -59,8 +73,10 @@ Metrics eval_stage(Trainer& trainer, const PreparedTask& prepared, std::optional
   for (const auto& further : prepared.further_sets) {
     if (!further.eval_dataset) continue;
     Metrics named;
-    for (const auto& [key, value] : trainer.evaluate(further.eval_dataset)) named[key + further.suffix] = value;
-    if (const auto count = further.eval_dataset.size()) named["eval_samples" + further.suffix] = double(*count);
+    for (const auto& [key, value] : trainer.evaluate(further.eval_dataset))
+      named[key + further.suffix] = value;
+    if (const auto count = further.eval_dataset.size())
+      named["eval_samples" + further.suffix] = double(*count);
     trainer.log_metrics("eval", named);
     metrics.merge(named);
   }
@@ -68,21 +84,29 @@ Metrics eval_stage(Trainer& trainer, const PreparedTask& prepared, std::optional
   return metrics;
 }
 
-bool is_speed_key(const std::string& key) { return key.ends_with("_runtime") || key.ends_with("_per_second") || key.ends_with("_time"); }
+bool is_speed_key(const std::string& key) {
+  return key.ends_with("_runtime") || key.ends_with("_per_second") || key.ends_with("_time");
+}
 
 Metrics predict_stage(Trainer& trainer, const PreparedTask& prepared, const fs::path& folder) {
-  if (!prepared.predict_dataset) throw Error("G-TASK-3", ErrorKind::usage, "do_predict is set, but there is no data to predict on", "Give --test_file (or the task's own flag for it).");
+  if (!prepared.predict_dataset)
+    throw Error("G-TASK-3", ErrorKind::usage,
+                "do_predict is set, but there is no data to predict on",
+                "Give --test_file (or the task's own flag for it).");
   log_info("*** Predict ***");
   auto output = trainer.predict(prepared.predict_dataset, {}, "predict");
-  if (!prepared.predict_has_labels) std::erase_if(output.metrics, [](const auto& entry) { return !is_speed_key(entry.first); });
-  if (const auto rows = prepared.predict_dataset.size()) output.metrics["predict_samples"] = double(*rows);
+  if (!prepared.predict_has_labels)
+    std::erase_if(output.metrics, [](const auto& entry) { return !is_speed_key(entry.first); });
+  if (const auto rows = prepared.predict_dataset.size())
+    output.metrics["predict_samples"] = double(*rows);
   if (prepared.report_predict_metrics) {
     trainer.log_metrics("predict", output.metrics);
     trainer.save_metrics("predict", output.metrics);
   }
   if (prepared.write_predictions) prepared.write_predictions(output, folder);
   for (const auto& further : prepared.further_sets)
-    if (further.predict_dataset) further.write_predictions(trainer.predict(further.predict_dataset, {}, "predict"), folder);
+    if (further.predict_dataset)
+      further.write_predictions(trainer.predict(further.predict_dataset, {}, "predict"), folder);
   return output.metrics;
 }
 
@@ -99,9 +123,14 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
   const auto train_rows = prepared.trainer.train_dataset.size();
   const auto eval_rows = prepared.trainer.eval_dataset.single().size();
   if (args.do_train && train_rows == 0)
-    throw Error("G-TASK-10", ErrorKind::data, "there is no row to train on", "Give more data, or leave less of it for the evaluation.");
-  if (handle_signals && args.do_train) prepared.trainer.callbacks.push_back(std::make_shared<InterruptCallback>(std::vector<int>{SIGINT, SIGTERM}));
-  const auto trainer = prepared.make_trainer ? prepared.make_trainer(std::move(prepared.trainer)) : std::make_unique<Trainer>(std::move(prepared.trainer));
+    throw Error("G-TASK-10", ErrorKind::data, "there is no row to train on",
+                "Give more data, or leave less of it for the evaluation.");
+  if (handle_signals && args.do_train)
+    prepared.trainer.callbacks.push_back(
+        std::make_shared<InterruptCallback>(std::vector<int>{SIGINT, SIGTERM}));
+  const auto trainer = prepared.make_trainer
+                           ? prepared.make_trainer(std::move(prepared.trainer))
+                           : std::make_unique<Trainer>(std::move(prepared.trainer));
 
   TaskResult result;
   if (args.do_train) {
@@ -110,7 +139,8 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
     if (result.interrupted_by != 0) return result;
   }
   if (args.do_eval) result.metrics["eval"] = eval_stage(*trainer, prepared, eval_rows);
-  if (args.do_predict) result.metrics["predict"] = predict_stage(*trainer, prepared, *args.output_dir);
+  if (args.do_predict)
+    result.metrics["predict"] = predict_stage(*trainer, prepared, *args.output_dir);
   if (args.do_train) trainer->create_model_card();
   return result;
 }

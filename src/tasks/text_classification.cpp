@@ -1,4 +1,5 @@
-// run_classification.py and run_glue.py: one or several classes, or a number, for a text or a pair of texts.
+// run_classification.py and run_glue.py: one or several classes, or a number, for a text or a pair
+// of texts.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gradus/core/error.h>
@@ -41,22 +42,38 @@ struct ClassificationFlags {
 const std::vector<OptionRow<ClassificationFlags>>& classification_rows() {
   using F = ClassificationFlags;
   static const std::vector<OptionRow<F>> rows = {
-      {&F::task_name, "task_name", Group::data, any_value(), "A task of GLUE (cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb, wnli): its columns, label names and metrics; the data comes from files all the same."},
-      {&F::do_regression, "do_regression", Group::data, any_value(), "The labels are numbers to come near to; unset: when they are floats."},
-      {&F::text_column_names, "text_column_names", Group::data, any_value(), "The columns that make up the text, parted by commas; unset: see docs/user/tasks.md."},
-      {&F::text_column_delimiter, "text_column_delimiter", Group::data, any_value(), "What is put between these columns."},
-      {&F::label_column_name, "label_column_name", Group::data, any_value(), "The column of the label; unset: label."},
-      {&F::train_split_name, "train_split_name", Group::data, any_value(), "The split of --dataset_name to train on; unset: train."},
-      {&F::validation_split_name, "validation_split_name", Group::data, any_value(), "The split to evaluate on; unset: validation."},
-      {&F::test_split_name, "test_split_name", Group::data, any_value(), "The split to predict on; unset: test."},
-      {&F::remove_splits, "remove_splits", Group::data, any_value(), "Splits to leave out, parted by commas."},
-      {&F::remove_columns, "remove_columns", Group::data, any_value(), "Columns to leave out, parted by commas."},
-      {&F::metric_name, "metric_name", Group::data, one_of(metric_names()), "What to measure; unset: accuracy, micro F1 for several labels, mse for numbers."},
-      {&F::shuffle_train_dataset, "shuffle_train_dataset", Group::data, any_value(), "Shuffle the training rows before max_train_samples takes the first."},
+      {&F::task_name, "task_name", Group::data, any_value(),
+       "A task of GLUE (cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb, wnli): its columns, label "
+       "names and metrics; the data comes from files all the same."},
+      {&F::do_regression, "do_regression", Group::data, any_value(),
+       "The labels are numbers to come near to; unset: when they are floats."},
+      {&F::text_column_names, "text_column_names", Group::data, any_value(),
+       "The columns that make up the text, parted by commas; unset: see docs/user/tasks.md."},
+      {&F::text_column_delimiter, "text_column_delimiter", Group::data, any_value(),
+       "What is put between these columns."},
+      {&F::label_column_name, "label_column_name", Group::data, any_value(),
+       "The column of the label; unset: label."},
+      {&F::train_split_name, "train_split_name", Group::data, any_value(),
+       "The split of --dataset_name to train on; unset: train."},
+      {&F::validation_split_name, "validation_split_name", Group::data, any_value(),
+       "The split to evaluate on; unset: validation."},
+      {&F::test_split_name, "test_split_name", Group::data, any_value(),
+       "The split to predict on; unset: test."},
+      {&F::remove_splits, "remove_splits", Group::data, any_value(),
+       "Splits to leave out, parted by commas."},
+      {&F::remove_columns, "remove_columns", Group::data, any_value(),
+       "Columns to leave out, parted by commas."},
+      {&F::metric_name, "metric_name", Group::data, one_of(metric_names()),
+       "What to measure; unset: accuracy, micro F1 for several labels, mse for numbers."},
+      {&F::shuffle_train_dataset, "shuffle_train_dataset", Group::data, any_value(),
+       "Shuffle the training rows before max_train_samples takes the first."},
       {&F::shuffle_seed, "shuffle_seed", Group::data, at_least(0), "Seed of that shuffle."},
-      {&F::max_seq_length, "max_seq_length", Group::data, at_least(1), "Longer texts are cut, at most to what the tokenizer says."},
-      {&F::pad_to_max_length, "pad_to_max_length", Group::data, any_value(), "Fill all rows up to max_seq_length; else to the longest of a batch."},
-      {&F::ignore_mismatched_sizes, "ignore_mismatched_sizes", Group::model, any_value(), "A head of another size is initialised anew instead of an error."},
+      {&F::max_seq_length, "max_seq_length", Group::data, at_least(1),
+       "Longer texts are cut, at most to what the tokenizer says."},
+      {&F::pad_to_max_length, "pad_to_max_length", Group::data, any_value(),
+       "Fill all rows up to max_seq_length; else to the longest of a batch."},
+      {&F::ignore_mismatched_sizes, "ignore_mismatched_sizes", Group::model, any_value(),
+       "A head of another size is initialised anew instead of an error."},
   };
   return rows;
 }
@@ -80,7 +97,8 @@ PredictionWriter writer_of(const ClassLabels& labels, const std::string& file) {
   return [labels, file](const PredictionOutput& output, const std::filesystem::path& folder) {
     const auto decided = decide(output.prediction_parts.front(), labels.problem).cpu();
     std::string text = "index\tprediction\n";
-    for (int64_t i = 0; i < decided.size(0); ++i) text += fmt::format("{}\t{}\n", i, prediction_text(decided, i, labels));
+    for (int64_t i = 0; i < decided.size(0); ++i)
+      text += fmt::format("{}\t{}\n", i, prediction_text(decided, i, labels));
     write_file_atomically(folder / file, text);
   };
 }
@@ -97,7 +115,10 @@ class TextClassification : public LabelingTask {
   void check(const TrainingArguments& args) const override {
     if (flags_.task_name && glue_task(*flags_.task_name) == nullptr) {
       const std::vector<std::string> names(glue_names().begin(), glue_names().end());
-      throw Error("G-CONF-3", ErrorKind::usage, fmt::format("--task_name: must be one of {}, received \"{}\"", join_or(names), *flags_.task_name), did_you_mean(*flags_.task_name, names) + " Leave it out for tasks of your own.");
+      throw Error("G-CONF-3", ErrorKind::usage,
+                  fmt::format("--task_name: must be one of {}, received \"{}\"", join_or(names),
+                              *flags_.task_name),
+                  did_you_mean(*flags_.task_name, names) + " Leave it out for tasks of your own.");
     }
     LabelingTask::check(args);
   }
@@ -111,8 +132,12 @@ class TextClassification : public LabelingTask {
     splits = limited(std::move(splits));  // after the labels, which are those of all rows
     const auto tokenizer = load_tokenizer(model_);
     if (!tokenizer->pad_token_id())
-      throw Error("G-TEXT-10", ErrorKind::model, "the tokenizer has no padding token, which texts of different length need", "Add a pad_token to tokenizer_config.json, for example the one that ends a text.");
-    const auto model = load_model(ModelTask::sequence_classification, model_, {}, config_changes(args, labels), flags_.ignore_mismatched_sizes);
+      throw Error(
+          "G-TEXT-10", ErrorKind::model,
+          "the tokenizer has no padding token, which texts of different length need",
+          "Add a pad_token to tokenizer_config.json, for example the one that ends a text.");
+    const auto model = load_model(ModelTask::sequence_classification, model_, {},
+                                  config_changes(args, labels), flags_.ignore_mismatched_sizes);
 
     auto mismatched = open_mismatched(args);
     const bool progress = !args.disable_tqdm.value_or(false);
@@ -125,13 +150,24 @@ class TextClassification : public LabelingTask {
     PreparedTask prepared;
     auto& trainer = prepared.trainer;
     hand_over(prepared, model, tokenizer, splits);
-    if (flags_.pad_to_max_length) trainer.data_collator = default_data_collator;
-    else trainer.data_collator = DataCollatorWithPadding({.tokenizer = tokenizer, .pad_to_multiple_of = args.fp16 ? std::optional<int64_t>(8) : std::nullopt});
-    trainer.compute_metrics = [problem = labels.problem, names = metrics_for(labels)](const EvalPrediction& prediction) { return classification_scores(prediction, problem, names); };
+    if (flags_.pad_to_max_length)
+      trainer.data_collator = default_data_collator;
+    else
+      trainer.data_collator = DataCollatorWithPadding(
+          {.tokenizer = tokenizer,
+           .pad_to_multiple_of = args.fp16 ? std::optional<int64_t>(8) : std::nullopt});
+    trainer.compute_metrics = [problem = labels.problem,
+                               names = metrics_for(labels)](const EvalPrediction& prediction) {
+      return classification_scores(prediction, problem, names);
+    };
     prepared.report_predict_metrics = false;
-    prepared.write_predictions = writer_of(labels, glue_ != nullptr ? fmt::format("predict_results_{}.txt", glue_->name) : "predict_results.txt");
+    prepared.write_predictions =
+        writer_of(labels, glue_ != nullptr ? fmt::format("predict_results_{}.txt", glue_->name)
+                                           : "predict_results.txt");
     if (mismatched.validation || mismatched.test)
-      prepared.further_sets.push_back({"_mm", mismatched.validation.reference(), mismatched.test.reference(), writer_of(labels, "predict_results_mnli-mm.txt")});
+      prepared.further_sets.push_back({"_mm", mismatched.validation.reference(),
+                                       mismatched.test.reference(),
+                                       writer_of(labels, "predict_results_mnli-mm.txt")});
     return prepared;
   }
 
@@ -144,42 +180,57 @@ class TextClassification : public LabelingTask {
     const auto without = comma_list(flags_.remove_columns);
     if (!without.empty()) {
       split.rows = split.rows->remove_columns(without);
-      std::erase_if(split.columns, [&](const ColumnInfo& column) { return std::find(without.begin(), without.end(), column.name) != without.end(); });
+      std::erase_if(split.columns, [&](const ColumnInfo& column) {
+        return std::find(without.begin(), without.end(), column.name) != without.end();
+      });
     }
     return split;
   }
 
-  bool is_mnli_folder() const { return glue_ != nullptr && glue_->name == std::string_view("mnli") && data_.dataset_name; }
+  bool is_mnli_folder() const {
+    return glue_ != nullptr && glue_->name == std::string_view("mnli") && data_.dataset_name;
+  }
 
-  // MNLI's rows of other sources than the training rows; the limit of predictions does not hold for them, as in the script.
+  // MNLI's rows of other sources than the training rows; the limit of predictions does not hold for
+  // them, as in the script.
   Splits open_mismatched(const TrainingArguments& args) const {
     Splits splits;
     if (!is_mnli_folder()) return splits;
-    if (args.do_eval) splits.validation = first_rows(open_one(std::nullopt, "validation_mismatched"), data_.max_eval_samples);
+    if (args.do_eval)
+      splits.validation =
+          first_rows(open_one(std::nullopt, "validation_mismatched"), data_.max_eval_samples);
     if (args.do_predict) splits.test = open_one(std::nullopt, "test_mismatched");
     return splits;
   }
 
   Splits open_splits(const TrainingArguments& args) const {
     Splits splits;
-    if (args.do_train) splits.train = open_one(data_.train_file, flags_.train_split_name.value_or("train"));
+    if (args.do_train)
+      splits.train = open_one(data_.train_file, flags_.train_split_name.value_or("train"));
     const auto matched = is_mnli_folder() ? std::string("_matched") : std::string();
-    if (args.do_eval) splits.validation = open_one(data_.validation_file, flags_.validation_split_name.value_or("validation" + matched));
-    if (args.do_predict || (args.do_eval && !splits.validation)) splits.test = open_one(predict_.test_file, flags_.test_split_name.value_or("test" + matched));
+    if (args.do_eval)
+      splits.validation = open_one(data_.validation_file,
+                                   flags_.validation_split_name.value_or("validation" + matched));
+    if (args.do_predict || (args.do_eval && !splits.validation))
+      splits.test = open_one(predict_.test_file, flags_.test_split_name.value_or("test" + matched));
     if (args.do_eval && !splits.validation) {
       log_warning("Validation dataset not found. Falling back to test dataset for validation.");
       splits.validation = splits.test;
     }
-    require_splits(args, splits, "Name the split with --train_split_name, --validation_split_name or --test_split_name.");
+    require_splits(
+        args, splits,
+        "Name the split with --train_split_name, --validation_split_name or --test_split_name.");
     if (!args.do_predict) splits.test = {};
-    if (splits.train && flags_.shuffle_train_dataset) splits.train = shuffled(std::move(splits.train), flags_.shuffle_seed);
+    if (splits.train && flags_.shuffle_train_dataset)
+      splits.train = shuffled(std::move(splits.train), flags_.shuffle_seed);
     const ColumnNeed label[] = {{.name = label_column_}};
     for (const auto* split : {&splits.train, &splits.validation})
       if (*split) require_columns(*split->rows, label, split->where);
     return splits;
   }
 
-  ClassLabels find_labels(const TrainingArguments& args, const Splits& splits, const nlohmann::json& config) const {
+  ClassLabels find_labels(const TrainingArguments& args, const Splits& splits,
+                          const nlohmann::json& config) const {
     const auto known = configured_names(config);
     if (glue_ != nullptr) return glue_labels(known);
     ClassLabels labels;
@@ -188,55 +239,88 @@ class TextClassification : public LabelingTask {
       labels.problem = problem_of(told, label_column_, flags_.do_regression);
     } else {
       const auto problem = config.value("problem_type", nlohmann::json());
-      labels.problem = known.size() == 1 || problem == "regression" ? Problem::regression : problem == "multi_label_classification" ? Problem::multi_label : Problem::single_label;
+      labels.problem = known.size() == 1 || problem == "regression" ? Problem::regression
+                       : problem == "multi_label_classification"    ? Problem::multi_label
+                                                                    : Problem::single_label;
     }
     if (labels.problem == Problem::regression) return labels;
     labels.names = args.do_train ? names_in(splits) : known;
     if (labels.names.empty()) labels.names = {"LABEL_0", "LABEL_1"};
-    if (labels.names.size() < 2) throw Error("G-TASK-13", ErrorKind::data, fmt::format("{}: column '{}' has {} different labels, expected at least 2", told.where, label_column_, labels.names.size()), "Give data with every class in it.");
+    if (labels.names.size() < 2)
+      throw Error("G-TASK-13", ErrorKind::data,
+                  fmt::format("{}: column '{}' has {} different labels, expected at least 2",
+                              told.where, label_column_, labels.names.size()),
+                  "Give data with every class in it.");
     return labels;
   }
 
-  // Every label of the training rows, and those only found in other data that is there, whether or not it is used.
+  // Every label of the training rows, and those only found in other data that is there, whether or
+  // not it is used.
   std::vector<std::string> names_in(Splits splits) const {
     auto labels = labels_in(splits.train, label_column_);
     const bool evaluates = bool(splits.validation);
-    if (!evaluates) splits.validation = open_one(data_.validation_file, flags_.validation_split_name.value_or("validation"));
-    if (!splits.test && data_.dataset_name) splits.test = open_one(std::nullopt, flags_.test_split_name.value_or("test"));
+    if (!evaluates)
+      splits.validation =
+          open_one(data_.validation_file, flags_.validation_split_name.value_or("validation"));
+    if (!splits.test && data_.dataset_name)
+      splits.test = open_one(std::nullopt, flags_.test_split_name.value_or("test"));
     for (const auto* other : {&splits.validation, &splits.test}) {
       if (!*other || (other->column(label_column_) == nullptr && !other->columns.empty())) continue;
       std::vector<std::string> fresh;
-      for (const auto& label : labels_in(*other, label_column_, other == &splits.validation && evaluates ? MissingLabels::refuse : MissingLabels::skip))
+      for (const auto& label :
+           labels_in(*other, label_column_,
+                     other == &splits.validation && evaluates ? MissingLabels::refuse
+                                                              : MissingLabels::skip))
         if (labels.insert(label).second) fresh.push_back(label);
-      if (!fresh.empty()) log_warning(fmt::format("Labels {} in {} but not in the training rows, adding them to the label list", fmt::join(fresh, ", "), other->where));
+      if (!fresh.empty())
+        log_warning(fmt::format(
+            "Labels {} in {} but not in the training rows, adding them to the label list",
+            fmt::join(fresh, ", "), other->where));
     }
     return {labels.begin(), labels.end()};
   }
 
-  // The task's own names; a model that was trained on them may have another order, which is then kept.
+  // The task's own names; a model that was trained on them may have another order, which is then
+  // kept.
   ClassLabels glue_labels(const std::vector<std::string>& known) const {
-    ClassLabels labels{.problem = glue_->labels.empty() ? Problem::regression : Problem::single_label, .names = glue_->labels};
+    ClassLabels labels{
+        .problem = glue_->labels.empty() ? Problem::regression : Problem::single_label,
+        .names = glue_->labels};
     if (labels.names.empty() || !are_own_names(known)) return labels;
     const auto lower = [](std::vector<std::string> names) {
-      for (auto& name : names) std::transform(name.begin(), name.end(), name.begin(), [](unsigned char letter) { return char(std::tolower(letter)); });
+      for (auto& name : names)
+        std::transform(name.begin(), name.end(), name.begin(),
+                       [](unsigned char letter) { return char(std::tolower(letter)); });
       std::sort(names.begin(), names.end());
       return names;
     };
-    if (lower(known) == lower(labels.names)) labels.names = known;
-    else log_warning(fmt::format("Your model seems to have been trained with labels, but they don't match the dataset: model labels: {}, dataset labels: {}. Ignoring the model labels as a result.", fmt::join(known, ", "), fmt::join(labels.names, ", ")));
+    if (lower(known) == lower(labels.names))
+      labels.names = known;
+    else
+      log_warning(fmt::format(
+          "Your model seems to have been trained with labels, but they don't match the dataset: "
+          "model labels: {}, dataset labels: {}. Ignoring the model labels as a result.",
+          fmt::join(known, ", "), fmt::join(labels.names, ", ")));
     return labels;
   }
 
   nlohmann::json config_changes(const TrainingArguments& args, const ClassLabels& labels) const {
     if (!args.do_train && glue_ == nullptr) return nullptr;
     auto changes = labels.config_changes();
-    if (glue_ != nullptr) changes["finetuning_task"] = glue_->name;
-    else changes["problem_type"] = problem_name(labels.problem);
+    if (glue_ != nullptr)
+      changes["finetuning_task"] = glue_->name;
+    else
+      changes["problem_type"] = problem_name(labels.problem);
     return changes;
   }
 
   std::vector<std::string> metrics_for(const ClassLabels& labels) const {
-    auto names = glue_ != nullptr ? glue_->metrics : std::vector<std::string>{labels.problem == Problem::regression ? "mse" : labels.problem == Problem::multi_label ? "f1" : "accuracy"};
+    auto names =
+        glue_ != nullptr
+            ? glue_->metrics
+            : std::vector<std::string>{labels.problem == Problem::regression    ? "mse"
+                                       : labels.problem == Problem::multi_label ? "f1"
+                                                                                : "accuracy"};
     if (flags_.metric_name) names = {*flags_.metric_name};
     for (const auto& name : names) check_metric(name, labels.problem, labels.names.size());
     return names;
@@ -244,16 +328,29 @@ class TextClassification : public LabelingTask {
 
   // In GLUE's own files labels are numbers in the order of the task's names.
   Value target_of(const Value& cell, const ClassLabels& labels, const std::string& where) const {
-    if (glue_ != nullptr && cell.is_int() && cell.integer() >= 0 && static_cast<size_t>(cell.integer()) < glue_->labels.size()) return labels.target(glue_->labels[static_cast<size_t>(cell.integer())], label_column_, where);
+    if (glue_ != nullptr && cell.is_int() && cell.integer() >= 0 &&
+        static_cast<size_t>(cell.integer()) < glue_->labels.size())
+      return labels.target(glue_->labels[static_cast<size_t>(cell.integer())], label_column_,
+                           where);
     return labels.target(cell, label_column_, where);
   }
 
-  Split prepare_rows(const Split& split, const std::shared_ptr<Tokenizer>& tokenizer, const ClassLabels* labels, int64_t vocabulary, bool progress) const {
-    const auto columns = text_columns(split, {.glue = glue_, .names = flags_.text_column_names, .delimiter = flags_.text_column_delimiter, .others = {label_column_, "label"}});
+  Split prepare_rows(const Split& split, const std::shared_ptr<Tokenizer>& tokenizer,
+                     const ClassLabels* labels, int64_t vocabulary, bool progress) const {
+    const auto columns = text_columns(split, {.glue = glue_,
+                                              .names = flags_.text_column_names,
+                                              .delimiter = flags_.text_column_delimiter,
+                                              .others = {label_column_, "label"}});
     const auto longest = tokenizer->model_max_length();
     if (longest && flags_.max_seq_length > *longest)
-      log_warning(fmt::format("The max_seq_length passed ({}) is larger than the maximum length for the model ({}). Using max_seq_length={}.", flags_.max_seq_length, *longest, *longest));
-    EncodeOptions encode{.max_length = longest ? std::min(flags_.max_seq_length, *longest) : flags_.max_seq_length, .truncation = true, .ids_only = true};
+      log_warning(
+          fmt::format("The max_seq_length passed ({}) is larger than the maximum length for the "
+                      "model ({}). Using max_seq_length={}.",
+                      flags_.max_seq_length, *longest, *longest));
+    EncodeOptions encode{
+        .max_length = longest ? std::min(flags_.max_seq_length, *longest) : flags_.max_seq_length,
+        .truncation = true,
+        .ids_only = true};
     if (flags_.pad_to_max_length) encode.padding = "max_length";
     const auto function = [=, this, &split](std::vector<Example> rows) {
       std::vector<std::string> first, second;
@@ -265,14 +362,23 @@ class TextClassification : public LabelingTask {
       for (const auto& encoding : tokenizer->encode_batch(first, encode, second, 1)) {
         check_ids(encoding.ids(), vocabulary, split.where);
         auto row = encoding.example();
-        if (labels != nullptr) row.set("label", target_of(rows[result.size()].at(label_column_), *labels, split.where));
+        if (labels != nullptr)
+          row.set("label", target_of(rows[result.size()].at(label_column_), *labels, split.where));
         result.push_back(std::move(row));
       }
       return result;
     };
-    const auto targets = labels == nullptr ? "none" : fmt::format("{} {} {}", label_column_, problem_name(labels->problem), fmt::join(labels->names, "\n"));
-    const auto settings = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", fmt::join(columns.first, ","), columns.second.value_or(""), columns.delimiter, targets, *encode.max_length, flags_.pad_to_max_length, vocabulary, glue_ != nullptr ? glue_->name : "");
-    return prepare_split(split, function, {.task = name(), .settings = settings, .wanted = "at least one row"}, model_, data_, progress);
+    const auto targets = labels == nullptr
+                             ? "none"
+                             : fmt::format("{} {} {}", label_column_, problem_name(labels->problem),
+                                           fmt::join(labels->names, "\n"));
+    const auto settings =
+        fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", fmt::join(columns.first, ","),
+                    columns.second.value_or(""), columns.delimiter, targets, *encode.max_length,
+                    flags_.pad_to_max_length, vocabulary, glue_ != nullptr ? glue_->name : "");
+    return prepare_split(split, function,
+                         {.task = name(), .settings = settings, .wanted = "at least one row"},
+                         model_, data_, progress);
   }
 
   ClassificationFlags flags_;
@@ -283,6 +389,8 @@ class TextClassification : public LabelingTask {
 }  // namespace
 }  // namespace tasks
 
-std::unique_ptr<Task> make_text_classification() { return std::make_unique<tasks::TextClassification>(); }
+std::unique_ptr<Task> make_text_classification() {
+  return std::make_unique<tasks::TextClassification>();
+}
 
 }  // namespace gradus

@@ -8,7 +8,8 @@
 namespace gradus::tasks {
 namespace {
 
-constexpr std::string_view kGlueNames[] = {"cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"};
+constexpr std::string_view kGlueNames[] = {"cola", "mnli", "mrpc", "qnli", "qqp",
+                                           "rte",  "sst2", "stsb", "wnli"};
 
 const std::vector<GlueTask>& glue_tasks() {
   static const std::vector<GlueTask> all = {
@@ -26,15 +27,21 @@ const std::vector<GlueTask>& glue_tasks() {
 }
 
 TextColumns chosen(const Split& split, const TextColumnFlags& flags) {
-  if (flags.glue != nullptr) return {.first = {flags.glue->first}, .second = flags.glue->second != nullptr ? std::optional<std::string>(flags.glue->second) : std::nullopt};
+  if (flags.glue != nullptr)
+    return {.first = {flags.glue->first},
+            .second = flags.glue->second != nullptr ? std::optional<std::string>(flags.glue->second)
+                                                    : std::nullopt};
   if (flags.names) return {.first = comma_list(flags.names), .delimiter = flags.delimiter};
   const auto names = split.column_names();
-  const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  const auto has = [&](const char* name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
   if (has("sentence")) return {.first = {"sentence"}};
   if (has("sentence1") && has("sentence2")) return {.first = {"sentence1"}, .second = "sentence2"};
   std::vector<std::string> rest;
   for (const auto& name : names)
-    if (std::find(flags.others.begin(), flags.others.end(), name) == flags.others.end()) rest.push_back(name);
+    if (std::find(flags.others.begin(), flags.others.end(), name) == flags.others.end())
+      rest.push_back(name);
   if (rest.empty()) return {.first = {"sentence"}};
   return {.first = {rest[0]}, .second = rest.size() > 1 ? std::optional(rest[1]) : std::nullopt};
 }
@@ -43,7 +50,8 @@ TextColumns chosen(const Split& split, const TextColumnFlags& flags) {
 
 const GlueTask* glue_task(const std::string& name) {
   std::string lower = name;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char letter) { return char(std::tolower(letter)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char letter) { return char(std::tolower(letter)); });
   for (const auto& each : glue_tasks())
     if (lower == each.name) return &each;
   return nullptr;
@@ -60,7 +68,8 @@ std::string TextColumns::first_text(const Example& row, const std::string& where
 TextColumns text_columns(const Split& split, const TextColumnFlags& flags) {
   auto columns = chosen(split, flags);
   std::vector<ColumnNeed> needs;
-  for (const auto& name : columns.first) needs.push_back({.name = name, .kinds = {ColumnKind::text}});
+  for (const auto& name : columns.first)
+    needs.push_back({.name = name, .kinds = {ColumnKind::text}});
   if (columns.second) needs.push_back({.name = *columns.second, .kinds = {ColumnKind::text}});
   require_columns(*split.rows, needs, split.where);
   return columns;

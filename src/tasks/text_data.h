@@ -31,11 +31,13 @@ struct PredictFlags {
 };
 void add_options(OptionSet& options, PredictFlags& flags);
 
-/// Looks at names alone: whether each stage has data, and the files are there. `splits_train`: validation rows may be taken from
-/// the training rows. Throws G-TASK-9 (usage).
-void check_data_flags(const TrainingArguments& args, const DataFlags& data, const PredictFlags* predict, bool splits_train);
+/// Looks at names alone: whether each stage has data, and the files are there. `splits_train`:
+/// validation rows may be taken from the training rows. Throws G-TASK-9 (usage).
+void check_data_flags(const TrainingArguments& args, const DataFlags& data,
+                      const PredictFlags* predict, bool splits_train);
 
-/// Rows of one split. `where` names them in messages, `key` stands for their contents in the names of cached files.
+/// Rows of one split. `where` names them in messages, `key` stands for their contents in the names
+/// of cached files.
 struct Split {
   std::shared_ptr<const Dataset> rows = nullptr;
   std::string where = {};
@@ -50,8 +52,10 @@ struct Split {
   DatasetRef reference() const { return rows ? DatasetRef(rows) : DatasetRef(); }
 };
 
-/// A file (or glob), or the split `name` of the data set folder `--dataset_name`; without rows when neither is there.
-Split open_split(const DataFlags& flags, const std::optional<std::string>& file, const std::string& name, const LoadOptions& options = {});
+/// A file (or glob), or the split `name` of the data set folder `--dataset_name`; without rows when
+/// neither is there.
+Split open_split(const DataFlags& flags, const std::optional<std::string>& file,
+                 const std::string& name, const LoadOptions& options = {});
 
 /// Rows [first, last).
 Split row_range(Split split, int64_t first, int64_t last);
@@ -64,13 +68,14 @@ Split shuffled(Split split, int64_t seed);
 struct Preparation {
   std::string task;      ///< first part of the cached file's name
   std::string settings;  ///< everything the function depends on
-  std::string wanted;    ///< for the message when no row is left: "at least one block of 128 tokens"
+  std::string wanted;  ///< for the message when no row is left: "at least one block of 128 tokens"
   int64_t batch_size = 1000;
 };
 
-/// The rows that `function` makes, kept in the cache under the contents of the data, the tokenizer and the settings. Throws G-TASK-10
-/// when it makes none.
-Split prepare_split(const Split& split, const MapFunction& function, const Preparation& preparation, const ModelFlags& model, const DataFlags& data, bool show_progress);
+/// The rows that `function` makes, kept in the cache under the contents of the data, the tokenizer
+/// and the settings. Throws G-TASK-10 when it makes none.
+Split prepare_split(const Split& split, const MapFunction& function, const Preparation& preparation,
+                    const ModelFlags& model, const DataFlags& data, bool show_progress);
 
 /// The text in a column of a row. Throws G-TASK-11 when it holds something else, nothing included.
 const std::string& text_of(const Example& row, const std::string& column, const std::string& where);

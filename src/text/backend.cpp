@@ -10,9 +10,7 @@ namespace gradus::text {
 
 namespace {
 
-gtc_span span_of(std::string_view text) {
-  return {text.data(), text.size()};
-}
+gtc_span span_of(std::string_view text) { return {text.data(), text.size()}; }
 
 /// The error text of a call, or nothing; frees it.
 std::optional<std::string> failure(char* error) {
@@ -24,7 +22,8 @@ std::optional<std::string> failure(char* error) {
 
 /// For calls that fail only when something is wrong with the tokenizer itself.
 void check(char* error) {
-  if (const auto text = failure(error)) throw Error("G-TEXT-2", ErrorKind::model, "the tokenizer cannot do this: " + *text);
+  if (const auto text = failure(error))
+    throw Error("G-TEXT-2", ErrorKind::model, "the tokenizer cannot do this: " + *text);
 }
 
 std::string take(gtc_text text) {
@@ -57,7 +56,8 @@ Windows windows_of(const gtc_encodings* encodings, size_t input) {
     window.special_tokens_mask = widen(view.special_tokens_mask, view.length);
     if (view.offsets == nullptr) continue;
     window.offsets.reserve(view.length);
-    for (size_t i = 0; i < view.length; ++i) window.offsets.emplace_back(view.offsets[2 * i], view.offsets[2 * i + 1]);
+    for (size_t i = 0; i < view.length; ++i)
+      window.offsets.emplace_back(view.offsets[2 * i], view.offsets[2 * i + 1]);
     window.word_ids = optionals(view.word_ids, view.length);
     window.sequence_ids = optionals(view.sequence_ids, view.length);
   }
@@ -87,7 +87,8 @@ using EncodingsPtr = std::unique_ptr<gtc_encodings, decltype(&gtc_encodings_free
 void check_encode(char* error) {
   if (const auto text = failure(error)) {
     throw Error("G-TEXT-3", ErrorKind::data, "cannot tokenize: " + *text,
-                "Texts must be UTF-8; max_length must leave room for the special tokens, and stride be smaller than what is left.");
+                "Texts must be UTF-8; max_length must leave room for the special tokens, and "
+                "stride be smaller than what is left.");
   }
 }
 
@@ -101,21 +102,25 @@ struct Backend::Handle {
 Backend::Backend(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) {}
 Backend::~Backend() = default;
 
-std::unique_ptr<Backend> Backend::from_json(std::string_view json, const std::string& where, nlohmann::json& baked) {
+std::unique_ptr<Backend> Backend::from_json(std::string_view json, const std::string& where,
+                                            nlohmann::json& baked) {
   auto handle = std::make_unique<Handle>();
   gtc_text settings{};
   if (const auto text = failure(gtc_from_json(span_of(json), &handle->tokenizer, &settings))) {
     throw Error("G-TEXT-2", ErrorKind::model, "cannot read " + where + " as a tokenizer: " + *text,
-                "It must be a tokenizer.json as transformers' save_pretrained writes it. Fetch or save the tokenizer again.");
+                "It must be a tokenizer.json as transformers' save_pretrained writes it. Fetch or "
+                "save the tokenizer again.");
   }
   baked = parse_json(take(settings));
   return std::unique_ptr<Backend>(new Backend(std::move(handle)));
 }
 
-std::unique_ptr<Backend> Backend::train(std::span<const std::string> files, const nlohmann::json& options) {
+std::unique_ptr<Backend> Backend::train(std::span<const std::string> files,
+                                        const nlohmann::json& options) {
   auto handle = std::make_unique<Handle>();
   const auto names = spans_of(files);
-  if (const auto text = failure(gtc_train(names.data(), names.size(), span_of(options.dump()), &handle->tokenizer))) {
+  if (const auto text = failure(
+          gtc_train(names.data(), names.size(), span_of(options.dump()), &handle->tokenizer))) {
     throw Error("G-TEXT-6", ErrorKind::data, "cannot train a tokenizer: " + *text,
                 "The files must be readable UTF-8 text, with more words than vocab_size asks for.");
   }
@@ -188,14 +193,16 @@ int64_t Backend::special_tokens_to_add(bool pair) const {
   return static_cast<int64_t>(count);
 }
 
-std::vector<Windows> Backend::encode(std::span<const std::string_view> first, std::span<const std::string_view> second,
+std::vector<Windows> Backend::encode(std::span<const std::string_view> first,
+                                     std::span<const std::string_view> second,
                                      const BackendOptions& options, int64_t threads) const {
   const auto one = spans_of(first);
   const auto other = spans_of(second);
   const auto settings = options_of(options);
   gtc_encodings* raw = nullptr;
-  check_encode(gtc_encode(handle_->tokenizer, one.data(), other.empty() ? nullptr : other.data(), one.size(), &settings,
-                          static_cast<size_t>(std::max<int64_t>(threads, 1)), &raw));
+  check_encode(gtc_encode(handle_->tokenizer, one.data(), other.empty() ? nullptr : other.data(),
+                          one.size(), &settings, static_cast<size_t>(std::max<int64_t>(threads, 1)),
+                          &raw));
   const EncodingsPtr encodings(raw, gtc_encodings_free);
   std::vector<Windows> inputs;
   inputs.reserve(one.size());
@@ -203,7 +210,8 @@ std::vector<Windows> Backend::encode(std::span<const std::string_view> first, st
   return inputs;
 }
 
-Windows Backend::encode_words(std::span<const std::string> first, const std::vector<std::string>* second,
+Windows Backend::encode_words(std::span<const std::string> first,
+                              const std::vector<std::string>* second,
                               const BackendOptions& options) const {
   static constexpr gtc_span kEmpty{"", 0};
   const auto one = spans_of(first);
@@ -211,7 +219,8 @@ Windows Backend::encode_words(std::span<const std::string> first, const std::vec
   const gtc_span* pair = second == nullptr ? nullptr : other.empty() ? &kEmpty : other.data();
   const auto settings = options_of(options);
   gtc_encodings* raw = nullptr;
-  check_encode(gtc_encode_words(handle_->tokenizer, one.data(), one.size(), pair, other.size(), &settings, &raw));
+  check_encode(gtc_encode_words(handle_->tokenizer, one.data(), one.size(), pair, other.size(),
+                                &settings, &raw));
   const EncodingsPtr encodings(raw, gtc_encodings_free);
   return windows_of(raw, 0);
 }
@@ -236,21 +245,27 @@ ChatTemplate::ChatTemplate(std::string_view source) : handle_(std::make_unique<H
 
 ChatTemplate::~ChatTemplate() = default;
 
-ChatTemplate::Rendered ChatTemplate::render(const nlohmann::ordered_json& context, bool want_spans) const {
+ChatTemplate::Rendered ChatTemplate::render(const nlohmann::ordered_json& context,
+                                            bool want_spans) const {
   std::string variables;
   try {
     variables = context.dump();
   } catch (const nlohmann::json::exception& error) {
-    throw Error("G-TEXT-8", ErrorKind::data, std::string("cannot render the chat template: ") + error.what(), "Messages must be UTF-8 text.");
+    throw Error("G-TEXT-8", ErrorKind::data,
+                std::string("cannot render the chat template: ") + error.what(),
+                "Messages must be UTF-8 text.");
   }
   gtc_rendered raw{};
-  if (const auto text = failure(gtc_template_render(handle_->compiled, span_of(variables), want_spans, &raw))) {
+  if (const auto text =
+          failure(gtc_template_render(handle_->compiled, span_of(variables), want_spans, &raw))) {
     throw Error("G-TEXT-8", ErrorKind::data, "the chat template refuses the conversation: " + *text,
-                "Check roles, their order and the fields of the messages against what this model's template expects.");
+                "Check roles, their order and the fields of the messages against what this model's "
+                "template expects.");
   }
   Rendered rendered;
   rendered.text.assign(raw.text.data, raw.text.size);
-  for (size_t i = 0; i < raw.span_count; ++i) rendered.spans.emplace_back(raw.spans[2 * i], raw.spans[2 * i + 1]);
+  for (size_t i = 0; i < raw.span_count; ++i)
+    rendered.spans.emplace_back(raw.spans[2 * i], raw.spans[2 * i + 1]);
   gtc_rendered_free(raw);
   return rendered;
 }
@@ -264,8 +279,11 @@ namespace gradus::text {
 namespace {
 
 [[noreturn]] void throw_missing() {
-  throw Error("G-TEXT-1", ErrorKind::usage, "this build of gradus has no tokenizer: cargo 1.85 or newer was not found when it was configured",
-              "Install Rust with rustup, then configure and build again; `gradus doctor` shows what was found.");
+  throw Error("G-TEXT-1", ErrorKind::usage,
+              "this build of gradus has no tokenizer: cargo 1.85 or newer was not found when it "
+              "was configured",
+              "Install Rust with rustup, then configure and build again; `gradus doctor` shows "
+              "what was found.");
 }
 
 }  // namespace
@@ -273,8 +291,12 @@ namespace {
 struct Backend::Handle {};
 Backend::Backend(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) {}
 Backend::~Backend() = default;
-std::unique_ptr<Backend> Backend::from_json(std::string_view, const std::string&, nlohmann::json&) { throw_missing(); }
-std::unique_ptr<Backend> Backend::train(std::span<const std::string>, const nlohmann::json&) { throw_missing(); }
+std::unique_ptr<Backend> Backend::from_json(std::string_view, const std::string&, nlohmann::json&) {
+  throw_missing();
+}
+std::unique_ptr<Backend> Backend::train(std::span<const std::string>, const nlohmann::json&) {
+  throw_missing();
+}
 std::string Backend::to_json() const { throw_missing(); }
 void Backend::set_component(std::string_view, const nlohmann::json&) { throw_missing(); }
 nlohmann::json Backend::component(std::string_view) const { throw_missing(); }
@@ -286,16 +308,23 @@ int64_t Backend::vocab_size(bool) const { throw_missing(); }
 std::optional<int64_t> Backend::token_to_id(std::string_view) const { throw_missing(); }
 std::optional<std::string> Backend::id_to_token(int64_t) const { throw_missing(); }
 int64_t Backend::special_tokens_to_add(bool) const { throw_missing(); }
-std::vector<Windows> Backend::encode(std::span<const std::string_view>, std::span<const std::string_view>, const BackendOptions&, int64_t) const {
+std::vector<Windows> Backend::encode(std::span<const std::string_view>,
+                                     std::span<const std::string_view>, const BackendOptions&,
+                                     int64_t) const {
   throw_missing();
 }
-Windows Backend::encode_words(std::span<const std::string>, const std::vector<std::string>*, const BackendOptions&) const { throw_missing(); }
+Windows Backend::encode_words(std::span<const std::string>, const std::vector<std::string>*,
+                              const BackendOptions&) const {
+  throw_missing();
+}
 std::string Backend::decode(std::span<const uint32_t>, bool) const { throw_missing(); }
 
 struct ChatTemplate::Handle {};
 ChatTemplate::ChatTemplate(std::string_view) { throw_missing(); }
 ChatTemplate::~ChatTemplate() = default;
-ChatTemplate::Rendered ChatTemplate::render(const nlohmann::ordered_json&, bool) const { throw_missing(); }
+ChatTemplate::Rendered ChatTemplate::render(const nlohmann::ordered_json&, bool) const {
+  throw_missing();
+}
 
 }  // namespace gradus::text
 

@@ -27,23 +27,27 @@ struct BackendOptions {
 /// The windows of one input: the encoding, then what did not fit.
 using Windows = std::vector<EncodingWindow>;
 
-/// The tokenizer of tokenizers-c behind C++ types. In a build without it every function throws G-TEXT-1.
+/// The tokenizer of tokenizers-c behind C++ types. In a build without it every function throws
+/// G-TEXT-1.
 ///
 /// Thread-safety: any thread, at once; changes wait for running encodes.
 class Backend {
  public:
   /// `baked` receives the truncation and padding of the file, which are not applied.
   /// Throws G-TEXT-2 with `where` when the text is not a tokenizer.
-  static std::unique_ptr<Backend> from_json(std::string_view json, const std::string& where, nlohmann::json& baked);
+  static std::unique_ptr<Backend> from_json(std::string_view json, const std::string& where,
+                                            nlohmann::json& baked);
   /// Throws G-TEXT-6.
-  static std::unique_ptr<Backend> train(std::span<const std::string> files, const nlohmann::json& options);
+  static std::unique_ptr<Backend> train(std::span<const std::string> files,
+                                        const nlohmann::json& options);
   ~Backend();
 
   std::string to_json() const;
   void set_component(std::string_view component, const nlohmann::json& value);
   nlohmann::json component(std::string_view component) const;
   std::string model_type() const;
-  /// How many of `tokens` (as in tokenizer.json's "added_tokens", ids not read) were not in the vocabulary yet.
+  /// How many of `tokens` (as in tokenizer.json's "added_tokens", ids not read) were not in the
+  /// vocabulary yet.
   int64_t add_tokens(const nlohmann::json& tokens);
   nlohmann::json added_tokens() const;
   nlohmann::json vocab() const;
@@ -53,7 +57,8 @@ class Backend {
   int64_t special_tokens_to_add(bool pair) const;
 
   /// Throws G-TEXT-3. `second` is empty or as long as `first`.
-  std::vector<Windows> encode(std::span<const std::string_view> first, std::span<const std::string_view> second,
+  std::vector<Windows> encode(std::span<const std::string_view> first,
+                              std::span<const std::string_view> second,
                               const BackendOptions& options, int64_t threads) const;
   Windows encode_words(std::span<const std::string> first, const std::vector<std::string>* second,
                        const BackendOptions& options) const;
@@ -70,7 +75,8 @@ class ChatTemplate {
  public:
   struct Rendered {
     std::string text;
-    std::vector<std::pair<int64_t, int64_t>> spans;  ///< of `{% generation %}` blocks, in characters
+    std::vector<std::pair<int64_t, int64_t>>
+        spans;  ///< of `{% generation %}` blocks, in characters
   };
 
   /// Throws G-TEXT-7 when it cannot be parsed.

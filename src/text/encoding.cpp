@@ -8,7 +8,8 @@ namespace gradus {
 namespace {
 
 [[noreturn]] void throw_ids_only(const char* what) {
-  throw Error("G-TEXT-4", ErrorKind::usage, std::string("this encoding has no ") + what + ": it was made with ids_only",
+  throw Error("G-TEXT-4", ErrorKind::usage,
+              std::string("this encoding has no ") + what + ": it was made with ids_only",
               "Leave out .ids_only in the EncodeOptions.");
 }
 
@@ -43,12 +44,14 @@ std::optional<int64_t> Encoding::char_to_token(int64_t position, int64_t sequenc
   const auto& places = offsets();
   const auto& sequences = sequence_ids();
   for (size_t i = 0; i < places.size(); ++i) {
-    if (sequences[i] == sequence && places[i].first <= position && position < places[i].second) return static_cast<int64_t>(i);
+    if (sequences[i] == sequence && places[i].first <= position && position < places[i].second)
+      return static_cast<int64_t>(i);
   }
   return std::nullopt;
 }
 
-std::optional<std::pair<int64_t, int64_t>> Encoding::word_to_tokens(int64_t word, int64_t sequence) const {
+std::optional<std::pair<int64_t, int64_t>> Encoding::word_to_tokens(int64_t word,
+                                                                    int64_t sequence) const {
   const auto& words = word_ids();
   const auto& sequences = sequence_ids();
   std::optional<std::pair<int64_t, int64_t>> span;
@@ -65,7 +68,8 @@ Example Encoding::example() const {
   row.set("input_ids", Value(window_.ids));
   if (columns_.token_type_ids) row.set("token_type_ids", Value(window_.type_ids));
   if (columns_.attention_mask) row.set("attention_mask", Value(window_.attention_mask));
-  if (columns_.special_tokens_mask) row.set("special_tokens_mask", Value(window_.special_tokens_mask));
+  if (columns_.special_tokens_mask)
+    row.set("special_tokens_mask", Value(window_.special_tokens_mask));
   if (columns_.offset_mapping) row.set("offset_mapping", nested_pairs(offsets()));
   if (columns_.length) row.set("length", Value(size()));
   if (!assistant_masks_.empty()) row.set("assistant_masks", Value(assistant_masks_));
@@ -77,7 +81,8 @@ Batch Encoding::batch() const {
   batch.set("input_ids", row(window_.ids));
   if (columns_.token_type_ids) batch.set("token_type_ids", row(window_.type_ids));
   if (columns_.attention_mask) batch.set("attention_mask", row(window_.attention_mask));
-  if (columns_.special_tokens_mask) batch.set("special_tokens_mask", row(window_.special_tokens_mask));
+  if (columns_.special_tokens_mask)
+    batch.set("special_tokens_mask", row(window_.special_tokens_mask));
   if (!assistant_masks_.empty()) batch.set("assistant_masks", row(assistant_masks_));
   return batch;
 }

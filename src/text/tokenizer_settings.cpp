@@ -15,7 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+constexpr std::array kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                     "pad_token", "cls_token", "mask_token"};
 constexpr double kLargestLength = 1e20;  // above it transformers means "not known"
 constexpr const char* kUnknownLength = "1000000000000000019884624838656";
 
@@ -30,7 +31,8 @@ json read_if_there(const std::filesystem::path& file) {
 /// The text of a token given as text or as {"content": …}; "" when it is neither.
 std::string token_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_object() && value.contains("content") && value["content"].is_string()) return value["content"].get<std::string>();
+  if (value.is_object() && value.contains("content") && value["content"].is_string())
+    return value["content"].get<std::string>();
   return {};
 }
 
@@ -49,7 +51,8 @@ PaddingSide side_of(const json& value, PaddingSide otherwise) {
   return text == "left" || text == "Left" ? PaddingSide::left : PaddingSide::right;
 }
 
-/// tokenizer_config.json with the older files merged in, as transformers does when it has no added_tokens_decoder.
+/// tokenizer_config.json with the older files merged in, as transformers does when it has no
+/// added_tokens_decoder.
 json merged_config(const json& tokenizer_config, const json& special_tokens_map) {
   auto config = tokenizer_config.is_object() ? tokenizer_config : json::object();
   if (config.contains("added_tokens_decoder") || !special_tokens_map.is_object()) return config;
@@ -68,52 +71,72 @@ void read_special_tokens(const json& config, const ClassFacts& facts, TokenizerS
     if (const auto text = token_text(value); !text.empty()) settings.set_special(key, text);
   }
   auto extra = config.value("extra_special_tokens", json());
-  if ((extra.is_null() || extra.empty()) && config.contains("additional_special_tokens")) extra = config["additional_special_tokens"];
+  if ((extra.is_null() || extra.empty()) && config.contains("additional_special_tokens"))
+    extra = config["additional_special_tokens"];
   if (extra.is_object()) {
     for (const auto& [key, value] : extra.items()) settings.set_special(key, token_text(value));
   } else if (extra.is_array()) {
     for (const auto& value : extra) settings.extra_special_tokens.push_back(token_text(value));
   } else if (facts.name == "T5Tokenizer") {  // its sentinels
     const auto count = config.value("extra_ids", int64_t{100});
-    for (int64_t i = 0; i < count; ++i) settings.extra_special_tokens.push_back("<extra_id_" + std::to_string(i) + ">");
+    for (int64_t i = 0; i < count; ++i)
+      settings.extra_special_tokens.push_back("<extra_id_" + std::to_string(i) + ">");
   }
 }
 
-void read_chat_templates(const std::filesystem::path& directory, const json& config, TokenizerSettings& settings) {
+void read_chat_templates(const std::filesystem::path& directory, const json& config,
+                         TokenizerSettings& settings) {
   if (config.contains("chat_template")) {
     const auto& entry = config["chat_template"];
     if (entry.is_string()) settings.chat_templates["default"] = entry.get<std::string>();
     if (entry.is_array()) {
-      for (const auto& named : entry) settings.chat_templates[named.at("name").get<std::string>()] = named.at("template").get<std::string>();
+      for (const auto& named : entry)
+        settings.chat_templates[named.at("name").get<std::string>()] =
+            named.at("template").get<std::string>();
     }
   }
   std::map<std::string, std::string> files;
-  if (const auto file = directory / "chat_template.jinja"; std::filesystem::exists(file)) files["default"] = read_file(file);
+  if (const auto file = directory / "chat_template.jinja"; std::filesystem::exists(file))
+    files["default"] = read_file(file);
   if (const auto folder = directory / "chat_templates"; std::filesystem::is_directory(folder)) {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      if (entry.path().extension() == ".jinja") files[entry.path().stem().string()] = read_file(entry.path());
+      if (entry.path().extension() == ".jinja")
+        files[entry.path().stem().string()] = read_file(entry.path());
     }
   }
   if (!files.empty()) settings.chat_templates = std::move(files);
 }
 
-void read_general(const json& config, const json& baked, const ClassFacts& facts, TokenizerSettings& settings) {
+void read_general(const json& config, const json& baked, const ClassFacts& facts,
+                  TokenizerSettings& settings) {
   const auto& truncation = baked["truncation"];
   const auto& padding = baked["padding"];
   const auto class_side = facts.pads_left ? PaddingSide::left : PaddingSide::right;
-  settings.padding_side = side_of(config.value("padding_side", json()), padding.is_object() ? side_of(padding.value("direction", json()), class_side) : class_side);
-  settings.truncation_side = side_of(config.value("truncation_side", json()),
-                                     truncation.is_object() ? side_of(truncation.value("direction", json()), PaddingSide::right) : PaddingSide::right);
+  settings.padding_side = side_of(
+      config.value("padding_side", json()),
+      padding.is_object() ? side_of(padding.value("direction", json()), class_side) : class_side);
+  settings.truncation_side = side_of(
+      config.value("truncation_side", json()),
+      truncation.is_object() ? side_of(truncation.value("direction", json()), PaddingSide::right)
+                             : PaddingSide::right);
   // GPT2Tokenizer sets its pad_token to none itself.
-  if (padding.is_object() && settings.find_special("pad_token") == nullptr && !config.contains("pad_token") && facts.name != "GPT2Tokenizer") {
+  if (padding.is_object() && settings.find_special("pad_token") == nullptr &&
+      !config.contains("pad_token") && facts.name != "GPT2Tokenizer") {
     settings.set_special("pad_token", padding.value("pad_token", "[PAD]"));
   }
-  const auto length = config.contains("model_max_length") ? config["model_max_length"] : config.value("max_len", json());
-  if (length.is_number() && length.get<double>() <= kLargestLength) settings.model_max_length = length.get<int64_t>();
-  settings.model_input_names = config.contains("model_input_names") ? config["model_input_names"].get<std::vector<std::string>>() : facts.model_input_names;
-  const auto flag = [&](const char* key) { return config.contains(key) && config[key].is_boolean() && config[key].get<bool>(); };
+  const auto length = config.contains("model_max_length") ? config["model_max_length"]
+                                                          : config.value("max_len", json());
+  if (length.is_number() && length.get<double>() <= kLargestLength)
+    settings.model_max_length = length.get<int64_t>();
+  settings.model_input_names = config.contains("model_input_names")
+                                   ? config["model_input_names"].get<std::vector<std::string>>()
+                                   : facts.model_input_names;
+  const auto flag = [&](const char* key) {
+    return config.contains(key) && config[key].is_boolean() && config[key].get<bool>();
+  };
   settings.clean_up_tokenization_spaces = flag("clean_up_tokenization_spaces");
-  settings.clean_up_bpe = flag("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output");
+  settings.clean_up_bpe =
+      flag("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output");
   settings.split_special_tokens = flag("split_special_tokens");
 }
 
@@ -126,20 +149,25 @@ bool is_special(const std::string& text, const TokenizerSettings& settings) {
   for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {
     const auto list = settings.raw.value(key, json());
     if (!list.is_array()) continue;
-    if (std::any_of(list.begin(), list.end(), [&](const json& token) { return token_text(token) == text; })) return true;
+    if (std::any_of(list.begin(), list.end(),
+                    [&](const json& token) { return token_text(token) == text; }))
+      return true;
   }
   return false;
 }
 
 /// Added tokens the folder lists, ordered by id.
-std::vector<json> listed_tokens(const json& config, const json& added_tokens, const TokenizerSettings& settings) {
+std::vector<json> listed_tokens(const json& config, const json& added_tokens,
+                                const TokenizerSettings& settings) {
   std::map<int64_t, json> tokens;
   if (config.contains("added_tokens_decoder")) {
-    for (const auto& [id, token] : config["added_tokens_decoder"].items()) tokens[std::stoll(id)] = token_entry(token, false);
+    for (const auto& [id, token] : config["added_tokens_decoder"].items())
+      tokens[std::stoll(id)] = token_entry(token, false);
   } else if (added_tokens.is_object()) {
     for (const auto& [text, id] : added_tokens.items()) {
       const bool special = is_special(text, settings);
-      tokens[id.get<int64_t>()] = {{"content", text}, {"special", special}, {"normalized", !special}};
+      tokens[id.get<int64_t>()] = {
+          {"content", text}, {"special", special}, {"normalized", !special}};
     }
   }
   std::vector<json> ordered;
@@ -148,9 +176,11 @@ std::vector<json> listed_tokens(const json& config, const json& added_tokens, co
 }
 
 /// Adds what the folder names and the backend does not have as an added token yet.
-void add_missing_tokens(Backend& backend, const json& config, const json& added_tokens, const TokenizerSettings& settings) {
+void add_missing_tokens(Backend& backend, const json& config, const json& added_tokens,
+                        const TokenizerSettings& settings) {
   std::vector<std::string> there;
-  for (const auto& token : backend.added_tokens()) there.push_back(token["content"].get<std::string>());
+  for (const auto& token : backend.added_tokens())
+    there.push_back(token["content"].get<std::string>());
   auto missing = json::array();
   const auto add = [&](json entry) {
     const auto text = entry["content"].get<std::string>();
@@ -169,10 +199,14 @@ void add_missing_tokens(Backend& backend, const json& config, const json& added_
 
 [[noreturn]] void throw_no_tokenizer(const std::filesystem::path& directory) {
   const bool folder = std::filesystem::is_directory(directory);
-  throw Error("G-TEXT-2", ErrorKind::model,
-              "cannot load a tokenizer from " + directory.string() + ": " + (folder ? "there is no tokenizer.json in it" : "it is not a folder"),
-              folder ? "Save the tokenizer with transformers' AutoTokenizer.from_pretrained(...).save_pretrained(folder); it writes tokenizer.json."
-                     : "Give the folder of a model, or use Tokenizer::from_file for a tokenizer.json.");
+  throw Error(
+      "G-TEXT-2", ErrorKind::model,
+      "cannot load a tokenizer from " + directory.string() + ": " +
+          (folder ? "there is no tokenizer.json in it" : "it is not a folder"),
+      folder
+          ? "Save the tokenizer with transformers' "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(folder); it writes tokenizer.json."
+          : "Give the folder of a model, or use Tokenizer::from_file for a tokenizer.json.");
 }
 
 }  // namespace
@@ -192,19 +226,24 @@ void TokenizerSettings::set_special(const std::string& name, std::string token) 
     }
   }
   special_tokens.emplace_back(name, std::move(token));
-  const auto rank = [](const auto& entry) { return std::find(kNamedTokens.begin(), kNamedTokens.end(), entry.first) - kNamedTokens.begin(); };
-  std::stable_sort(special_tokens.begin(), special_tokens.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  const auto rank = [](const auto& entry) {
+    return std::find(kNamedTokens.begin(), kNamedTokens.end(), entry.first) - kNamedTokens.begin();
+  };
+  std::stable_sort(special_tokens.begin(), special_tokens.end(),
+                   [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
 }
 
 bool TokenizerSettings::takes(std::string_view input_name) const {
-  return std::find(model_input_names.begin(), model_input_names.end(), input_name) != model_input_names.end();
+  return std::find(model_input_names.begin(), model_input_names.end(), input_name) !=
+         model_input_names.end();
 }
 
 json special_token_entry(const std::string& content) {
   return {{"content", content}, {"special", true}, {"normalized", false}};
 }
 
-std::pair<std::unique_ptr<Backend>, TokenizerSettings> load_tokenizer_folder(const std::filesystem::path& directory, const json& changes) {
+std::pair<std::unique_ptr<Backend>, TokenizerSettings> load_tokenizer_folder(
+    const std::filesystem::path& directory, const json& changes) {
   const auto file = directory / "tokenizer.json";
   if (!std::filesystem::exists(file)) throw_no_tokenizer(directory);
   json baked;
@@ -228,16 +267,20 @@ std::pair<std::unique_ptr<Backend>, TokenizerSettings> load_tokenizer_folder(con
     add_missing_tokens(*backend, config, read_if_there(directory / "added_tokens.json"), settings);
     rebuild_post_processor(*backend, settings);
   } catch (const json::exception& error) {
-    throw Error("G-TEXT-2", ErrorKind::model, "cannot use the tokenizer files in " + directory.string() + ": " + error.what(),
-                "tokenizer_config.json, special_tokens_map.json and added_tokens.json must have the form transformers writes.");
+    throw Error("G-TEXT-2", ErrorKind::model,
+                "cannot use the tokenizer files in " + directory.string() + ": " + error.what(),
+                "tokenizer_config.json, special_tokens_map.json and added_tokens.json must have "
+                "the form transformers writes.");
   }
   return {std::move(backend), std::move(settings)};
 }
 
 std::string tokenizer_config_text(const TokenizerSettings& settings) {
   auto config = settings.raw;
-  for (const char* key : {"added_tokens_decoder", "additional_special_tokens", "chat_template", "tokenizer_file", "vocab_file", "merges_file",
-                          "name_or_path", "special_tokens_map_file", "add_bos_token", "add_eos_token", "device_map", "slow_tokenizer_class"}) {
+  for (const char* key :
+       {"added_tokens_decoder", "additional_special_tokens", "chat_template", "tokenizer_file",
+        "vocab_file", "merges_file", "name_or_path", "special_tokens_map_file", "add_bos_token",
+        "add_eos_token", "device_map", "slow_tokenizer_class"}) {
     config.erase(key);
   }
   config["backend"] = "tokenizers";
@@ -250,12 +293,15 @@ std::string tokenizer_config_text(const TokenizerSettings& settings) {
     if (config.contains(name) && settings.find_special(name) == nullptr) config[name] = nullptr;
   }
   for (const auto& [name, text] : settings.special_tokens) config[name] = text;
-  if (!settings.extra_special_tokens.empty()) config["extra_special_tokens"] = settings.extra_special_tokens;
+  if (!settings.extra_special_tokens.empty())
+    config["extra_special_tokens"] = settings.extra_special_tokens;
   const std::string placeholder = "\u0001length\u0001";
-  config["model_max_length"] = settings.model_max_length ? json(*settings.model_max_length) : json(placeholder);
+  config["model_max_length"] =
+      settings.model_max_length ? json(*settings.model_max_length) : json(placeholder);
   auto text = config.dump(2) + "\n";
   const auto quoted = json(placeholder).dump();
-  if (const auto at = text.find(quoted); at != std::string::npos) text.replace(at, quoted.size(), kUnknownLength);
+  if (const auto at = text.find(quoted); at != std::string::npos)
+    text.replace(at, quoted.size(), kUnknownLength);
   return text;
 }
 

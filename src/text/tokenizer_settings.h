@@ -37,9 +37,10 @@ struct TokenizerSettings {
   bool takes(std::string_view input_name) const;
 };
 
-/// The backend of a folder, and its settings. `changes`, where it is an object, replace keys of tokenizer_config.json.
-/// Throws G-TEXT-2, G-IO-1, G-JSON-1.
-std::pair<std::unique_ptr<Backend>, TokenizerSettings> load_tokenizer_folder(const std::filesystem::path& directory, const nlohmann::json& changes = nullptr);
+/// The backend of a folder, and its settings. `changes`, where it is an object, replace keys of
+/// tokenizer_config.json. Throws G-TEXT-2, G-IO-1, G-JSON-1.
+std::pair<std::unique_ptr<Backend>, TokenizerSettings> load_tokenizer_folder(
+    const std::filesystem::path& directory, const nlohmann::json& changes = nullptr);
 
 /// tokenizer_config.json as transformers writes it.
 std::string tokenizer_config_text(const TokenizerSettings& settings);

@@ -13,7 +13,8 @@ std::optional<int64_t> Tokenizer::convert_tokens_to_ids(std::string_view token) 
   return unknown == nullptr ? std::nullopt : impl_->backend->token_to_id(*unknown);
 }
 
-std::vector<std::optional<std::string>> Tokenizer::convert_ids_to_tokens(std::span<const int64_t> ids) const {
+std::vector<std::optional<std::string>> Tokenizer::convert_ids_to_tokens(
+    std::span<const int64_t> ids) const {
   std::vector<std::optional<std::string>> tokens;
   for (const auto id : ids) tokens.push_back(impl_->backend->id_to_token(id));
   return tokens;
@@ -46,14 +47,17 @@ std::vector<std::string> Tokenizer::all_special_tokens() const {
 std::vector<int64_t> Tokenizer::all_special_ids() const {
   std::vector<int64_t> ids;
   for (const auto& token : all_special_tokens()) {
-    if (const auto id = convert_tokens_to_ids(token); id && std::find(ids.begin(), ids.end(), *id) == ids.end()) ids.push_back(*id);
+    if (const auto id = convert_tokens_to_ids(token);
+        id && std::find(ids.begin(), ids.end(), *id) == ids.end())
+      ids.push_back(*id);
   }
   return ids;
 }
 
 void Tokenizer::set_special_token(const std::string& name, const std::string& token) {
   if (!impl_->backend->token_to_id(token)) {
-    throw Error("G-TEXT-5", ErrorKind::usage, "cannot make \"" + token + "\" the " + name + ": it is not in the vocabulary",
+    throw Error("G-TEXT-5", ErrorKind::usage,
+                "cannot make \"" + token + "\" the " + name + ": it is not in the vocabulary",
                 "add_special_tokens adds it; the model's embeddings must then be resized.");
   }
   impl_->settings.set_special(name, token);
@@ -70,19 +74,16 @@ int64_t Tokenizer::add_special_tokens(const std::map<std::string, std::string>& 
 
 int64_t Tokenizer::add_tokens(const std::vector<std::string>& tokens, bool special) {
   auto entries = nlohmann::json::array();
-  for (const auto& token : tokens) entries.push_back({{"content", token}, {"special", special}, {"normalized", !special}});
+  for (const auto& token : tokens)
+    entries.push_back({{"content", token}, {"special", special}, {"normalized", !special}});
   const auto before = full_vocab_size();
   impl_->backend->add_tokens(entries);
   return full_vocab_size() - before;
 }
 
-int64_t Tokenizer::vocab_size() const {
-  return impl_->backend->vocab_size(false);
-}
+int64_t Tokenizer::vocab_size() const { return impl_->backend->vocab_size(false); }
 
-int64_t Tokenizer::full_vocab_size() const {
-  return impl_->backend->vocab_size(true);
-}
+int64_t Tokenizer::full_vocab_size() const { return impl_->backend->vocab_size(true); }
 
 std::map<std::string, int64_t> Tokenizer::vocab() const {
   return impl_->backend->vocab().get<std::map<std::string, int64_t>>();
@@ -90,7 +91,8 @@ std::map<std::string, int64_t> Tokenizer::vocab() const {
 
 std::map<std::string, int64_t> Tokenizer::added_vocab() const {
   std::map<std::string, int64_t> tokens;
-  for (const auto& token : impl_->backend->added_tokens()) tokens[token["content"].get<std::string>()] = token["id"].get<int64_t>();
+  for (const auto& token : impl_->backend->added_tokens())
+    tokens[token["content"].get<std::string>()] = token["id"].get<int64_t>();
   return tokens;
 }
 
@@ -98,21 +100,13 @@ int64_t Tokenizer::num_special_tokens_to_add(bool pair) const {
   return impl_->backend->special_tokens_to_add(pair);
 }
 
-PaddingSide Tokenizer::padding_side() const {
-  return impl_->settings.padding_side;
-}
+PaddingSide Tokenizer::padding_side() const { return impl_->settings.padding_side; }
 
-void Tokenizer::set_padding_side(PaddingSide side) {
-  impl_->settings.padding_side = side;
-}
+void Tokenizer::set_padding_side(PaddingSide side) { impl_->settings.padding_side = side; }
 
-PaddingSide Tokenizer::truncation_side() const {
-  return impl_->settings.truncation_side;
-}
+PaddingSide Tokenizer::truncation_side() const { return impl_->settings.truncation_side; }
 
-void Tokenizer::set_truncation_side(PaddingSide side) {
-  impl_->settings.truncation_side = side;
-}
+void Tokenizer::set_truncation_side(PaddingSide side) { impl_->settings.truncation_side = side; }
 
 std::optional<int64_t> Tokenizer::model_max_length() const {
   return impl_->settings.model_max_length;
@@ -126,8 +120,6 @@ std::vector<std::string> Tokenizer::model_input_names() const {
   return impl_->settings.model_input_names;
 }
 
-const std::string& Tokenizer::tokenizer_class() const {
-  return impl_->settings.tokenizer_class;
-}
+const std::string& Tokenizer::tokenizer_class() const { return impl_->settings.tokenizer_class; }
 
 }  // namespace gradus

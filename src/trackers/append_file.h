@@ -5,7 +5,8 @@
 
 namespace gradus {
 
-/// A file that is only appended to, each piece in one write. Failure is reported once and then ignored.
+/// A file that is only appended to, each piece in one write. Failure is reported once and then
+/// ignored.
 class AppendFile {
  public:
   AppendFile() = default;

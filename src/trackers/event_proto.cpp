@@ -56,7 +56,9 @@ Message& Message::bytes(int field, std::string_view value) {
   return *this;
 }
 
-std::string scalar_value(const std::string& tag, float value) { return Message().bytes(1, tag).fixed32(2, value).data(); }
+std::string scalar_value(const std::string& tag, float value) {
+  return Message().bytes(1, tag).fixed32(2, value).data();
+}
 
 std::string text_value(const std::string& tag, const std::string& text) {
   const auto dimension = Message().varint(1, 1).data();
@@ -66,8 +68,10 @@ std::string text_value(const std::string& tag, const std::string& text) {
   return Message().bytes(1, tag + "/text_summary").bytes(8, tensor).bytes(9, metadata).data();
 }
 
-std::string plugin_value(const std::string& tag, const std::string& plugin, const std::string& content) {
-  const auto metadata = Message().bytes(1, Message().bytes(1, plugin).bytes(2, content).data()).data();
+std::string plugin_value(const std::string& tag, const std::string& plugin,
+                         const std::string& content) {
+  const auto metadata =
+      Message().bytes(1, Message().bytes(1, plugin).bytes(2, content).data()).data();
   return Message().bytes(1, tag).bytes(9, metadata).data();
 }
 
@@ -77,10 +81,16 @@ std::string summary_event(double wall_time, int64_t step, const std::string& val
   return Message().fixed64(1, wall_time).varint(2, uint64_t(step)).bytes(5, values).data();
 }
 
-std::string version_event(double wall_time) { return Message().fixed64(1, wall_time).bytes(3, "brain.Event:2").data(); }
+std::string version_event(double wall_time) {
+  return Message().fixed64(1, wall_time).bytes(3, "brain.Event:2").data();
+}
 
 std::string restart_event(double wall_time, int64_t step) {
-  return Message().fixed64(1, wall_time).varint(2, uint64_t(step)).bytes(7, Message().varint(1, /*START=*/1).data()).data();
+  return Message()
+      .fixed64(1, wall_time)
+      .varint(2, uint64_t(step))
+      .bytes(7, Message().varint(1, /*START=*/1).data())
+      .data();
 }
 
 uint32_t masked_crc32c(std::string_view bytes) {

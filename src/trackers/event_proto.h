@@ -26,7 +26,8 @@ std::string scalar_value(const std::string& tag, float value);
 /// `Summary.Value` of a text, as the text plugin wants it.
 std::string text_value(const std::string& tag, const std::string& text);
 /// `Summary.Value` that only carries data of a plugin.
-std::string plugin_value(const std::string& tag, const std::string& plugin, const std::string& content);
+std::string plugin_value(const std::string& tag, const std::string& plugin,
+                         const std::string& content);
 
 /// A summary of one or more values as an event.
 std::string summary_event(double wall_time, int64_t step, const std::string& values);

@@ -34,6 +34,8 @@ class JsonlTracker : public Tracker {
 
 }  // namespace
 
-std::shared_ptr<Tracker> jsonl_logger(const std::filesystem::path& file) { return std::make_shared<JsonlTracker>(file); }
+std::shared_ptr<Tracker> jsonl_logger(const std::filesystem::path& file) {
+  return std::make_shared<JsonlTracker>(file);
+}
 
 }  // namespace gradus

@@ -13,7 +13,9 @@ constexpr int kWidth = 24;  // characters of the drawn bar
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_between(Clock::time_point from, Clock::time_point to) { return std::chrono::duration<double>(to - from).count(); }
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
 
 std::string drawn_bar(double share) {
   constexpr std::array<const char*, 8> kEighths = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
@@ -26,7 +28,8 @@ std::string drawn_bar(double share) {
 }
 
 size_t visible_width(const std::string& text) {
-  return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (uint8_t(c) & 0xc0) != 0x80; }));
+  return size_t(
+      std::count_if(text.begin(), text.end(), [](char c) { return (uint8_t(c) & 0xc0) != 0x80; }));
 }
 
 std::string rate_text(double rate) {
@@ -38,12 +41,17 @@ std::string rate_text(double rate) {
 
 std::string duration_text(double seconds) {
   const auto whole = int64_t(std::max(0.0, seconds));
-  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  if (whole >= 3600)
+    return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
   return fmt::format("{:02}:{:02}", whole / 60, whole % 60);
 }
 
 ProgressBar::ProgressBar(ProgressBarOptions options)
-    : options_(std::move(options)), start_(options_.now()), last_draw_(start_), done_(options_.initial), terminal_(log_sink()->is_terminal()) {
+    : options_(std::move(options)),
+      start_(options_.now()),
+      last_draw_(start_),
+      done_(options_.initial),
+      terminal_(log_sink()->is_terminal()) {
   if (options_.total > 0) next_tenth_ = (done_ * 10 / options_.total + 1) * options_.total / 10;
   if (terminal_) draw(start_);
 }
@@ -61,7 +69,8 @@ bool ProgressBar::is_due(Clock::time_point now) const {
   const auto quiet = now - last_draw_;
   if (terminal_) return quiet >= options_.redraw_interval;
   if (quiet >= options_.longest_silence) return true;
-  return options_.total > 0 && done_ >= next_tenth_ && done_ < options_.total && quiet >= options_.line_interval;
+  return options_.total > 0 && done_ >= next_tenth_ && done_ < options_.total &&
+         quiet >= options_.line_interval;
 }
 
 void ProgressBar::set_postfix(std::string text) { postfix_ = std::move(text); }
@@ -71,12 +80,14 @@ std::string ProgressBar::line() const {
   const double rate = elapsed > 0 ? double(done_ - options_.initial) / elapsed : 0.0;
   const std::string front = options_.description.empty() ? "" : options_.description + ": ";
   const std::string postfix = postfix_.empty() ? "" : ", " + postfix_;
-  if (options_.total <= 0) return fmt::format("{}{}it [{}, {}{}]", front, done_, duration_text(elapsed), rate_text(rate), postfix);
+  if (options_.total <= 0)
+    return fmt::format("{}{}it [{}, {}{}]", front, done_, duration_text(elapsed), rate_text(rate),
+                       postfix);
   const double share = std::min(1.0, double(done_) / double(options_.total));
   const std::string left = rate > 0 ? duration_text(double(options_.total - done_) / rate) : "?";
   const std::string bar = terminal_ ? "|" + drawn_bar(share) + "|" : "";
-  return fmt::format("{}{:3.0f}%{} {}/{} [{}<{}, {}{}]", front, std::floor(share * 100), bar, done_, options_.total, duration_text(elapsed), left,
-                     rate_text(rate), postfix);
+  return fmt::format("{}{:3.0f}%{} {}/{} [{}<{}, {}{}]", front, std::floor(share * 100), bar, done_,
+                     options_.total, duration_text(elapsed), left, rate_text(rate), postfix);
 }
 
 void ProgressBar::draw(Clock::time_point now) {

@@ -16,25 +16,32 @@ namespace {
 
 using event_proto::Message;
 
-double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 std::string host_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
 }
 
-std::string hparams_content(int field, const std::string& message) { return Message().bytes(field, message).data(); }
+std::string hparams_content(int field, const std::string& message) {
+  return Message().bytes(field, message).data();
+}
 
-/// `google.protobuf.Value`, and the data type of the hparams plugin; lists, objects and null are left out.
+/// `google.protobuf.Value`, and the data type of the hparams plugin; lists, objects and null are
+/// left out.
 struct Hyperparameter {
   std::string value;
   uint64_t type;
 };
 
 std::optional<Hyperparameter> hyperparameter(const nlohmann::json& value) {
-  if (value.is_boolean()) return Hyperparameter{Message().varint(4, value.get<bool>() ? 1 : 0).data(), 2};
+  if (value.is_boolean())
+    return Hyperparameter{Message().varint(4, value.get<bool>() ? 1 : 0).data(), 2};
   if (value.is_number()) return Hyperparameter{Message().fixed64(2, value.get<double>()).data(), 3};
-  if (value.is_string()) return Hyperparameter{Message().bytes(3, value.get_ref<const std::string&>()).data(), 1};
+  if (value.is_string())
+    return Hyperparameter{Message().bytes(3, value.get_ref<const std::string&>()).data(), 1};
   return std::nullopt;
 }
 
@@ -47,8 +54,11 @@ class TensorBoardTracker : public Tracker {
   void begin(const nlohmann::json& args, const nlohmann::json& model_config) override {
     if (!open()) return;
     const double now = wall_time();
-    std::string texts = event_proto::summary_entry(event_proto::text_value("args", dump_json(args, 2)));
-    if (!model_config.is_null()) texts += event_proto::summary_entry(event_proto::text_value("model_config", dump_json(model_config, 2)));
+    std::string texts =
+        event_proto::summary_entry(event_proto::text_value("args", dump_json(args, 2)));
+    if (!model_config.is_null())
+      texts += event_proto::summary_entry(
+          event_proto::text_value("model_config", dump_json(model_config, 2)));
     write(event_proto::summary_event(now, 0, texts));
     if (args.is_object()) write_hyperparameters(args, now);
   }
@@ -59,7 +69,9 @@ class TensorBoardTracker : public Tracker {
     if (continues_) write(event_proto::restart_event(now, step));
     continues_ = false;
     std::string entries;
-    for (const auto& [key, value] : values) entries += event_proto::summary_entry(event_proto::scalar_value(dashboard_key(key), float(value)));
+    for (const auto& [key, value] : values)
+      entries +=
+          event_proto::summary_entry(event_proto::scalar_value(dashboard_key(key), float(value)));
     write(event_proto::summary_event(now, step, entries));
   }
 
@@ -68,7 +80,9 @@ class TensorBoardTracker : public Tracker {
     if (wrote_hyperparameters_) {
       const auto end = Message().varint(1, /*STATUS_SUCCESS=*/1).fixed64(2, wall_time()).data();
       write(event_proto::summary_event(
-          wall_time(), 0, event_proto::summary_entry(event_proto::plugin_value("_hparams_/session_end_info", "hparams", hparams_content(4, end)))));
+          wall_time(), 0,
+          event_proto::summary_entry(event_proto::plugin_value(
+              "_hparams_/session_end_info", "hparams", hparams_content(4, end)))));
     }
     file_.close();
     is_open_ = wrote_hyperparameters_ = false;
@@ -79,13 +93,14 @@ class TensorBoardTracker : public Tracker {
     if (is_open_ || failed_) return is_open_;
     if (!log_dir_) {
       const char* named = std::getenv("TENSORBOARD_LOGGING_DIR");
-      log_dir_ = named != nullptr && *named != '\0' ? expand_user(named) : output_dir_ / "runs" / tensorboard_run_name();
+      log_dir_ = named != nullptr && *named != '\0' ? expand_user(named)
+                                                    : output_dir_ / "runs" / tensorboard_run_name();
     }
     continues_ = holds_events(*log_dir_);
     static std::atomic<int> count{0};
     const auto seconds = std::to_string(int64_t(wall_time()));
-    is_open_ = file_.open(*log_dir_ /
-                          ("events.out.tfevents." + seconds + "." + host_name() + "." + std::to_string(::getpid()) + "." + std::to_string(count++)));
+    is_open_ = file_.open(*log_dir_ / ("events.out.tfevents." + seconds + "." + host_name() + "." +
+                                       std::to_string(::getpid()) + "." + std::to_string(count++)));
     failed_ = !is_open_;
     if (is_open_) write(event_proto::version_event(wall_time()));
     return is_open_;
@@ -106,12 +121,15 @@ class TensorBoardTracker : public Tracker {
       start.bytes(1, Message().bytes(1, name).bytes(2, parameter->value).data());
       experiment.bytes(4, Message().bytes(1, name).varint(4, parameter->type).data());
     }
-    for (const char* metric : {"train/loss", "eval/loss"}) experiment.bytes(5, Message().bytes(1, Message().bytes(2, metric).data()).data());
+    for (const char* metric : {"train/loss", "eval/loss"})
+      experiment.bytes(5, Message().bytes(1, Message().bytes(2, metric).data()).data());
     start.fixed64(5, now);
     write(event_proto::summary_event(
         now, 0,
-        event_proto::summary_entry(event_proto::plugin_value("_hparams_/experiment", "hparams", hparams_content(2, experiment.data()))) +
-            event_proto::summary_entry(event_proto::plugin_value("_hparams_/session_start_info", "hparams", hparams_content(3, start.data())))));
+        event_proto::summary_entry(event_proto::plugin_value(
+            "_hparams_/experiment", "hparams", hparams_content(2, experiment.data()))) +
+            event_proto::summary_entry(event_proto::plugin_value(
+                "_hparams_/session_start_info", "hparams", hparams_content(3, start.data())))));
     wrote_hyperparameters_ = true;
   }
 
@@ -134,7 +152,8 @@ std::string tensorboard_run_name() {
   return std::string(date) + "_" + host_name();
 }
 
-std::shared_ptr<Tracker> tensorboard_tracker(const std::filesystem::path& output_dir, std::optional<std::filesystem::path> log_dir) {
+std::shared_ptr<Tracker> tensorboard_tracker(const std::filesystem::path& output_dir,
+                                             std::optional<std::filesystem::path> log_dir) {
   return std::make_shared<TensorBoardTracker>(output_dir, std::move(log_dir));
 }
 

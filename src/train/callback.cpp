@@ -9,22 +9,27 @@ namespace gradus {
 namespace {
 
 constexpr std::array<const char*, kEventCount> kNames = {
-    "on_init_end",   "on_train_begin",     "on_train_end", "on_epoch_begin", "on_epoch_end", "on_step_begin", "on_pre_optimizer_step", "on_optimizer_step",
-    "on_substep_end", "on_step_end",       "on_evaluate",  "on_predict",     "on_save",      "on_log",        "on_prediction_step",    "on_push_begin"};
+    "on_init_end",    "on_train_begin", "on_train_end",          "on_epoch_begin",
+    "on_epoch_end",   "on_step_begin",  "on_pre_optimizer_step", "on_optimizer_step",
+    "on_substep_end", "on_step_end",    "on_evaluate",           "on_predict",
+    "on_save",        "on_log",         "on_prediction_step",    "on_push_begin"};
 
 bool counts_steps(Event event) {
-  return event == Event::step_end || event == Event::step_begin || event == Event::pre_optimizer_step || event == Event::optimizer_step;
+  return event == Event::step_end || event == Event::step_begin ||
+         event == Event::pre_optimizer_step || event == Event::optimizer_step;
 }
 
 class FunctionCallback : public TrainerCallback {
  public:
-  FunctionCallback(Event event, Every cadence, EventFunction function) : event_(event), cadence_(cadence), function_(std::move(function)) {}
+  FunctionCallback(Event event, Every cadence, EventFunction function)
+      : event_(event), cadence_(cadence), function_(std::move(function)) {}
 
   std::string name() const override { return "FunctionCallback"; }
 
-#define GRADUS_EVENT(event)                                                                                                                      \
-  void on_##event(const TrainingArguments&, TrainerState& state, TrainerControl& control, const CallbackContext& at) override { \
-    fire(Event::event, state, control, at);                                                                                                      \
+#define GRADUS_EVENT(event)                                                               \
+  void on_##event(const TrainingArguments&, TrainerState& state, TrainerControl& control, \
+                  const CallbackContext& at) override {                                   \
+    fire(Event::event, state, control, at);                                               \
   }
   GRADUS_EVENT(init_end)
   GRADUS_EVENT(train_begin)
@@ -42,13 +47,16 @@ class FunctionCallback : public TrainerCallback {
   GRADUS_EVENT(prediction_step)
   GRADUS_EVENT(push_begin)
 #undef GRADUS_EVENT
-  void on_pre_optimizer_step(const TrainingArguments& args, TrainerState& state, TrainerControl& control, const CallbackContext& at) override {
-    if (event_ != Event::pre_optimizer_step) return TrainerCallback::on_pre_optimizer_step(args, state, control, at);
+  void on_pre_optimizer_step(const TrainingArguments& args, TrainerState& state,
+                             TrainerControl& control, const CallbackContext& at) override {
+    if (event_ != Event::pre_optimizer_step)
+      return TrainerCallback::on_pre_optimizer_step(args, state, control, at);
     fire(event_, state, control, at);
   }
 
  private:
-  void fire(Event event, const TrainerState& state, TrainerControl& control, const CallbackContext& at) {
+  void fire(Event event, const TrainerState& state, TrainerControl& control,
+            const CallbackContext& at) {
     if (event != event_) return;
     const int64_t count = counts_steps(event) ? state.global_step : ++occurrences_;
     if (count % cadence_.n == 0) function_(at, control);
@@ -67,12 +75,19 @@ const char* event_name(Event event) { return kNames.at(size_t(event)); }
 std::string TrainerCallback::name() const { return unqualified_name(typeid(*this)); }
 
 Every every(int64_t n) {
-  if (n < 1) throw Error("G-TRAIN-1", ErrorKind::usage, "every(" + std::to_string(n) + "): expected a count of at least 1", "Use every(1) for each time.");
+  if (n < 1)
+    throw Error("G-TRAIN-1", ErrorKind::usage,
+                "every(" + std::to_string(n) + "): expected a count of at least 1",
+                "Use every(1) for each time.");
   return {n};
 }
 
 std::shared_ptr<TrainerCallback> make_callback(Event event, Every cadence, EventFunction function) {
-  if (!function) throw Error("G-TRAIN-9", ErrorKind::usage, std::string("a function for ") + event_name(event) + " was expected, an empty one received", "Pass a lambda that takes (const CallbackContext&, TrainerControl&).");
+  if (!function)
+    throw Error(
+        "G-TRAIN-9", ErrorKind::usage,
+        std::string("a function for ") + event_name(event) + " was expected, an empty one received",
+        "Pass a lambda that takes (const CallbackContext&, TrainerControl&).");
   cadence = every(cadence.n);
   return std::make_shared<FunctionCallback>(event, cadence, std::move(function));
 }

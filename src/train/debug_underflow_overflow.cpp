@@ -20,11 +20,15 @@ constexpr const char* kHeader = "abs min  abs max  metadata";
 // "gradus::layers::Linear", "torch::nn::LinearImpl": Linear.
 std::string class_of(const torch::nn::Module& module) {
   auto name = module.name();
-  if (const auto colons = name.rfind("::"); colons != std::string::npos) name = name.substr(colons + 2);
+  if (const auto colons = name.rfind("::"); colons != std::string::npos)
+    name = name.substr(colons + 2);
   return name.ends_with("Impl") ? name.substr(0, name.size() - 4) : name;
 }
 
-const void* storage_of(const torch::Tensor& tensor) { return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr; }
+const void* storage_of(const torch::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl()
+                                                  : nullptr;
+}
 
 void collect_tensors(const c10::IValue& value, std::vector<torch::Tensor>& tensors) {
   if (value.isTensor()) {
@@ -34,13 +38,16 @@ void collect_tensors(const c10::IValue& value, std::vector<torch::Tensor>& tenso
   }
 }
 
-// What the operation reads; not a tensor that is only the place for its result, which may hold anything.
+// What the operation reads; not a tensor that is only the place for its result, which may hold
+// anything.
 std::vector<torch::Tensor> tensors_read(const at::RecordFunction& function) {
   std::vector<torch::Tensor> tensors;
   const auto schema = function.operator_schema();
   const auto inputs = function.inputs();
-  for (size_t i = std::string_view(function.name()) == "aten::copy_" ? 1 : 0; i < inputs.size(); ++i)
-    if (!schema || i >= schema->arguments().size() || !schema->arguments()[i].is_out()) collect_tensors(inputs[i], tensors);
+  for (size_t i = std::string_view(function.name()) == "aten::copy_" ? 1 : 0; i < inputs.size();
+       ++i)
+    if (!schema || i >= schema->arguments().size() || !schema->arguments()[i].is_out())
+      collect_tensors(inputs[i], tensors);
   return tensors;
 }
 
@@ -52,7 +59,8 @@ std::vector<torch::Tensor> tensors_made(const at::RecordFunction& function) {
 
 }  // namespace
 
-/// Sees every torch operation of this thread while it lives, and takes frames of those that read a parameter.
+/// Sees every torch operation of this thread while it lives, and takes frames of those that read a
+/// parameter.
 class DebugUnderflowOverflow::Observer {
  public:
   static bool is_active() { return current_ != nullptr; }
@@ -62,7 +70,10 @@ class DebugUnderflowOverflow::Observer {
     for (const auto& item : model.named_module().named_modules("", /*include_self=*/true))
       for (const auto& parameter : item.value()->named_parameters(/*recurse=*/false))
         owners_.try_emplace(storage_of(parameter.value()), Owner{item.key(), item.value().get()});
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&begin, &end).needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&begin, &end)
+                                             .needsInputs(true)
+                                             .needsOutputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}));
   }
   ~Observer() {
     at::removeCallback(handle_);
@@ -112,37 +123,44 @@ class DebugUnderflowOverflow::Observer {
     if (inputs.empty()) return false;
     debug_.begin_frame(owner.name, *owner.module);
     debug_.add_parameters(*owner.module);
-    for (size_t i = 0; i < inputs.size(); ++i) debug_.add_line(inputs[i], fmt::format("input[{}]", i));
+    for (size_t i = 0; i < inputs.size(); ++i)
+      debug_.add_line(inputs[i], fmt::format("input[{}]", i));
     return true;
   }
 
   const Owner* owner_of(const std::vector<torch::Tensor>& tensors) const {
     for (const auto& tensor : tensors)
-      if (const auto found = owners_.find(storage_of(tensor)); found != owners_.end()) return &found->second;
+      if (const auto found = owners_.find(storage_of(tensor)); found != owners_.end())
+        return &found->second;
     return nullptr;
   }
 
   void take(const Operation& operation, const std::vector<torch::Tensor>& outputs) {
     if (!operation.has_frame) {  // a view, a cast or the like: still the weight
       for (const auto& tensor : outputs)
-        if (owners_.try_emplace(storage_of(tensor), operation.owner).second) derived_.push_back(tensor);
+        if (owners_.try_emplace(storage_of(tensor), operation.owner).second)
+          derived_.push_back(tensor);
       return;
     }
-    for (size_t i = 0; i < outputs.size(); ++i) debug_.add_line(outputs[i], outputs.size() == 1 ? std::string("output") : fmt::format("output[{}]", i));
+    for (size_t i = 0; i < outputs.size(); ++i)
+      debug_.add_line(outputs[i],
+                      outputs.size() == 1 ? std::string("output") : fmt::format("output[{}]", i));
     debug_.end_frame();
   }
 
   static thread_local Observer* current_;
   DebugUnderflowOverflow& debug_;
   at::CallbackHandle handle_;
-  std::unordered_map<const void*, Owner> owners_;  // by the memory of a parameter, or of what was made of parameters alone
-  std::vector<torch::Tensor> derived_;             // keeps the latter where they are
+  std::unordered_map<const void*, Owner>
+      owners_;  // by the memory of a parameter, or of what was made of parameters alone
+  std::vector<torch::Tensor> derived_;  // keeps the latter where they are
   bool inside_ = false;
 };
 
 thread_local DebugUnderflowOverflow::Observer* DebugUnderflowOverflow::Observer::current_ = nullptr;
 
-ModelOutput DebugUnderflowOverflow::watch(const Model& model, const Batch& inputs, const std::function<ModelOutput()>& forward) {
+ModelOutput DebugUnderflowOverflow::watch(const Model& model, const Batch& inputs,
+                                          const std::function<ModelOutput()>& forward) {
   if (Observer::is_active()) return forward();
   batch_begins_ = true;
   ModelOutput outputs;
@@ -165,14 +183,18 @@ ModelOutput DebugUnderflowOverflow::watch(const Model& model, const Batch& input
   return outputs;
 }
 
-void DebugUnderflowOverflow::begin_frame(const std::string& module_name, const torch::nn::Module& module) {
+void DebugUnderflowOverflow::begin_frame(const std::string& module_name,
+                                         const torch::nn::Module& module) {
   frame_.clear();
-  if (std::exchange(batch_begins_, false)) frame_ = {fmt::format("\n\n{} *** Starting batch number={} ***", kIndent, batch_number_), kHeader};
+  if (std::exchange(batch_begins_, false))
+    frame_ = {fmt::format("\n\n{} *** Starting batch number={} ***", kIndent, batch_number_),
+              kHeader};
   frame_.push_back(fmt::format("{} {} {}", kIndent, module_name, class_of(module)));
 }
 
 void DebugUnderflowOverflow::add_parameters(const torch::nn::Module& module) {
-  for (const auto& parameter : module.named_parameters(/*recurse=*/false)) add_line(parameter.value(), parameter.key());
+  for (const auto& parameter : module.named_parameters(/*recurse=*/false))
+    add_line(parameter.value(), parameter.key());
 }
 
 void DebugUnderflowOverflow::add_line(const torch::Tensor& tensor, const std::string& what) {
@@ -180,11 +202,14 @@ void DebugUnderflowOverflow::add_line(const torch::Tensor& tensor, const std::st
     frame_.push_back(fmt::format("{:>17} {}", "None", what));
     return;
   }
-  const auto magnitude = tensor.scalar_type() == torch::kBool ? tensor.to(torch::kInt) : tensor.detach().abs();
-  const auto least = magnitude.min().item<double>(), largest = magnitude.max().item<double>();  // nan where there is one, of either sign
+  const auto magnitude =
+      tensor.scalar_type() == torch::kBool ? tensor.to(torch::kInt) : tensor.detach().abs();
+  const auto least = magnitude.min().item<double>(),
+             largest = magnitude.max().item<double>();  // nan where there is one, of either sign
   frame_.push_back(fmt::format("{:>8.2e} {:>8.2e} {}", std::fabs(least), std::fabs(largest), what));
   if (std::isnan(largest)) findings_.push_back(what + " has nans");
-  if (!std::isfinite(largest) && magnitude.isinf().any().item<bool>()) findings_.push_back(what + " has infs");
+  if (!std::isfinite(largest) && magnitude.isinf().any().item<bool>())
+    findings_.push_back(what + " has infs");
 }
 
 void DebugUnderflowOverflow::end_frame() {
@@ -193,9 +218,17 @@ void DebugUnderflowOverflow::end_frame() {
 }
 
 void DebugUnderflowOverflow::report() const {
-  log_print(fmt::format("{}\n\nDetected inf/nan during batch_number={}\nLast {} forward frames:\n{}\n{}\n\n\n\n", fmt::join(findings_, "\n"), batch_number_, frames_.size(), kHeader, fmt::join(frames_, "\n")));
-  throw Error("G-TRAIN-16", ErrorKind::training, fmt::format("DebugUnderflowOverflow: inf/nan detected ({}), aborting as there is no point running further", fmt::join(findings_, ", ")),
-              "The frames printed above show the magnitudes of weights, inputs and outputs that led to it: look where they grow. A lower --learning_rate, --max_grad_norm, or --bf16 in place of --fp16 are the usual remedies.");
+  log_print(fmt::format(
+      "{}\n\nDetected inf/nan during batch_number={}\nLast {} forward frames:\n{}\n{}\n\n\n\n",
+      fmt::join(findings_, "\n"), batch_number_, frames_.size(), kHeader,
+      fmt::join(frames_, "\n")));
+  throw Error("G-TRAIN-16", ErrorKind::training,
+              fmt::format("DebugUnderflowOverflow: inf/nan detected ({}), aborting as there is no "
+                          "point running further",
+                          fmt::join(findings_, ", ")),
+              "The frames printed above show the magnitudes of weights, inputs and outputs that "
+              "led to it: look where they grow. A lower --learning_rate, --max_grad_norm, or "
+              "--bf16 in place of --fp16 are the usual remedies.");
 }
 
 }  // namespace gradus

@@ -13,7 +13,9 @@
 namespace gradus {
 namespace {
 
-double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
 
@@ -22,11 +24,16 @@ std::string best_metric_key(const TrainingArguments& args) {
   return name.starts_with("eval_") ? name : "eval_" + name;
 }
 
-void DefaultFlowCallback::on_step_end(const TrainingArguments& args, TrainerState& state, TrainerControl& control, const CallbackContext&) {
-  const auto is_multiple = [&](int64_t steps) { return steps > 0 && state.global_step % steps == 0; };
-  const bool may_evaluate = args.eval_strategy == "steps" && args.eval_delay <= double(state.global_step);
+void DefaultFlowCallback::on_step_end(const TrainingArguments& args, TrainerState& state,
+                                      TrainerControl& control, const CallbackContext&) {
+  const auto is_multiple = [&](int64_t steps) {
+    return steps > 0 && state.global_step % steps == 0;
+  };
+  const bool may_evaluate =
+      args.eval_strategy == "steps" && args.eval_delay <= double(state.global_step);
   if (state.global_step == 1 && args.logging_first_step) control.should_log = true;
-  if (args.logging_strategy == "steps" && is_multiple(state.logging_steps)) control.should_log = true;
+  if (args.logging_strategy == "steps" && is_multiple(state.logging_steps))
+    control.should_log = true;
   if (may_evaluate && is_multiple(state.eval_steps)) control.should_evaluate = true;
   if (args.save_strategy == "steps" && is_multiple(state.save_steps)) control.should_save = true;
   if (state.global_step < state.max_steps) return;
@@ -35,39 +42,56 @@ void DefaultFlowCallback::on_step_end(const TrainingArguments& args, TrainerStat
   if (args.save_strategy == "steps") control.should_save = true;
 }
 
-void DefaultFlowCallback::on_epoch_end(const TrainingArguments& args, TrainerState& state, TrainerControl& control, const CallbackContext&) {
+void DefaultFlowCallback::on_epoch_end(const TrainingArguments& args, TrainerState& state,
+                                       TrainerControl& control, const CallbackContext&) {
   if (args.logging_strategy == "epoch") control.should_log = true;
-  if (args.eval_strategy == "epoch" && args.eval_delay <= state.epoch) control.should_evaluate = true;
+  if (args.eval_strategy == "epoch" && args.eval_delay <= state.epoch)
+    control.should_evaluate = true;
   if (args.save_strategy == "epoch") control.should_save = true;
 }
 
-EarlyStoppingCallback::EarlyStoppingCallback(int64_t early_stopping_patience, double early_stopping_threshold)
+EarlyStoppingCallback::EarlyStoppingCallback(int64_t early_stopping_patience,
+                                             double early_stopping_threshold)
     : patience_(early_stopping_patience), threshold_(early_stopping_threshold) {}
 
-void EarlyStoppingCallback::on_train_begin(const TrainingArguments& args, TrainerState&, TrainerControl&, const CallbackContext&) {
+void EarlyStoppingCallback::on_train_begin(const TrainingArguments& args, TrainerState&,
+                                           TrainerControl&, const CallbackContext&) {
   if (!args.metric_for_best_model)
-    throw Error("G-TRAIN-2", ErrorKind::usage, "EarlyStoppingCallback needs metric_for_best_model, which is not set", "Set --metric_for_best_model, for example to loss.");
+    throw Error("G-TRAIN-2", ErrorKind::usage,
+                "EarlyStoppingCallback needs metric_for_best_model, which is not set",
+                "Set --metric_for_best_model, for example to loss.");
   if (args.eval_strategy == "no")
-    throw Error("G-TRAIN-2", ErrorKind::usage, "EarlyStoppingCallback needs evaluations, but eval_strategy is 'no'", "Set --eval_strategy to steps or epoch.");
-  if (!args.load_best_model_at_end) log_warning("EarlyStoppingCallback without load_best_model_at_end: the best model will not be loaded at the end.");
+    throw Error("G-TRAIN-2", ErrorKind::usage,
+                "EarlyStoppingCallback needs evaluations, but eval_strategy is 'no'",
+                "Set --eval_strategy to steps or epoch.");
+  if (!args.load_best_model_at_end)
+    log_warning(
+        "EarlyStoppingCallback without load_best_model_at_end: the best model will not be loaded "
+        "at the end.");
 }
 
-void EarlyStoppingCallback::on_evaluate(const TrainingArguments& args, TrainerState& state, TrainerControl& control, const CallbackContext& at) {
+void EarlyStoppingCallback::on_evaluate(const TrainingArguments& args, TrainerState& state,
+                                        TrainerControl& control, const CallbackContext& at) {
   const auto key = best_metric_key(args);
   const auto metric = at.metrics.find(key);
   if (metric == at.metrics.end()) {
-    log_warning("Early stopping looks at " + key + ", which this evaluation did not give: it is switched off.");
+    log_warning("Early stopping looks at " + key +
+                ", which this evaluation did not give: it is switched off.");
     return;
   }
   const double value = metric->second;
   const bool greater = args.greater_is_better.value_or(false);
-  const bool better = !state.best_metric || ((greater ? value > *state.best_metric : value < *state.best_metric) && std::abs(value - *state.best_metric) > threshold_);
+  const bool better =
+      !state.best_metric || ((greater ? value > *state.best_metric : value < *state.best_metric) &&
+                             std::abs(value - *state.best_metric) > threshold_);
   counter_ = better ? 0 : counter_ + 1;
   if (counter_ >= patience_) control.should_training_stop = true;
 }
 
 nlohmann::json EarlyStoppingCallback::state_dict() const {
-  return {{"args", {{"early_stopping_patience", patience_}, {"early_stopping_threshold", threshold_}}}, {"attributes", {{"early_stopping_patience_counter", counter_}}}};
+  return {
+      {"args", {{"early_stopping_patience", patience_}, {"early_stopping_threshold", threshold_}}},
+      {"attributes", {{"early_stopping_patience_counter", counter_}}}};
 }
 
 void EarlyStoppingCallback::load_state_dict(const nlohmann::json& state) {
@@ -78,14 +102,19 @@ void EarlyStoppingCallback::load_state_dict(const nlohmann::json& state) {
 
 ThroughputCallback::ThroughputCallback(double peak_flops) : peak_flops_(peak_flops) {}
 
-void ThroughputCallback::on_train_begin(const TrainingArguments& args, TrainerState& state, TrainerControl&, const CallbackContext&) {
-  if (args.include_num_input_tokens_seen == "no") log_warning("ThroughputCallback counts tokens: set include_num_input_tokens_seen to all or non_padding.");
+void ThroughputCallback::on_train_begin(const TrainingArguments& args, TrainerState& state,
+                                        TrainerControl&, const CallbackContext&) {
+  if (args.include_num_input_tokens_seen == "no")
+    log_warning(
+        "ThroughputCallback counts tokens: set include_num_input_tokens_seen to all or "
+        "non_padding.");
   last_time_ = now_seconds();
   last_tokens_ = state.num_input_tokens_seen;
   last_flos_ = state.total_flos;
 }
 
-void ThroughputCallback::on_log(const TrainingArguments&, TrainerState& state, TrainerControl&, const CallbackContext& at) {
+void ThroughputCallback::on_log(const TrainingArguments&, TrainerState& state, TrainerControl&,
+                                const CallbackContext& at) {
   if (!at.logs.contains("loss") || state.log_history.empty()) return;
   const double now = now_seconds();
   const double seconds = std::max(now - last_time_, 1e-9);
@@ -98,20 +127,27 @@ void ThroughputCallback::on_log(const TrainingArguments&, TrainerState& state, T
   last_flos_ = state.total_flos;
 }
 
-TrackerCallback::TrackerCallback(std::string name, std::shared_ptr<Tracker> tracker) : name_(std::move(name)), tracker_(std::move(tracker)) {}
+TrackerCallback::TrackerCallback(std::string name, std::shared_ptr<Tracker> tracker)
+    : name_(std::move(name)), tracker_(std::move(tracker)) {}
 
-void TrackerCallback::on_train_begin(const TrainingArguments& args, TrainerState& state, TrainerControl&, const CallbackContext& at) {
+void TrackerCallback::on_train_begin(const TrainingArguments& args, TrainerState& state,
+                                     TrainerControl&, const CallbackContext& at) {
   if (!state.is_world_process_zero || std::exchange(begun_, true)) return;
-  tracker_->begin(args.to_sanitized_dict(), at.model != nullptr ? at.model->config() : nlohmann::json(nullptr));
+  tracker_->begin(args.to_sanitized_dict(),
+                  at.model != nullptr ? at.model->config() : nlohmann::json(nullptr));
 }
 
-void TrackerCallback::on_log(const TrainingArguments& args, TrainerState& state, TrainerControl&, const CallbackContext& at) {
+void TrackerCallback::on_log(const TrainingArguments& args, TrainerState& state, TrainerControl&,
+                             const CallbackContext& at) {
   if (!state.is_world_process_zero) return;
-  if (!std::exchange(begun_, true)) tracker_->begin(args.to_sanitized_dict(), at.model != nullptr ? at.model->config() : nlohmann::json(nullptr));
+  if (!std::exchange(begun_, true))
+    tracker_->begin(args.to_sanitized_dict(),
+                    at.model != nullptr ? at.model->config() : nlohmann::json(nullptr));
   tracker_->log(at.logs, state.global_step);
 }
 
-void TrackerCallback::on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&, const CallbackContext&) {
+void TrackerCallback::on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&,
+                                   const CallbackContext&) {
   if (begun_) tracker_->finish();
   begun_ = false;
 }

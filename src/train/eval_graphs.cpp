@@ -28,14 +28,18 @@ ModelOutput copy_of(const ModelOutput& outputs) {
 std::string shape_text(const Batch& inputs) {
   std::string text;
   for (const auto& [name, value] : inputs)
-    if (value.defined()) text += fmt::format(" {}:{}[{}]", name, int(value.scalar_type()), fmt::join(value.sizes(), ","));
+    if (value.defined())
+      text +=
+          fmt::format(" {}:{}[{}]", name, int(value.scalar_type()), fmt::join(value.sizes(), ","));
   return text;
 }
 
 ModelOutput EvalGraphs::run(const Batch& inputs, const std::string& kind, const Work& work) {
   const auto key = kind + shape_text(inputs);
-  auto found = std::find_if(entries_.begin(), entries_.end(), [&](const auto& each) { return each.first == key; });
-  if (given_up_ || (found == entries_.end() && entries_.size() >= kMostEvalGraphs)) return work(inputs);
+  auto found = std::find_if(entries_.begin(), entries_.end(),
+                            [&](const auto& each) { return each.first == key; });
+  if (given_up_ || (found == entries_.end() && entries_.size() >= kMostEvalGraphs))
+    return work(inputs);
   if (found == entries_.end()) {
     auto outputs = work(inputs);
     entries_.emplace_back(key, Entry());
@@ -45,7 +49,8 @@ ModelOutput EvalGraphs::run(const Batch& inputs, const std::string& kind, const 
   auto& entry = found->second;
   if (entry.plain) return work(inputs);
   if (!entry.graph) {
-    for (const auto& [name, value] : inputs) entry.inputs.set(name, value.defined() ? value.clone() : value);
+    for (const auto& [name, value] : inputs)
+      entry.inputs.set(name, value.defined() ? value.clone() : value);
     try {
       entry.graph = device::capture([&] { entry.outputs = work(entry.inputs); });
     } catch (const std::exception& error) {

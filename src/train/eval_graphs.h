@@ -12,15 +12,17 @@
 
 namespace gradus {
 
-/// Forward passes of evaluation, recorded once per shape and replayed, while a run with recorded steps is under way.
+/// Forward passes of evaluation, recorded once per shape and replayed, while a run with recorded
+/// steps is under way.
 ///
-/// The first batch of a shape runs plainly. Passes with large outputs are not recorded: their memory would be held for good.
-/// Thread-safety: none.
+/// The first batch of a shape runs plainly. Passes with large outputs are not recorded: their
+/// memory would be held for good. Thread-safety: none.
 class EvalGraphs {
  public:
   using Work = std::function<ModelOutput(const Batch& inputs)>;
 
-  /// Does `work` or replays it; the result is the caller's own either way. `kind` is part of what makes work the same.
+  /// Does `work` or replays it; the result is the caller's own either way. `kind` is part of what
+  /// makes work the same.
   ModelOutput run(const Batch& inputs, const std::string& kind, const Work& work);
 
  private:

@@ -5,7 +5,9 @@
 namespace gradus {
 namespace {
 
-torch::Tensor at_least_1d(const torch::Tensor& tensor) { return tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor; }
+torch::Tensor at_least_1d(const torch::Tensor& tensor) {
+  return tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
+}
 
 torch::Tensor with_width(const torch::Tensor& tensor, int64_t width, int64_t padding) {
   if (tensor.dim() < 2 || tensor.size(1) == width) return tensor;
@@ -37,8 +39,12 @@ TensorList EvalAccumulator::join() const {
   if (batches_.empty()) return joined;
   for (size_t i = 0; i < batches_.size(); ++i)
     if (batches_[i].size() != batches_.front().size())
-      throw Error("G-TRAIN-17", ErrorKind::training, fmt::format("the batches of the evaluation cannot be joined: batch {} gave {} tensors, the first one {}", i, batches_[i].size(), batches_.front().size()),
-                  "Return the same outputs for every batch, or name those that are no predictions in ignore_keys.");
+      throw Error("G-TRAIN-17", ErrorKind::training,
+                  fmt::format("the batches of the evaluation cannot be joined: batch {} gave {} "
+                              "tensors, the first one {}",
+                              i, batches_[i].size(), batches_.front().size()),
+                  "Return the same outputs for every batch, or name those that are no predictions "
+                  "in ignore_keys.");
   for (size_t part = 0; part < batches_.front().size(); ++part) {
     TensorList pieces;
     int64_t width = 0;

@@ -16,7 +16,8 @@ FoldedClipping::Sight FoldedClipping::sight_of(const Callbacks& callbacks) const
   return sight;
 }
 
-void FoldedClipping::clip(const std::vector<torch::Tensor>& parameters, const torch::Tensor& coefficient, const Callbacks& callbacks) {
+void FoldedClipping::clip(const std::vector<torch::Tensor>& parameters,
+                          const torch::Tensor& coefficient, const Callbacks& callbacks) {
   const auto sight = sight_of(callbacks);
   if (sight != Sight::some) coefficient_ = coefficient;
   if (sight == Sight::none) return;
@@ -32,7 +33,8 @@ void FoldedClipping::clip(const std::vector<torch::Tensor>& parameters, const to
   kernels::scale_(grads, coefficient);
 }
 
-std::optional<torch::Tensor> FoldedClipping::settle(const std::vector<torch::Tensor>& parameters, const Callbacks& callbacks) {
+std::optional<torch::Tensor> FoldedClipping::settle(const std::vector<torch::Tensor>& parameters,
+                                                    const Callbacks& callbacks) {
   if (asked_ != callbacks) asked_ = callbacks;
   auto left = std::exchange(coefficient_, std::nullopt);
   if (unclipped_.empty()) return left;

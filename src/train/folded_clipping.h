@@ -11,8 +11,9 @@ namespace gradus {
 
 /// Clipping that the optimizer's kernel does as it reads the gradients, for a GPU.
 ///
-/// A callback that looks at them in on_pre_optimizer_step sees them clipped all the same. Of one that the event has not come to yet nobody knows:
-/// it gets clipped copies, so that the step is the same whether it looks or not. Order of a step: `clip`, the event, `settle`.
+/// A callback that looks at them in on_pre_optimizer_step sees them clipped all the same. Of one
+/// that the event has not come to yet nobody knows: it gets clipped copies, so that the step is the
+/// same whether it looks or not. Order of a step: `clip`, the event, `settle`.
 class FoldedClipping {
  public:
   using Callbacks = std::vector<std::shared_ptr<TrainerCallback>>;
@@ -20,9 +21,12 @@ class FoldedClipping {
   /// Whether it is known that no callback looks at the gradients before the step.
   bool is_unseen(const Callbacks& callbacks) const { return sight_of(callbacks) == Sight::none; }
   /// The gradients of `parameters` are to be multiplied by `coefficient`.
-  void clip(const std::vector<torch::Tensor>& parameters, const torch::Tensor& coefficient, const Callbacks& callbacks);
-  /// What is left to the optimizer: the coefficient, or nothing where the gradients are clipped or were not to be.
-  std::optional<torch::Tensor> settle(const std::vector<torch::Tensor>& parameters, const Callbacks& callbacks);
+  void clip(const std::vector<torch::Tensor>& parameters, const torch::Tensor& coefficient,
+            const Callbacks& callbacks);
+  /// What is left to the optimizer: the coefficient, or nothing where the gradients are clipped or
+  /// were not to be.
+  std::optional<torch::Tensor> settle(const std::vector<torch::Tensor>& parameters,
+                                      const Callbacks& callbacks);
 
  private:
   enum class Sight { none, some, unknown };

@@ -32,27 +32,34 @@ void handle(int signal) {
 
 }  // namespace
 
-InterruptCallback::InterruptCallback(std::vector<int> signals, double grace_seconds) : signals_(std::move(signals)), grace_seconds_(grace_seconds) {
+InterruptCallback::InterruptCallback(std::vector<int> signals, double grace_seconds)
+    : signals_(std::move(signals)), grace_seconds_(grace_seconds) {
   for (const int signal : signals_)
     if (signal < 1 || signal >= NSIG || signal == SIGKILL || signal == SIGSTOP)
-      throw Error("G-TRAIN-18", ErrorKind::usage, "InterruptCallback: " + std::to_string(signal) + " is no signal that can be caught", "Use SIGTERM, SIGINT, SIGUSR1 and the like.");
+      throw Error(
+          "G-TRAIN-18", ErrorKind::usage,
+          "InterruptCallback: " + std::to_string(signal) + " is no signal that can be caught",
+          "Use SIGTERM, SIGINT, SIGUSR1 and the like.");
 }
 InterruptCallback::~InterruptCallback() { restore_handlers(); }
 
-JITCheckpointCallback::JITCheckpointCallback(double kill_wait_seconds) : InterruptCallback({SIGTERM}, kill_wait_seconds) {}
+JITCheckpointCallback::JITCheckpointCallback(double kill_wait_seconds)
+    : InterruptCallback({SIGTERM}, kill_wait_seconds) {}
 
-void InterruptCallback::on_train_begin(const TrainingArguments&, TrainerState&, TrainerControl&, const CallbackContext&) {
+void InterruptCallback::on_train_begin(const TrainingArguments&, TrainerState&, TrainerControl&,
+                                       const CallbackContext&) {
   if (std::exchange(installed_, true)) return;
   g_signal = 0;
   stopped_by_ = 0;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = handle;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
   for (const int signal : signals_) {
-    struct sigaction former {};
+    struct sigaction former{};
     sigaction(signal, &action, &former);
-    if (former.sa_handler != handle) g_former[signal] = former;  // another of these callbacks may be there already
+    if (former.sa_handler != handle)
+      g_former[signal] = former;  // another of these callbacks may be there already
   }
 }
 
@@ -64,9 +71,18 @@ void InterruptCallback::ask(TrainerControl& control) {
   control.should_training_stop = true;
 }
 
-void InterruptCallback::on_step_end(const TrainingArguments&, TrainerState&, TrainerControl& control, const CallbackContext&) { ask(control); }
-void InterruptCallback::on_epoch_end(const TrainingArguments&, TrainerState&, TrainerControl& control, const CallbackContext&) { ask(control); }
-void InterruptCallback::on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&, const CallbackContext&) { restore_handlers(); }
+void InterruptCallback::on_step_end(const TrainingArguments&, TrainerState&,
+                                    TrainerControl& control, const CallbackContext&) {
+  ask(control);
+}
+void InterruptCallback::on_epoch_end(const TrainingArguments&, TrainerState&,
+                                     TrainerControl& control, const CallbackContext&) {
+  ask(control);
+}
+void InterruptCallback::on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&,
+                                     const CallbackContext&) {
+  restore_handlers();
+}
 
 void InterruptCallback::restore_handlers() {
   if (!std::exchange(installed_, false)) return;

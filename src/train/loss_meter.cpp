@@ -15,7 +15,8 @@ void LossMeter::add(const torch::Tensor& loss, bool filter, int64_t steps_since_
     const double value = loss.item<double>();
     const bool replace = filter && !std::isfinite(value);
     if (replace) ++cpu_filtered_;
-    cpu_sum_ = replace ? cpu_sum_ + cpu_sum_ / float(1 + steps_since_log) : float(double(cpu_sum_) + value);
+    cpu_sum_ = replace ? cpu_sum_ + cpu_sum_ / float(1 + steps_since_log)
+                       : float(double(cpu_sum_) + value);
     return;
   }
   const torch::NoGradGuard no_grad;
@@ -33,8 +34,10 @@ int64_t LossMeter::filtered() const { return on_cpu_ ? cpu_filtered_ : filtered_
 
 double LossMeter::drain() {
   const double value = sum();
-  if (on_cpu_) cpu_sum_ = 0;
-  else sum_.zero_();
+  if (on_cpu_)
+    cpu_sum_ = 0;
+  else
+    sum_.zero_();
   return value;
 }
 

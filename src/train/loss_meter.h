@@ -6,13 +6,14 @@
 
 namespace gradus {
 
-/// The sum of training losses since the last log, in float32 on the run's device: adding to it never waits for the device.
+/// The sum of training losses since the last log, in float32 on the run's device: adding to it
+/// never waits for the device.
 class LossMeter {
  public:
   explicit LossMeter(torch::Device device);
 
-  /// Adds one micro-batch's loss. With `filter`, one that is not finite is replaced by the mean of the window so far,
-  /// `sum / (1 + steps_since_log)`, and counted.
+  /// Adds one micro-batch's loss. With `filter`, one that is not finite is replaced by the mean of
+  /// the window so far, `sum / (1 + steps_since_log)`, and counted.
   void add(const torch::Tensor& loss, bool filter, int64_t steps_since_log);
   /// The sum, set back to zero. Waits for the device.
   double drain();

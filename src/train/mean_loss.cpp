@@ -23,7 +23,8 @@ T pairwise_sum(int64_t count, const Next& next) {
     std::array<T, kLanes> lanes{};
     for (; done < count - count % kLanes; done += kLanes)
       for (auto& lane : lanes) lane += next();
-    sum = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+    sum = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+          ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
   }
   for (; done < count; ++done) sum += next();
   return sum;

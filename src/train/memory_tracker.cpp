@@ -48,7 +48,8 @@ void MemoryTracker::stop(const std::string& stage, Metrics* metrics) {
   Metrics found;
   const auto put = [&](const char* kind, int64_t begin, int64_t end, int64_t peak) {
     found[stage + "_mem_" + kind + "_alloc_delta"] = double(end - begin);
-    found[stage + "_mem_" + kind + "_peaked_delta"] = double(std::max<int64_t>(0, peak - std::max(begin, end)));
+    found[stage + "_mem_" + kind + "_peaked_delta"] =
+        double(std::max<int64_t>(0, peak - std::max(begin, end)));
   };
   put("cpu", cpu_begin_, resident_bytes(), peak_resident_bytes());
   if (device_.is_cuda()) {
@@ -61,7 +62,8 @@ void MemoryTracker::stop(const std::string& stage, Metrics* metrics) {
   }
   if (metrics == nullptr) return;
   metrics->merge(found);
-  if (!std::exchange(init_reported_, true)) metrics->insert(init_metrics_.begin(), init_metrics_.end());
+  if (!std::exchange(init_reported_, true))
+    metrics->insert(init_metrics_.begin(), init_metrics_.end());
 }
 
 }  // namespace gradus

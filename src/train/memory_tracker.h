@@ -16,13 +16,16 @@ class MemoryTracker {
   MemoryTracker(bool enabled, torch::Device device) : enabled_(enabled), device_(device) {}
 
   void start(const std::string& stage);
-  /// Ends `stage` if it is the one being measured and adds its numbers (with those of init, the first time) to `metrics`.
+  /// Ends `stage` if it is the one being measured and adds its numbers (with those of init, the
+  /// first time) to `metrics`.
   void stop(const std::string& stage, Metrics* metrics);
 
   /// Measures a stage while it lives, so that one that fails does not hide those after it.
   class Stage {
    public:
-    Stage(MemoryTracker& tracker, std::string name) : tracker_(tracker), name_(std::move(name)) { tracker_.start(name_); }
+    Stage(MemoryTracker& tracker, std::string name) : tracker_(tracker), name_(std::move(name)) {
+      tracker_.start(name_);
+    }
     ~Stage() { tracker_.stop(name_, nullptr); }
     Stage(const Stage&) = delete;
     Stage& operator=(const Stage&) = delete;

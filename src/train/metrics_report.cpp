@@ -15,24 +15,29 @@ namespace gradus {
 namespace fs = std::filesystem;
 namespace {
 
-// Python's str() of a duration in seconds: 0:01:02.345678, cut to hundredths; "1 day, 2:03:04.56" from a day on.
+// Python's str() of a duration in seconds: 0:01:02.345678, cut to hundredths; "1 day, 2:03:04.56"
+// from a day on.
 std::string duration_text(double seconds) {
   const auto hundredths = int64_t(seconds * 100);
   const auto days = hundredths / 8640000;
-  const auto before = days == 0 ? std::string() : fmt::format("{} day{}, ", days, days == 1 ? "" : "s");
-  return fmt::format("{}{}:{:02}:{:02}.{:02}", before, hundredths / 360000 % 24, hundredths / 6000 % 60, hundredths / 100 % 60, hundredths % 100);
+  const auto before =
+      days == 0 ? std::string() : fmt::format("{} day{}, ", days, days == 1 ? "" : "s");
+  return fmt::format("{}{}:{:02}:{:02}.{:02}", before, hundredths / 360000 % 24,
+                     hundredths / 6000 % 60, hundredths / 100 % 60, hundredths % 100);
 }
 
 // Metrics that count something and are integers in HF's files.
 bool is_counted_metric(const std::string& key) {
-  return key.ends_with("_samples") || key.ends_with("_samples_mm") || key.ends_with("_number") || key == "num_input_tokens_seen";
+  return key.ends_with("_samples") || key.ends_with("_samples_mm") || key.ends_with("_number") ||
+         key == "num_input_tokens_seen";
 }
 
 std::string metric_text(const std::string& key, double value) {
   if (key.find("_mem_") != std::string::npos) return fmt::format("{}MB", int64_t(value) >> 20);
   if (key.find("_runtime") != std::string::npos) return duration_text(value);
   if (key == "total_flos") return fmt::format("{}GF", int64_t(value) >> 30);
-  if (value == std::floor(value) && is_counted_metric(key)) return fmt::format("{}", int64_t(value));
+  if (value == std::floor(value) && is_counted_metric(key))
+    return fmt::format("{}", int64_t(value));
   return json_number(std::round(value * 1e4) / 1e4);
 }
 
@@ -60,7 +65,9 @@ nlohmann::json metrics_json(const Metrics& metrics) {
 std::string format_logs(const Logs& logs) {
   std::vector<std::pair<std::string, double>> items(logs.begin(), logs.end());
   std::erase_if(items, [](const auto& item) { return item.first == "total_flos"; });
-  std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return print_rank(a.first) < print_rank(b.first); });
+  std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) {
+    return print_rank(a.first) < print_rank(b.first);
+  });
   Names parts;
   for (const auto& [key, value] : items) parts.push_back(fmt::format("'{}': '{:.4g}'", key, value));
   return fmt::format("{{{}}}", fmt::join(parts, ", "));
@@ -76,7 +83,8 @@ void Trainer::log_metrics(const std::string& split, const Metrics& metrics) cons
     value_width = std::max(value_width, rows.back().second.size());
   }
   std::string table = fmt::format("***** {} metrics *****\n", split);
-  for (const auto& [key, text] : rows) table += fmt::format("  {:<{}} = {:>{}}\n", key, key_width, text, value_width);
+  for (const auto& [key, text] : rows)
+    table += fmt::format("  {:<{}} = {:>{}}\n", key, key_width, text, value_width);
   log_print(table);
 }
 

@@ -21,7 +21,9 @@ std::string card_number(const nlohmann::json& value) {
   if (!value.is_number_float()) return dump_json(value);
   const auto text = json_number(value.get<double>());
   const auto dot = text.find('.');
-  return dot != std::string::npos && text.size() - dot - 1 > 4 ? fmt::format("{:.4f}", value.get<double>()) : text;
+  return dot != std::string::npos && text.size() - dot - 1 > 4
+             ? fmt::format("{:.4f}", value.get<double>())
+             : text;
 }
 
 // "eval_matthews_correlation" -> "Matthews Correlation".
@@ -29,7 +31,9 @@ std::string card_name(std::string_view key) {
   std::string name;
   bool first = true;
   for (const char letter : key.substr(key.starts_with("eval_") ? 5 : 0)) {
-    name += letter == '_' ? ' ' : char(first ? std::toupper(static_cast<unsigned char>(letter)) : std::tolower(static_cast<unsigned char>(letter)));
+    name += letter == '_' ? ' '
+                          : char(first ? std::toupper(static_cast<unsigned char>(letter))
+                                       : std::tolower(static_cast<unsigned char>(letter)));
     first = letter == '_';
   }
   return name;
@@ -37,7 +41,14 @@ std::string card_name(std::string_view key) {
 
 // What an evaluation gave, the loss first; no speeds and no place in the run.
 CardRow card_scores(const nlohmann::json& entry, const char* loss_name) {
-  static const std::set<std::string> kOther = {"eval_loss", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time", "epoch", "step", "total_flos"};
+  static const std::set<std::string> kOther = {"eval_loss",
+                                               "eval_runtime",
+                                               "eval_samples_per_second",
+                                               "eval_steps_per_second",
+                                               "eval_model_preparation_time",
+                                               "epoch",
+                                               "step",
+                                               "total_flos"};
   CardRow scores = {{loss_name, card_number(entry.at("eval_loss"))}};
   for (const auto& [key, value] : entry.items())
     if (!kOther.contains(key)) scores.emplace_back(card_name(key), card_number(value));
@@ -49,14 +60,16 @@ std::string card_table(const std::vector<CardRow>& rows) {
   std::vector<size_t> widths;
   for (const auto& [name, value] : rows.front()) widths.push_back(name.size());
   for (const auto& row : rows)
-    for (size_t i = 0; i < std::min(widths.size(), row.size()); ++i) widths[i] = std::max(widths[i], row[i].second.size());
+    for (size_t i = 0; i < std::min(widths.size(), row.size()); ++i)
+      widths[i] = std::max(widths[i], row[i].second.size());
   std::string head, rule, body;
   for (size_t i = 0; i < widths.size(); ++i) {
     head += fmt::format("| {:<{}} ", rows.front()[i].first, widths[i]);
     rule += "|:" + std::string(widths[i], '-') + ":";
   }
   for (const auto& row : rows) {
-    for (size_t i = 0; i < std::min(widths.size(), row.size()); ++i) body += fmt::format("| {:<{}} ", row[i].second, widths[i]);
+    for (size_t i = 0; i < std::min(widths.size(), row.size()); ++i)
+      body += fmt::format("| {:<{}} ", row[i].second, widths[i]);
     body += "|\n";
   }
   return head + "|\n" + rule + "|\n" + body;
@@ -70,7 +83,9 @@ std::vector<CardRow> card_evaluations(const std::vector<nlohmann::json>& history
     if (entry.contains("train_runtime")) break;
     if (entry.contains("loss")) loss = card_number(entry["loss"]);
     if (!entry.contains("eval_loss")) continue;
-    CardRow row = {{"Training Loss", loss}, {"Epoch", card_number(entry.value("epoch", nlohmann::json(0.0)))}, {"Step", card_number(entry.at("step"))}};
+    CardRow row = {{"Training Loss", loss},
+                   {"Epoch", card_number(entry.value("epoch", nlohmann::json(0.0)))},
+                   {"Step", card_number(entry.at("step"))}};
     for (auto& score : card_scores(entry, "Validation Loss")) row.push_back(std::move(score));
     rows.push_back(std::move(row));
   }
@@ -81,21 +96,30 @@ CardRow card_options(const TrainingArguments& args) {
   const auto all = args.to_dict();
   const auto total = args.train_batch_size() * args.world_size() * args.gradient_accumulation_steps;
   CardRow options;
-  const auto add = [&](const std::string& name, const nlohmann::json& value) { options.emplace_back(name, value.is_string() ? value.get<std::string>() : value.is_number_float() ? json_number(value.get<double>()) : dump_json(value)); };
+  const auto add = [&](const std::string& name, const nlohmann::json& value) {
+    options.emplace_back(name, value.is_string()         ? value.get<std::string>()
+                               : value.is_number_float() ? json_number(value.get<double>())
+                                                         : dump_json(value));
+  };
   add("learning_rate", args.learning_rate);
   add("train_batch_size", args.train_batch_size());
   add("eval_batch_size", args.eval_batch_size());
   add("seed", args.seed);
-  if (args.gradient_accumulation_steps > 1) add("gradient_accumulation_steps", args.gradient_accumulation_steps);
+  if (args.gradient_accumulation_steps > 1)
+    add("gradient_accumulation_steps", args.gradient_accumulation_steps);
   if (total != args.train_batch_size()) add("total_train_batch_size", total);
   auto optimizer = args.optim;
-  if (optimizer.find("adam") != std::string::npos) optimizer += fmt::format(" with betas=({},{}) and epsilon={}", json_number(args.adam_beta1), json_number(args.adam_beta2), json_number(args.adam_epsilon));
+  if (optimizer.find("adam") != std::string::npos)
+    optimizer += fmt::format(" with betas=({},{}) and epsilon={}", json_number(args.adam_beta1),
+                             json_number(args.adam_beta2), json_number(args.adam_epsilon));
   if (args.optim_args) optimizer += fmt::format(" and {}", *args.optim_args);
   add("optimizer", optimizer);
   add("lr_scheduler_type", args.lr_scheduler_type);
   if (all.at("warmup_steps") != 0) add("lr_scheduler_warmup_steps", all.at("warmup_steps"));
-  if (args.max_steps != -1) add("training_steps", args.max_steps);
-  else add("num_epochs", args.num_train_epochs);
+  if (args.max_steps != -1)
+    add("training_steps", args.max_steps);
+  else
+    add("num_epochs", args.num_train_epochs);
   if (args.fp16) add("mixed_precision_training", "fp16");
   if (args.bf16) add("mixed_precision_training", "bf16");
   if (args.label_smoothing_factor != 0) add("label_smoothing_factor", args.label_smoothing_factor);
@@ -105,7 +129,8 @@ CardRow card_options(const TrainingArguments& args) {
 // The names of metrics that model hubs know.
 std::string card_metric_tags(const nlohmann::json& entry) {
   std::string tags;
-  for (const auto* name : {"accuracy", "bleu", "f1", "matthews_correlation", "pearsonr", "precision", "recall", "sacrebleu", "spearmanr", "wer"})
+  for (const auto* name : {"accuracy", "bleu", "f1", "matthews_correlation", "pearsonr",
+                           "precision", "recall", "sacrebleu", "spearmanr", "wer"})
     if (entry.contains(std::string("eval_") + name)) tags += fmt::format("- {}\n", name);
   return tags.empty() ? tags : "metrics:\n" + tags;
 }
@@ -117,18 +142,28 @@ void Trainer::create_model_card() const {
   const auto& args = parts_->args;
   const auto& history = parts_->state.log_history;
   const auto name = fs::path(*args.output_dir).filename().string();
-  const auto last = std::find_if(history.rbegin(), history.rend(), [](const auto& entry) { return entry.contains("eval_loss"); });
-  std::string card = fmt::format("---\nlibrary_name: gradus\ntags:\n- generated_from_trainer\n{}model-index:\n- name: {}\n  results: []\n---\n\n# {}\n\n",
-                                 last != history.rend() ? card_metric_tags(*last) : "", dump_json(nlohmann::json(name)), name);
-  card += fmt::format("Trained for {} steps ({:.2f} epochs).\n", parts_->state.global_step, parts_->state.epoch);
+  const auto last = std::find_if(history.rbegin(), history.rend(),
+                                 [](const auto& entry) { return entry.contains("eval_loss"); });
+  std::string card = fmt::format(
+      "---\nlibrary_name: gradus\ntags:\n- generated_from_trainer\n{}model-index:\n- name: {}\n  "
+      "results: []\n---\n\n# {}\n\n",
+      last != history.rend() ? card_metric_tags(*last) : "", dump_json(nlohmann::json(name)), name);
+  card += fmt::format("Trained for {} steps ({:.2f} epochs).\n", parts_->state.global_step,
+                      parts_->state.epoch);
   if (last != history.rend()) {
     card += "It achieves the following results on the evaluation set:\n";
-    for (const auto& [score, value] : card_scores(*last, "Loss")) card += fmt::format("- {}: {}\n", score, value);
+    for (const auto& [score, value] : card_scores(*last, "Loss"))
+      card += fmt::format("- {}: {}\n", score, value);
   }
-  for (const auto* section : {"Model description", "Intended uses & limitations", "Training and evaluation data"}) card += fmt::format("\n## {}\n\nMore information needed\n", section);
+  for (const auto* section :
+       {"Model description", "Intended uses & limitations", "Training and evaluation data"})
+    card += fmt::format("\n## {}\n\nMore information needed\n", section);
   card += "\n## Training procedure\n\n### Training hyperparameters\n\n";
-  for (const auto& [option, value] : card_options(args)) card += fmt::format("- {}: {}\n", option, value);
-  card += fmt::format("\n### Training results\n\n{}\n### Framework versions\n\n- gradus {}\n- LibTorch {}\n", card_table(card_evaluations(history)), kVersion, TORCH_VERSION);
+  for (const auto& [option, value] : card_options(args))
+    card += fmt::format("- {}: {}\n", option, value);
+  card += fmt::format(
+      "\n### Training results\n\n{}\n### Framework versions\n\n- gradus {}\n- LibTorch {}\n",
+      card_table(card_evaluations(history)), kVersion, TORCH_VERSION);
   write_file_atomically(fs::path(*args.output_dir) / "README.md", card);
 }
 

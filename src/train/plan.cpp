@@ -15,11 +15,14 @@ int64_t bounded_product(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
 }
 
-int64_t bounded_ceil(double value) { return value >= 0x1p63 ? std::numeric_limits<int64_t>::max() : int64_t(std::ceil(value)); }
+int64_t bounded_ceil(double value) {
+  return value >= 0x1p63 ? std::numeric_limits<int64_t>::max() : int64_t(std::ceil(value));
+}
 
 }  // namespace
 
-TrainingPlan plan_training(const TrainingArguments& args, const DataLoader& loader, int64_t train_batch_size) {
+TrainingPlan plan_training(const TrainingArguments& args, const DataLoader& loader,
+                           int64_t train_batch_size) {
   const int64_t window = args.gradient_accumulation_steps;
   const auto batches = loader.size();
   TrainingPlan plan;
@@ -33,16 +36,22 @@ TrainingPlan plan_training(const TrainingArguments& args, const DataLoader& load
       plan.num_train_epochs = (args.max_steps - 1) / plan.num_update_steps_per_epoch + 1;
       plan.num_train_samples = double(args.max_steps) * double(plan.total_train_batch_size);
     } else {
-      if (args.max_steps < 0) plan.max_steps = bounded_ceil(args.num_train_epochs * double(plan.num_update_steps_per_epoch));
+      if (args.max_steps < 0)
+        plan.max_steps =
+            bounded_ceil(args.num_train_epochs * double(plan.num_update_steps_per_epoch));
       plan.num_train_epochs = bounded_ceil(args.num_train_epochs);
       plan.num_train_samples = double(plan.num_examples) * args.num_train_epochs;
     }
     return plan;
   }
   if (batches && args.max_steps <= 0)
-    throw Error("G-TRAIN-4", ErrorKind::data, "the training data gives no batch: expected at least one row", "Check the data file, and --dataloader_drop_last with a large batch size.");
+    throw Error("G-TRAIN-4", ErrorKind::data,
+                "the training data gives no batch: expected at least one row",
+                "Check the data file, and --dataloader_drop_last with a large batch size.");
   if (args.max_steps <= 0)
-    throw Error("G-TRAIN-4", ErrorKind::usage, "the training data has no length and max_steps is " + std::to_string(args.max_steps) + ": the number of steps is not known",
+    throw Error("G-TRAIN-4", ErrorKind::usage,
+                "the training data has no length and max_steps is " +
+                    std::to_string(args.max_steps) + ": the number of steps is not known",
                 "Set --max_steps to a positive number.");
   plan.num_train_epochs = std::numeric_limits<int64_t>::max();
   plan.num_update_steps_per_epoch = args.max_steps;

@@ -17,43 +17,68 @@ namespace {
 
 std::string how_to_go_on(const fs::path& run_dir) {
   if (const auto newest = newest_complete_checkpoint(run_dir))
-    return fmt::format("The newest complete checkpoint is {0}. Use it with --resume_from_checkpoint {0},\nor --resume_from_checkpoint last to let gradus pick it.", newest->path.string());
-  return fmt::format("There is no complete checkpoint in {}. Start anew without --resume_from_checkpoint.", run_dir.string());
+    return fmt::format(
+        "The newest complete checkpoint is {0}. Use it with --resume_from_checkpoint {0},\nor "
+        "--resume_from_checkpoint last to let gradus pick it.",
+        newest->path.string());
+  return fmt::format(
+      "There is no complete checkpoint in {}. Start anew without --resume_from_checkpoint.",
+      run_dir.string());
 }
 
 fs::path checked(const fs::path& checkpoint) {
   if (!fs::is_directory(checkpoint))
-    throw Error("G-CKPT-1", ErrorKind::checkpoint, "can't find a valid checkpoint at " + checkpoint.string() + ": there is no such folder", how_to_go_on(checkpoint.parent_path()));
+    throw Error(
+        "G-CKPT-1", ErrorKind::checkpoint,
+        "can't find a valid checkpoint at " + checkpoint.string() + ": there is no such folder",
+        how_to_go_on(checkpoint.parent_path()));
   const auto report = verify_checkpoint(checkpoint, Verify::full);
   if (!report.complete())
-    throw Error("G-CKPT-3", ErrorKind::checkpoint, fmt::format("cannot resume from {}: {}", checkpoint.string(), fmt::join(report.problems, "; ")), how_to_go_on(checkpoint.parent_path()));
+    throw Error("G-CKPT-3", ErrorKind::checkpoint,
+                fmt::format("cannot resume from {}: {}", checkpoint.string(),
+                            fmt::join(report.problems, "; ")),
+                how_to_go_on(checkpoint.parent_path()));
   return checkpoint;
 }
 
 // The keys of a parameter group that these options set.
 std::set<std::string> group_keys(const ChangedOptions& changed, const StateTree& made) {
-  static const std::map<std::string, std::string> kKeys = {{"weight_decay", "weight_decay"}, {"adam_beta1", "betas"}, {"adam_beta2", "betas"}, {"adam_epsilon", "eps"}, {"learning_rate", "initial_lr"}};
+  static const std::map<std::string, std::string> kKeys = {{"weight_decay", "weight_decay"},
+                                                           {"adam_beta1", "betas"},
+                                                           {"adam_beta2", "betas"},
+                                                           {"adam_epsilon", "eps"},
+                                                           {"learning_rate", "initial_lr"}};
   std::set<std::string> keys;
   for (const auto& [option, key] : kKeys)
     if (changed.contains(option)) keys.insert(key);
-  if (changed.contains("optim_args"))  // they name settings; what an optimizer counts (steps, sums of weights) is none
-    for (const char* key : {"momentum", "dampening", "nesterov", "alpha", "centered", "eps", "lr_decay", "betas", "scale_parameter", "relative_step", "warmup_init", "clip_threshold", "decay_rate", "beta1", "r", "weight_lr_power",
-                            "decouple_lr", "max_lr", "kahan_sum", "ns_steps", "adjust_lr_fn", "adamw_lr"})
+  if (changed.contains("optim_args"))  // they name settings; what an optimizer counts (steps, sums
+                                       // of weights) is none
+    for (const char* key : {"momentum",        "dampening",     "nesterov",    "alpha",
+                            "centered",        "eps",           "lr_decay",    "betas",
+                            "scale_parameter", "relative_step", "warmup_init", "clip_threshold",
+                            "decay_rate",      "beta1",         "r",           "weight_lr_power",
+                            "decouple_lr",     "max_lr",        "kahan_sum",   "ns_steps",
+                            "adjust_lr_fn",    "adamw_lr"})
       if (made.contains(key)) keys.insert(key);
   return keys;
 }
 
-// `saved` with the settings of `made` where their options have changed. Rates that a metric has lowered stay lowered.
-StateTree with_new_settings(const StateTree& saved, const StateTree& made, const ChangedOptions& changed) {
+// `saved` with the settings of `made` where their options have changed. Rates that a metric has
+// lowered stay lowered.
+StateTree with_new_settings(const StateTree& saved, const StateTree& made,
+                            const ChangedOptions& changed) {
   auto groups = StateTree::list();
   const auto& made_groups = made.at("param_groups").items();
   const auto& saved_groups = saved.at("param_groups").items();
   if (made_groups.size() != saved_groups.size()) return saved;  // load_state_dict says so
   for (size_t g = 0; g < saved_groups.size(); ++g) {
     auto group = saved_groups[g];
-    if (changed.contains("learning_rate") && group.contains("initial_lr") && made_groups[g].contains("initial_lr")) {
+    if (changed.contains("learning_rate") && group.contains("initial_lr") &&
+        made_groups[g].contains("initial_lr")) {
       const double before = group.at("initial_lr").as_double();
-      if (before != 0) group.set("lr", group.at("lr").as_double() * made_groups[g].at("initial_lr").as_double() / before);
+      if (before != 0)
+        group.set("lr", group.at("lr").as_double() * made_groups[g].at("initial_lr").as_double() /
+                            before);
     }
     for (const auto& key : group_keys(changed, made_groups[g]))
       if (const auto* value = made_groups[g].find(key)) group.set(key, *value);
@@ -66,7 +91,8 @@ StateTree with_new_settings(const StateTree& saved, const StateTree& made, const
 
 Resume Resume::parse(const std::string& text) {
   auto word = text;
-  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return char(std::tolower(c)); });
   if (word.empty() || word == "false" || word == "no") return none();
   if (word == "true" || word == "yes") return newest();
   if (word == "last") return last();
@@ -81,8 +107,10 @@ fs::path resolve_resume(const Resume& resume, const fs::path& run_dir) {
     case Resume::Kind::newest: {
       const auto newest = newest_checkpoint(run_dir);
       if (!newest)
-        throw Error("G-CKPT-1", ErrorKind::checkpoint, "no valid checkpoint found in output directory (" + run_dir.string() + ")",
-                    "Start without --resume_from_checkpoint, or use --resume_from_checkpoint last, which starts anew when there is none.");
+        throw Error("G-CKPT-1", ErrorKind::checkpoint,
+                    "no valid checkpoint found in output directory (" + run_dir.string() + ")",
+                    "Start without --resume_from_checkpoint, or use --resume_from_checkpoint last, "
+                    "which starts anew when there is none.");
       return checked(newest->path);
     }
     case Resume::Kind::last: break;
@@ -90,20 +118,38 @@ fs::path resolve_resume(const Resume& resume, const fs::path& run_dir) {
   const auto complete = newest_complete_checkpoint(run_dir);
   const auto newest = newest_checkpoint(run_dir);
   if (newest && (!complete || complete->step < newest->step))
-    log_warning(fmt::format("{} is not complete ({}) and is passed over.", newest->path.string(), fmt::join(verify_checkpoint(newest->path, Verify::full).problems, "; ")));
+    log_warning(
+        fmt::format("{} is not complete ({}) and is passed over.", newest->path.string(),
+                    fmt::join(verify_checkpoint(newest->path, Verify::full).problems, "; ")));
   return complete ? complete->path : fs::path();
 }
 
-ChangedOptions warn_about_changed_options(const TrainingArguments& args, const TrainerState& saved, const fs::path& checkpoint) {
-  const auto warn = [](const std::string& name, const nlohmann::json& now, const nlohmann::json& then, const char* file) {
-    log_warning(fmt::format("{}: {} (from args) != {} (from {}); the new value is used.", name, dump_json(now), dump_json(then), file));
+ChangedOptions warn_about_changed_options(const TrainingArguments& args, const TrainerState& saved,
+                                          const fs::path& checkpoint) {
+  const auto warn = [](const std::string& name, const nlohmann::json& now,
+                       const nlohmann::json& then, const char* file) {
+    log_warning(fmt::format("{}: {} (from args) != {} (from {}); the new value is used.", name,
+                            dump_json(now), dump_json(then), file));
   };
   const auto current = nlohmann::json(args.to_dict());
   const auto file = checkpoint / "training_args.json";
   if (fs::exists(file)) {
     // Where a run lives and how it is watched may change freely.
-    static const std::set<std::string> kFree = {"output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "overwrite_output_dir", "run_name", "log_level",
-                                                "log_level_replica", "disable_tqdm", "report_to", "num_threads", "dataloader_num_workers", "local_rank", "save_total_limit"};
+    static const std::set<std::string> kFree = {"output_dir",
+                                                "resume_from_checkpoint",
+                                                "do_train",
+                                                "do_eval",
+                                                "do_predict",
+                                                "overwrite_output_dir",
+                                                "run_name",
+                                                "log_level",
+                                                "log_level_replica",
+                                                "disable_tqdm",
+                                                "report_to",
+                                                "num_threads",
+                                                "dataloader_num_workers",
+                                                "local_rank",
+                                                "save_total_limit"};
     const auto former = read_json(file);
     ChangedOptions changed;
     for (const auto& [name, value] : current.items()) {
@@ -114,32 +160,44 @@ ChangedOptions warn_about_changed_options(const TrainingArguments& args, const T
     return changed;
   }
   const auto compare = [&](const char* name, const StepsOrRatio& now, int64_t then) {
-    if (!now.is_ratio() && now.steps(0) != then) warn(name, now.steps(0), then, "trainer_state.json");
+    if (!now.is_ratio() && now.steps(0) != then)
+      warn(name, now.steps(0), then, "trainer_state.json");
   };
   compare("logging_steps", args.logging_steps, saved.logging_steps);
   if (args.eval_steps) compare("eval_steps", *args.eval_steps, saved.eval_steps);
   compare("save_steps", args.save_steps, saved.save_steps);
   if (saved.train_batch_size && *saved.train_batch_size != args.train_batch_size())
-    warn("per_device_train_batch_size", args.train_batch_size(), *saved.train_batch_size, "trainer_state.json");
+    warn("per_device_train_batch_size", args.train_batch_size(), *saved.train_batch_size,
+         "trainer_state.json");
   return {};
 }
 
-void load_training_state(const StateTree& optimizer_state, const StateTree& schedule_state, Optimizer& optimizer, LRScheduler& lr_scheduler, const ChangedOptions& changed, int64_t global_step) {
+void load_training_state(const StateTree& optimizer_state, const StateTree& schedule_state,
+                         Optimizer& optimizer, LRScheduler& lr_scheduler,
+                         const ChangedOptions& changed, int64_t global_step) {
   const auto made = optimizer.state_dict();
   const auto made_schedule = lr_scheduler.state_dict();
   optimizer.load_state_dict(with_new_settings(optimizer_state, made, changed));
-  const bool other_kind = made_schedule.contains("base_lrs") != schedule_state.contains("base_lrs");  // Python's checkpoints do not say of which type it was
-  if (other_kind) log_warning("The checkpoint was written with a schedule of another kind; the new one goes on at the same step.");
-  if (other_kind || changed.contains("lr_scheduler_type")) {  // its state means nothing to the new one
+  const bool other_kind =
+      made_schedule.contains("base_lrs") !=
+      schedule_state.contains("base_lrs");  // Python's checkpoints do not say of which type it was
+  if (other_kind)
+    log_warning(
+        "The checkpoint was written with a schedule of another kind; the new one goes on at the "
+        "same step.");
+  if (other_kind ||
+      changed.contains("lr_scheduler_type")) {  // its state means nothing to the new one
     if (!lr_scheduler.is_metric_driven())
       for (int64_t i = 0; i < global_step; ++i) lr_scheduler.step();
     return;
   }
   auto schedule = schedule_state;
-  if (changed.contains("learning_rate") && made_schedule.contains("base_lrs")) schedule.set("base_lrs", made_schedule.at("base_lrs"));
+  if (changed.contains("learning_rate") && made_schedule.contains("base_lrs"))
+    schedule.set("base_lrs", made_schedule.at("base_lrs"));
   lr_scheduler.load_state_dict(schedule);
   const bool other_rates = std::any_of(changed.begin(), changed.end(), [](const auto& option) {
-    static const std::set<std::string> kOfSchedules = {"learning_rate", "lr_scheduler_kwargs", "warmup_steps", "max_steps", "num_train_epochs"};
+    static const std::set<std::string> kOfSchedules = {
+        "learning_rate", "lr_scheduler_kwargs", "warmup_steps", "max_steps", "num_train_epochs"};
     return kOfSchedules.contains(option.first);
   });
   if (!other_rates) return;

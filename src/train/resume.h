@@ -14,11 +14,15 @@ std::filesystem::path resolve_resume(const Resume& resume, const std::filesystem
 /// Options that differ from those a checkpoint was written with, and their former values.
 using ChangedOptions = std::map<std::string, nlohmann::json>;
 
-/// One warning for every option that differs; the new ones are used. Gives those known from training_args.json, which Python does not write.
-ChangedOptions warn_about_changed_options(const TrainingArguments& args, const TrainerState& saved, const std::filesystem::path& checkpoint);
+/// One warning for every option that differs; the new ones are used. Gives those known from
+/// training_args.json, which Python does not write.
+ChangedOptions warn_about_changed_options(const TrainingArguments& args, const TrainerState& saved,
+                                          const std::filesystem::path& checkpoint);
 
-/// Takes over the saved states of optimizer and schedule, whose settings come with them; those among `changed` keep the values
-/// that both were made with now.
-void load_training_state(const StateTree& optimizer_state, const StateTree& schedule_state, Optimizer& optimizer, LRScheduler& lr_scheduler, const ChangedOptions& changed, int64_t global_step);
+/// Takes over the saved states of optimizer and schedule, whose settings come with them; those
+/// among `changed` keep the values that both were made with now.
+void load_training_state(const StateTree& optimizer_state, const StateTree& schedule_state,
+                         Optimizer& optimizer, LRScheduler& lr_scheduler,
+                         const ChangedOptions& changed, int64_t global_step);
 
 }  // namespace gradus

@@ -17,7 +17,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-StepGraphs::StepGraphs(std::vector<torch::Tensor> holders, torch::Device device) : holders_(std::move(holders)), device_(device) {}
+StepGraphs::StepGraphs(std::vector<torch::Tensor> holders, torch::Device device)
+    : holders_(std::move(holders)), device_(device) {}
 
 size_t StepGraphs::recorded() const {
   size_t count = 0;
@@ -41,14 +42,19 @@ void StepGraphs::give_up(const std::string& why) {
   log_warning("CUDA graphs are not used in this run: " + reason_);
 }
 
-StepGraphs::Key StepGraphs::key_of(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window, const std::optional<Update>& update) const {
+StepGraphs::Key StepGraphs::key_of(const Batch& inputs,
+                                   const std::optional<torch::Tensor>& num_items, int64_t window,
+                                   const std::optional<Update>& update) const {
   Key key{{}, has_gradients()};
-  key.text = fmt::format("{}{}{}{}", window, key.adds ? "+" : "", num_items ? "n" : "", update ? update->kind : "");
+  key.text = fmt::format("{}{}{}{}", window, key.adds ? "+" : "", num_items ? "n" : "",
+                         update ? update->kind : "");
   key.text += shape_text(inputs);
   return key;
 }
 
-StepGraphs::Result StepGraphs::run(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window, const Work& work, const std::optional<Update>& update) {
+StepGraphs::Result StepGraphs::run(const Batch& inputs,
+                                   const std::optional<torch::Tensor>& num_items, int64_t window,
+                                   const Work& work, const std::optional<Update>& update) {
   if (!reason_.empty()) return {work(inputs, num_items)};
   const auto key = key_of(inputs, num_items, window, update);
   auto& entry = entries_[key.text];
@@ -57,7 +63,9 @@ StepGraphs::Result StepGraphs::run(const Batch& inputs, const std::optional<torc
   // The first graph decides where gradients lie; micro-batches that add to them come after it.
   const int64_t plain = grads_.empty() ? 2 : 1;  // libraries set themselves up in the very first
   const bool too_early = entry.seen <= plain || (key.adds && grads_.empty());
-  if (too_early || recorded() >= kMostGraphs) return {entry.seen == plain && !key.adds ? run_watched(inputs, num_items, work) : work(inputs, num_items)};
+  if (too_early || recorded() >= kMostGraphs)
+    return {entry.seen == plain && !key.adds ? run_watched(inputs, num_items, work)
+                                             : work(inputs, num_items)};
   try {
     record(entry, inputs, num_items, key.adds, work, update);
   } catch (const std::exception& error) {
@@ -68,7 +76,9 @@ StepGraphs::Result StepGraphs::run(const Batch& inputs, const std::optional<torc
   return replay(entry, inputs, num_items, key.adds);
 }
 
-torch::Tensor StepGraphs::run_watched(const Batch& inputs, const std::optional<torch::Tensor>& num_items, const Work& work) {
+torch::Tensor StepGraphs::run_watched(const Batch& inputs,
+                                      const std::optional<torch::Tensor>& num_items,
+                                      const Work& work) {
   const auto random = device::get_gpu_rng_states();
   const auto cpu_random = device::get_cpu_rng_state();
   try {
@@ -89,7 +99,8 @@ void StepGraphs::move_gradients() {
   std::vector<torch::Tensor> from, to;
   for (size_t i = 0; i < holders_.size(); ++i) {
     auto& grad = holders_[i].mutable_grad();
-    if (grad.defined() && !grads_[i].defined()) throw std::runtime_error("a parameter has a gradient for some shapes of batches only");
+    if (grad.defined() && !grads_[i].defined())
+      throw std::runtime_error("a parameter has a gradient for some shapes of batches only");
     if (grad.defined()) {
       from.push_back(grad);
       to.push_back(grads_[i]);
@@ -101,11 +112,15 @@ void StepGraphs::move_gradients() {
   at::_foreach_copy_(to, from);
 }
 
-void StepGraphs::record(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items, bool adds, const Work& work, const std::optional<Update>& update) {
+void StepGraphs::record(Entry& entry, const Batch& inputs,
+                        const std::optional<torch::Tensor>& num_items, bool adds, const Work& work,
+                        const std::optional<Update>& update) {
   const bool is_first = grads_.empty();
-  if (is_first) device::empty_cache(device_);  // what plain steps cached is of no use to the graphs' pool
+  if (is_first)
+    device::empty_cache(device_);  // what plain steps cached is of no use to the graphs' pool
   entry.inputs = Batch();
-  for (const auto& [name, value] : inputs) entry.inputs.set(name, value.defined() ? value.clone() : value);
+  for (const auto& [name, value] : inputs)
+    entry.inputs.set(name, value.defined() ? value.clone() : value);
   if (num_items) entry.num_items = num_items->clone();
   if (!norm_.defined()) norm_ = torch::zeros({}, torch::dtype(torch::kFloat).device(device_));
   // Adding happens in place; all other work starts without gradients and leaves them in `grads_`.
@@ -119,10 +134,13 @@ void StepGraphs::record(Entry& entry, const Batch& inputs, const std::optional<t
   });
   if (is_first)
     for (const auto& holder : holders_) grads_.push_back(holder.grad());
-  log_info(fmt::format("Recorded a CUDA graph for a micro-batch of {} rows{} ({} in all).", inputs.rows(), update ? ", clipping and the optimizer's step" : "", recorded()));
+  log_info(fmt::format("Recorded a CUDA graph for a micro-batch of {} rows{} ({} in all).",
+                       inputs.rows(), update ? ", clipping and the optimizer's step" : "",
+                       recorded()));
 }
 
-StepGraphs::Result StepGraphs::replay(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items, bool adds) {
+StepGraphs::Result StepGraphs::replay(Entry& entry, const Batch& inputs,
+                                      const std::optional<torch::Tensor>& num_items, bool adds) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> from, to;
   for (const auto& [name, value] : inputs) {
@@ -137,8 +155,10 @@ StepGraphs::Result StepGraphs::replay(Entry& entry, const Batch& inputs, const s
     for (size_t i = 0; i < holders_.size(); ++i) {
       auto& grad = holders_[i].mutable_grad();
       if (!grads_[i].defined() || grad.is_same(grads_[i])) continue;
-      if (grad.defined()) grads_[i].copy_(grad);
-      else grads_[i].zero_();
+      if (grad.defined())
+        grads_[i].copy_(grad);
+      else
+        grads_[i].zero_();
       grad = grads_[i];
     }
   }

@@ -12,17 +12,22 @@
 
 namespace gradus {
 
-/// Forward and backward of micro-batches, and the update of the weights after the last of a window, recorded once per shape and then replayed with one launch.
+/// Forward and backward of micro-batches, and the update of the weights after the last of a window,
+/// recorded once per shape and then replayed with one launch.
 ///
-/// The first batches of a shape run plainly (the second one with an alarm for operations that make the host wait), then the
-/// work is recorded. When it cannot be, the reason is logged once and everything runs plainly from then on.
-/// Gradients end in the parameters' `grad` either way. Thread-safety: none.
+/// The first batches of a shape run plainly (the second one with an alarm for operations that make
+/// the host wait), then the work is recorded. When it cannot be, the reason is logged once and
+/// everything runs plainly from then on. Gradients end in the parameters' `grad` either way.
+/// Thread-safety: none.
 class StepGraphs {
  public:
-  /// The whole of a micro-batch: forward, backward; gives the detached loss. It must do the same work for every batch of a shape.
-  using Work = std::function<torch::Tensor(const Batch& inputs, const std::optional<torch::Tensor>& num_items)>;
+  /// The whole of a micro-batch: forward, backward; gives the detached loss. It must do the same
+  /// work for every batch of a shape.
+  using Work = std::function<torch::Tensor(const Batch& inputs,
+                                           const std::optional<torch::Tensor>& num_items)>;
 
-  /// What ends a step: clipping and the optimizer. `kind` tells apart updates whose recordings differ.
+  /// What ends a step: clipping and the optimizer. `kind` tells apart updates whose recordings
+  /// differ.
   struct Update {
     std::string kind;
     std::function<torch::Tensor()> run;  ///< gives the gradients' norm
@@ -36,9 +41,11 @@ class StepGraphs {
   /// `holders`: the tensors whose gradients `work` adds to.
   StepGraphs(std::vector<torch::Tensor> holders, torch::Device device);
 
-  /// Does `work`, or replays it together with `update` where there is one: work that is not replayed leaves the update to the caller.
-  /// `inputs` and `num_items` are on the device. `window` is part of what makes work the same.
-  Result run(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window, const Work& work, const std::optional<Update>& update = {});
+  /// Does `work`, or replays it together with `update` where there is one: work that is not
+  /// replayed leaves the update to the caller. `inputs` and `num_items` are on the device. `window`
+  /// is part of what makes work the same.
+  Result run(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window,
+             const Work& work, const std::optional<Update>& update = {});
 
   size_t recorded() const;
   /// Why nothing is recorded (any more); empty when all is well.
@@ -57,11 +64,15 @@ class StepGraphs {
     bool adds = false;  ///< to the gradients of an earlier micro-batch
   };
 
-  Key key_of(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window, const std::optional<Update>& update) const;
-  torch::Tensor run_watched(const Batch& inputs, const std::optional<torch::Tensor>& num_items, const Work& work);
-  void record(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items, bool adds, const Work& work, const std::optional<Update>& update);
+  Key key_of(const Batch& inputs, const std::optional<torch::Tensor>& num_items, int64_t window,
+             const std::optional<Update>& update) const;
+  torch::Tensor run_watched(const Batch& inputs, const std::optional<torch::Tensor>& num_items,
+                            const Work& work);
+  void record(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items,
+              bool adds, const Work& work, const std::optional<Update>& update);
   void move_gradients();
-  Result replay(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items, bool adds);
+  Result replay(Entry& entry, const Batch& inputs, const std::optional<torch::Tensor>& num_items,
+                bool adds);
   bool has_gradients() const;
   void drop_gradients();
   void give_up(const std::string& why);
@@ -69,8 +80,10 @@ class StepGraphs {
   std::vector<torch::Tensor> holders_;
   torch::Device device_;
   std::unordered_map<std::string, Entry> entries_;
-  torch::Tensor norm_;                // where recorded updates leave the norm: not in the graphs' pool, whose memory other graphs write to
-  std::vector<torch::Tensor> grads_;  // where recorded work leaves the gradients; undefined where a parameter gets none
+  torch::Tensor norm_;  // where recorded updates leave the norm: not in the graphs' pool, whose
+                        // memory other graphs write to
+  std::vector<torch::Tensor>
+      grads_;  // where recorded work leaves the gradients; undefined where a parameter gets none
   std::string reason_;
 };
 

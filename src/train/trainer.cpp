@@ -12,29 +12,52 @@
 #include <gradus/optim/param_groups.h>
 #include <gradus/train/callbacks.h>
 
-#include "train/trainer_parts.h"
 #include "train/trackers_of.h"
+#include "train/trainer_parts.h"
 
 namespace gradus {
 namespace {
 
 void check_options(const TrainerOptions& options, const TrainingArguments& args) {
-  const auto refuse = [](const std::string& message, const std::string& advice) { throw Error("G-TRAIN-8", ErrorKind::usage, message, advice); };
-  if (!options.model && !options.model_init) refuse("Trainer needs a model: neither model nor model_init is set", "Set one of them in TrainerOptions.");
-  if (options.model && options.model_init) refuse("Trainer received both model and model_init: expected exactly one", "Leave one out; model_init is called at every train().");
+  const auto refuse = [](const std::string& message, const std::string& advice) {
+    throw Error("G-TRAIN-8", ErrorKind::usage, message, advice);
+  };
+  if (!options.model && !options.model_init)
+    refuse("Trainer needs a model: neither model nor model_init is set",
+           "Set one of them in TrainerOptions.");
+  if (options.model && options.model_init)
+    refuse("Trainer received both model and model_init: expected exactly one",
+           "Leave one out; model_init is called at every train().");
   if (options.model_init && (options.optimizers.optimizer || options.optimizers.lr_scheduler))
-    refuse("model_init cannot go with optimizers: a new model would leave them with the old parameters", "Override create_optimizer_and_scheduler, or set optimizer_factory.");
-  if (options.optimizer_factory && options.optimizers.optimizer) refuse("Trainer received both optimizers and optimizer_factory: expected at most one", "Leave one out.");
+    refuse(
+        "model_init cannot go with optimizers: a new model would leave them with the old "
+        "parameters",
+        "Override create_optimizer_and_scheduler, or set optimizer_factory.");
+  if (options.optimizer_factory && options.optimizers.optimizer)
+    refuse("Trainer received both optimizers and optimizer_factory: expected at most one",
+           "Leave one out.");
   if (args.eval_strategy != "no" && !options.eval_dataset)
-    refuse("eval_strategy is '" + args.eval_strategy + "' but there is no eval_dataset", "Give an eval_dataset (--validation_file), or set --eval_strategy no.");
+    refuse("eval_strategy is '" + args.eval_strategy + "' but there is no eval_dataset",
+           "Give an eval_dataset (--validation_file), or set --eval_strategy no.");
   if ((args.save_strategy == "best" || args.load_best_model_at_end) && !args.metric_for_best_model)
-    refuse("metric_for_best_model must be provided when save_strategy is 'best' or load_best_model_at_end is set", "Set --metric_for_best_model, for example to loss.");
-  if (args.batch_eval_metrics && options.compute_metrics && !options.compute_metrics.takes_compute_result())
-    refuse("batch_eval_metrics needs a compute_metrics that takes (EvalPrediction, bool compute_result)", "Add the second parameter: it is true for the last batch.");
+    refuse(
+        "metric_for_best_model must be provided when save_strategy is 'best' or "
+        "load_best_model_at_end is set",
+        "Set --metric_for_best_model, for example to loss.");
+  if (args.batch_eval_metrics && options.compute_metrics &&
+      !options.compute_metrics.takes_compute_result())
+    refuse(
+        "batch_eval_metrics needs a compute_metrics that takes (EvalPrediction, bool "
+        "compute_result)",
+        "Add the second parameter: it is true for the last batch.");
   if (options.train_dataset && !options.train_dataset.size() && args.max_steps <= 0)
-    refuse("train_dataset has no length and max_steps is " + std::to_string(args.max_steps) + ": the number of steps is not known", "Set --max_steps to a positive number.");
+    refuse("train_dataset has no length and max_steps is " + std::to_string(args.max_steps) +
+               ": the number of steps is not known",
+           "Set --max_steps to a positive number.");
   if (args.world_size() > 1)
-    refuse(fmt::format("WORLD_SIZE is {}: training with several processes is not there yet", args.world_size()), "Start one process.");
+    refuse(fmt::format("WORLD_SIZE is {}: training with several processes is not there yet",
+                       args.world_size()),
+           "Start one process.");
   if (!options.optimizers.optimizer && !options.optimizer_factory) check_optimizer_name(args.optim);
 }
 
@@ -48,14 +71,18 @@ void set_up_process(const TrainingArguments& args) {
   }
   device::load_cuda();
   device::seed_all(args.seed);
-  if (!args.use_cpu && device::gpu_count() > 1) log_warning_once(fmt::format("{} GPUs are there; one is used.", device::gpu_count()));
+  if (!args.use_cpu && device::gpu_count() > 1)
+    log_warning_once(fmt::format("{} GPUs are there; one is used.", device::gpu_count()));
 }
 
 }  // namespace
 
-std::shared_ptr<Model> make_initial_model(const std::function<std::shared_ptr<Model>()>& model_init) {
+std::shared_ptr<Model> make_initial_model(
+    const std::function<std::shared_ptr<Model>()>& model_init) {
   auto model = model_init();
-  if (!model) throw Error("G-TRAIN-8", ErrorKind::model, "model_init returned no model", "Return a std::shared_ptr<Model> that points to one.");
+  if (!model)
+    throw Error("G-TRAIN-8", ErrorKind::model, "model_init returned no model",
+                "Return a std::shared_ptr<Model> that points to one.");
   return model;
 }
 
@@ -77,9 +104,12 @@ Trainer::Trainer(TrainerOptions options) {
   p.train_dataset = std::move(options.train_dataset);
   p.eval_dataset = std::move(options.eval_dataset);
   p.processing_class = std::move(options.processing_class);
-  if (options.data_collator) p.collator = std::move(options.data_collator);
-  else if (p.processing_class) p.collator = DataCollatorWithPadding({.tokenizer = p.processing_class});
-  else p.collator = default_data_collator;
+  if (options.data_collator)
+    p.collator = std::move(options.data_collator);
+  else if (p.processing_class)
+    p.collator = DataCollatorWithPadding({.tokenizer = p.processing_class});
+  else
+    p.collator = default_data_collator;
   p.compute_loss_func = std::move(options.compute_loss_func);
   p.compute_metrics = std::move(options.compute_metrics);
   p.optimizer_factory = std::move(options.optimizer_factory);
@@ -91,25 +121,33 @@ Trainer::Trainer(TrainerOptions options) {
   p.model_accepts_loss_kwargs = p.model->accepts_loss_kwargs();
   p.train_batch_size = p.args.train_batch_size();
   const auto precision = p.args.mixed_precision();
-  p.autocast_dtype = precision == "fp16" ? torch::kHalf : precision == "bf16" ? torch::kBFloat16 : torch::kFloat;
+  p.autocast_dtype = precision == "fp16"   ? torch::kHalf
+                     : precision == "bf16" ? torch::kBFloat16
+                                           : torch::kFloat;
   if (p.args.debug.contains("underflow_overflow")) {
     p.debug = std::make_unique<DebugUnderflowOverflow>();
     p.args.cuda_graphs = "off";  // a replay runs nothing that could be watched
   }
   if (p.args.label_smoothing_factor != 0) {
     const auto config = p.model->config();
-    if (config.is_object() && config.value("problem_type", nlohmann::json()) == "multi_label_classification")
-      log_warning("Label smoothing does not go with multi-label classification and is switched off for this run.");
+    if (config.is_object() &&
+        config.value("problem_type", nlohmann::json()) == "multi_label_classification")
+      log_warning(
+          "Label smoothing does not go with multi-label classification and is switched off for "
+          "this run.");
     else
       p.label_smoother.emplace(p.args.label_smoothing_factor);
   }
 
   p.callbacks.push_back(std::make_shared<DefaultFlowCallback>());
   for (auto& callback : tracker_callbacks(p.args)) p.callbacks.push_back(std::move(callback));
-  if (p.args.enable_jit_checkpoint) p.callbacks.push_back(std::make_shared<JITCheckpointCallback>());
+  if (p.args.enable_jit_checkpoint)
+    p.callbacks.push_back(std::make_shared<JITCheckpointCallback>());
   for (auto& callback : options.callbacks) add_callback(std::move(callback));
-  if (p.args.disable_tqdm.value_or(false)) p.callbacks.push_back(std::make_shared<PrinterCallback>());
-  else p.callbacks.push_back(std::make_shared<ProgressCallback>());
+  if (p.args.disable_tqdm.value_or(false))
+    p.callbacks.push_back(std::make_shared<PrinterCallback>());
+  else
+    p.callbacks.push_back(std::make_shared<ProgressCallback>());
 
   if (p.args.should_save()) make_directory(*p.args.output_dir);
   p.export_callback_states();
@@ -120,7 +158,8 @@ Trainer::Trainer(TrainerOptions options) {
 
 Trainer::~Trainer() = default;
 
-void Trainer::call(Event event, const Logs& logs, const Metrics& metrics, const std::string& exception) {
+void Trainer::call(Event event, const Logs& logs, const Metrics& metrics,
+                   const std::string& exception) {
   auto& p = *parts_;
   switch (event) {  // what is asked for is cleared before the callbacks run, as in HF
     case Event::train_begin: p.control.new_training(); break;
@@ -143,10 +182,8 @@ void Trainer::call(Event event, const Logs& logs, const Metrics& metrics, const 
                            exception};
   for (size_t i = 0; i < p.callbacks.size(); ++i) {  // by index: a callback may add another
     const auto callback = p.callbacks[i];
-#define GRADUS_CALL(name)                                     \
-  case Event::name:                                           \
-    callback->on_##name(p.args, p.state, p.control, at);      \
-    break;
+#define GRADUS_CALL(name) \
+  case Event::name: callback->on_##name(p.args, p.state, p.control, at); break;
     switch (event) {
       GRADUS_CALL(init_end)
       GRADUS_CALL(train_begin)
@@ -170,10 +207,14 @@ void Trainer::call(Event event, const Logs& logs, const Metrics& metrics, const 
 }
 
 void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
-  if (!callback) throw Error("G-TRAIN-9", ErrorKind::usage, "add_callback received no callback", "Pass a std::make_shared<YourCallback>(…).");
+  if (!callback)
+    throw Error("G-TRAIN-9", ErrorKind::usage, "add_callback received no callback",
+                "Pass a std::make_shared<YourCallback>(…).");
   const auto& type = typeid(*callback);
   for (const auto& other : parts_->callbacks)
-    if (typeid(*other) == type && callback->name() != "FunctionCallback") log_warning("A callback of type " + callback->name() + " is there already; now there are two.");
+    if (typeid(*other) == type && callback->name() != "FunctionCallback")
+      log_warning("A callback of type " + callback->name() +
+                  " is there already; now there are two.");
   parts_->callbacks.push_back(std::move(callback));
 }
 
@@ -188,10 +229,16 @@ std::shared_ptr<TrainerCallback> Trainer::pop_callback(const std::string& name) 
   return nullptr;
 }
 
-bool Trainer::remove_callback(const std::shared_ptr<TrainerCallback>& callback) { return std::erase(parts_->callbacks, callback) > 0; }
-const std::vector<std::shared_ptr<TrainerCallback>>& Trainer::callbacks() const { return parts_->callbacks; }
+bool Trainer::remove_callback(const std::shared_ptr<TrainerCallback>& callback) {
+  return std::erase(parts_->callbacks, callback) > 0;
+}
+const std::vector<std::shared_ptr<TrainerCallback>>& Trainer::callbacks() const {
+  return parts_->callbacks;
+}
 void Trainer::on(Event event, EventFunction function) { on(event, Every{1}, std::move(function)); }
-void Trainer::on(Event event, Every cadence, EventFunction function) { add_callback(make_callback(event, cadence, std::move(function))); }
+void Trainer::on(Event event, Every cadence, EventFunction function) {
+  add_callback(make_callback(event, cadence, std::move(function)));
+}
 
 Model& Trainer::model() const { return *parts_->model; }
 std::shared_ptr<Model> Trainer::model_ptr() const { return parts_->model; }
@@ -211,23 +258,29 @@ void Trainer::wait_for_saves() { parts_->writer.wait(); }
 
 int64_t Trainer::num_trainable_parameters() const {
   int64_t count = 0;
-  for (const auto& [name, parameter] : trainable_parameters(parts_->model->named_module())) count += parameter.numel();
+  for (const auto& [name, parameter] : trainable_parameters(parts_->model->named_module()))
+    count += parameter.numel();
   return count;
 }
 
 std::vector<double> Trainer::get_learning_rates() const {
   if (!parts_->optimizer)
-    throw Error("G-TRAIN-5", ErrorKind::training, "the optimizer does not exist before training", "Call train() or create_optimizer first.");
+    throw Error("G-TRAIN-5", ErrorKind::training, "the optimizer does not exist before training",
+                "Call train() or create_optimizer first.");
   std::vector<double> rates;
   for (const auto& group : parts_->optimizer->param_groups()) rates.push_back(group.lr);
   return rates;
 }
 
-Names Trainer::get_decay_parameter_names() const { return decay_parameter_names(parts_->model->named_module()); }
+Names Trainer::get_decay_parameter_names() const {
+  return decay_parameter_names(parts_->model->named_module());
+}
 
 // Optimizer and schedule.
 
-void Trainer::set_optimizer(std::shared_ptr<Optimizer> optimizer) { parts_->optimizer = std::move(optimizer); }
+void Trainer::set_optimizer(std::shared_ptr<Optimizer> optimizer) {
+  parts_->optimizer = std::move(optimizer);
+}
 
 void Trainer::set_lr_scheduler(std::shared_ptr<LRScheduler> lr_scheduler) {
   parts_->lr_scheduler = std::move(lr_scheduler);
@@ -260,8 +313,13 @@ void Trainer::create_optimizer() {
 void Trainer::create_scheduler(int64_t num_training_steps) {
   auto& p = *parts_;
   if (p.lr_scheduler) return;
-  if (!p.optimizer) throw Error("G-TRAIN-5", ErrorKind::usage, "a schedule needs an optimizer: create_optimizer or optimizer_factory made none", "Return one from optimizer_factory, or call set_optimizer in create_optimizer.");
-  p.lr_scheduler = get_scheduler(p.args.lr_scheduler_type, *p.optimizer, p.args.get_warmup_steps(num_training_steps), num_training_steps, p.args.lr_scheduler_kwargs);
+  if (!p.optimizer)
+    throw Error("G-TRAIN-5", ErrorKind::usage,
+                "a schedule needs an optimizer: create_optimizer or optimizer_factory made none",
+                "Return one from optimizer_factory, or call set_optimizer in create_optimizer.");
+  p.lr_scheduler = get_scheduler(p.args.lr_scheduler_type, *p.optimizer,
+                                 p.args.get_warmup_steps(num_training_steps), num_training_steps,
+                                 p.args.lr_scheduler_kwargs);
   p.created_lr_scheduler = true;
 }
 

@@ -23,7 +23,8 @@ std::set<std::string> usable_columns(const Model& model, const Names& label_name
 }
 
 // `remove_unused_columns`: leaves out what the model's forward does not take.
-void remove_unused_columns(DataLoaderOptions& options, const Model& model, const Names& label_names, const char* description) {
+void remove_unused_columns(DataLoaderOptions& options, const Model& model, const Names& label_names,
+                           const char* description) {
   if (model.input_names().empty()) return;
   const auto usable = usable_columns(model, label_names);
   const auto columns = options.dataset.column_names();
@@ -31,21 +32,34 @@ void remove_unused_columns(DataLoaderOptions& options, const Model& model, const
     Names kept, ignored;
     for (const auto& column : columns) (usable.contains(column) ? kept : ignored).push_back(column);
     if (kept.empty())
-      throw Error("G-TRAIN-14", ErrorKind::data, fmt::format("no column of the {} set is one the model takes: it has {}; the model takes {}", description, fmt::join(columns, ", "), fmt::join(usable, ", ")),
-                  "Rename the columns, or set --remove_unused_columns false.");
+      throw Error(
+          "G-TRAIN-14", ErrorKind::data,
+          fmt::format(
+              "no column of the {} set is one the model takes: it has {}; the model takes {}",
+              description, fmt::join(columns, ", "), fmt::join(usable, ", ")),
+          "Rename the columns, or set --remove_unused_columns false.");
     if (ignored.empty()) return;
-    log_info(fmt::format("The following columns in the {} set don't have a corresponding argument in the model's forward and have been ignored: {}.", description, fmt::join(ignored, ", ")));
+    log_info(
+        fmt::format("The following columns in the {} set don't have a corresponding argument in "
+                    "the model's forward and have been ignored: {}.",
+                    description, fmt::join(ignored, ", ")));
     options.dataset = options.dataset.map_style()->select_columns(kept);
     return;
   }
-  options.collator = RemoveColumnsCollator({.collator = options.collator, .columns = {usable.begin(), usable.end()}, .model_name = "the model", .description = description});
+  options.collator = RemoveColumnsCollator({.collator = options.collator,
+                                            .columns = {usable.begin(), usable.end()},
+                                            .model_name = "the model",
+                                            .description = description});
 }
 
-DataLoaderOptions loader_options(const TrainingArguments& args, const DatasetRef& dataset, const DataCollator& collator, int64_t batch_size, torch::Device device) {
+DataLoaderOptions loader_options(const TrainingArguments& args, const DatasetRef& dataset,
+                                 const DataCollator& collator, int64_t batch_size,
+                                 torch::Device device) {
   return {.dataset = dataset,
           .batch_size = batch_size,
           .collator = collator,
-          .drop_last = args.dataloader_drop_last && !dataset.is_iterable(),  // HF keeps the last batch of a stream
+          .drop_last = args.dataloader_drop_last &&
+                       !dataset.is_iterable(),  // HF keeps the last batch of a stream
           .num_workers = args.dataloader_num_workers,
           .prefetch_factor = args.dataloader_prefetch_factor,
           .persistent_workers = args.dataloader_persistent_workers,
@@ -55,7 +69,8 @@ DataLoaderOptions loader_options(const TrainingArguments& args, const DatasetRef
 }
 
 // The length of every row, from its own column where there is one.
-std::vector<int64_t> row_lengths(const DatasetRef& dataset, const TrainingArguments& args, const TokenizerLike* tokenizer) {
+std::vector<int64_t> row_lengths(const DatasetRef& dataset, const TrainingArguments& args,
+                                 const TokenizerLike* tokenizer) {
   const auto& rows = *dataset.map_style();
   const auto columns = rows.column_names();
   if (std::find(columns.begin(), columns.end(), args.length_column_name) == columns.end()) {
@@ -63,35 +78,48 @@ std::vector<int64_t> row_lengths(const DatasetRef& dataset, const TrainingArgume
     return column_lengths(rows, inputs.empty() ? "input_ids" : inputs.front());
   }
   std::vector<int64_t> lengths;
-  for (int64_t i = 0; i < rows.size(); ++i) lengths.push_back(rows.get(i).at(args.length_column_name).integer());
+  for (int64_t i = 0; i < rows.size(); ++i)
+    lengths.push_back(rows.get(i).at(args.length_column_name).integer());
   return lengths;
 }
 
-bool has_order_of_its_own(const DatasetRef& dataset) { return dataset.is_iterable() || !dataset.size(); }
+bool has_order_of_its_own(const DatasetRef& dataset) {
+  return dataset.is_iterable() || !dataset.size();
+}
 
 }  // namespace
 
 DataLoaderOptions Trainer::train_dataloader_options() {
   auto& p = *parts_;
-  if (!p.train_dataset) throw Error("G-TRAIN-15", ErrorKind::usage, "training needs a train_dataset: the Trainer has none", "Set train_dataset in TrainerOptions (--train_file).");
+  if (!p.train_dataset)
+    throw Error("G-TRAIN-15", ErrorKind::usage,
+                "training needs a train_dataset: the Trainer has none",
+                "Set train_dataset in TrainerOptions (--train_file).");
   auto options = loader_options(p.args, p.train_dataset, p.collator, p.train_batch_size, p.device);
   options.batch_sampler = get_train_batch_sampler();
   if (!options.batch_sampler) options.sampler = get_train_sampler();
-  if (p.args.remove_unused_columns) remove_unused_columns(options, *p.model, p.label_names, "Training");
+  if (p.args.remove_unused_columns)
+    remove_unused_columns(options, *p.model, p.label_names, "Training");
   return options;
 }
 
 DataLoaderOptions Trainer::eval_dataloader_options(const DatasetRef& eval_dataset) {
   auto& p = *parts_;
-  auto options = loader_options(p.args, eval_dataset, p.collator, p.args.eval_batch_size(), p.device);
+  auto options =
+      loader_options(p.args, eval_dataset, p.collator, p.args.eval_batch_size(), p.device);
   options.sampler = get_eval_sampler(eval_dataset);
-  if (p.args.remove_unused_columns) remove_unused_columns(options, *p.model, p.label_names, "Evaluation");
+  if (p.args.remove_unused_columns)
+    remove_unused_columns(options, *p.model, p.label_names, "Evaluation");
   return options;
 }
 
 DataLoader Trainer::get_train_dataloader() { return DataLoader(train_dataloader_options()); }
-DataLoader Trainer::get_eval_dataloader(const DatasetRef& eval_dataset) { return DataLoader(eval_dataloader_options(eval_dataset)); }
-DataLoader Trainer::get_test_dataloader(const DatasetRef& test_dataset) { return DataLoader(eval_dataloader_options(test_dataset)); }
+DataLoader Trainer::get_eval_dataloader(const DatasetRef& eval_dataset) {
+  return DataLoader(eval_dataloader_options(eval_dataset));
+}
+DataLoader Trainer::get_test_dataloader(const DatasetRef& test_dataset) {
+  return DataLoader(eval_dataloader_options(test_dataset));
+}
 
 std::shared_ptr<Sampler> Trainer::get_train_sampler() {
   auto& p = *parts_;
@@ -99,31 +127,40 @@ std::shared_ptr<Sampler> Trainer::get_train_sampler() {
   const auto& strategy = p.args.train_sampling_strategy;
   const auto seed = p.args.data_seed.value_or(p.args.seed);
   if (has_order_of_its_own(p.train_dataset)) {
-    if (strategy == "group_by_length" || strategy == "batch_rebalance") log_warning(fmt::format("train_sampling_strategy '{}' is ignored: the training data can only be read in its own order.", strategy));
+    if (strategy == "group_by_length" || strategy == "batch_rebalance")
+      log_warning(
+          fmt::format("train_sampling_strategy '{}' is ignored: the training data can only be read "
+                      "in its own order.",
+                      strategy));
     return nullptr;
   }
   if (strategy == "sequential") return sequential_sampler(*rows);
-  if (strategy == "group_by_length") return length_grouped_sampler(row_lengths(p.train_dataset, p.args, p.processing_class.get()), p.train_batch_size * p.args.gradient_accumulation_steps, seed);
+  if (strategy == "group_by_length")
+    return length_grouped_sampler(row_lengths(p.train_dataset, p.args, p.processing_class.get()),
+                                  p.train_batch_size * p.args.gradient_accumulation_steps, seed);
   return random_sampler(*rows, seed);
 }
 
 std::shared_ptr<BatchSampler> Trainer::get_train_batch_sampler() {
   const auto& p = *parts_;
-  if (p.args.train_sampling_strategy != "batch_rebalance" || has_order_of_its_own(p.train_dataset)) return nullptr;
+  if (p.args.train_sampling_strategy != "batch_rebalance" || has_order_of_its_own(p.train_dataset))
+    return nullptr;
   const auto steps = p.args.gradient_accumulation_steps, world = p.args.world_size();
   // The sampler's own seed: the peer gives it neither seed nor data_seed.
-  return batch_rebalance_sampler(row_lengths(p.train_dataset, p.args, p.processing_class.get()), {.effective_batch_size = p.train_batch_size * steps * world,
-                                                                                                  .gradient_accumulation_steps = steps,
-                                                                                                  .rank = p.args.process_index(),
-                                                                                                  .world = world,
-                                                                                                  .drop_last = p.args.dataloader_drop_last});
+  return batch_rebalance_sampler(row_lengths(p.train_dataset, p.args, p.processing_class.get()),
+                                 {.effective_batch_size = p.train_batch_size * steps * world,
+                                  .gradient_accumulation_steps = steps,
+                                  .rank = p.args.process_index(),
+                                  .world = world,
+                                  .drop_last = p.args.dataloader_drop_last});
 }
 
 std::shared_ptr<Sampler> Trainer::get_eval_sampler(const DatasetRef& eval_dataset) {
   const auto& p = *parts_;
   if (has_order_of_its_own(eval_dataset)) return nullptr;
   if (p.args.train_sampling_strategy == "group_by_length")
-    return length_grouped_sampler(row_lengths(eval_dataset, p.args, p.processing_class.get()), p.args.eval_batch_size(), p.args.data_seed.value_or(p.args.seed));
+    return length_grouped_sampler(row_lengths(eval_dataset, p.args, p.processing_class.get()),
+                                  p.args.eval_batch_size(), p.args.data_seed.value_or(p.args.seed));
   return sequential_sampler(*eval_dataset.size());
 }
 

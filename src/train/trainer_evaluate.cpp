@@ -24,9 +24,13 @@ std::string keys_of(const Metrics& metrics) {
 // The averaged weights stand in for the model's while one of these lives.
 class UseAverage {
  public:
-  UseAverage(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, Model& model, MasterWeights* masters) : model_(model), masters_(masters) {
+  UseAverage(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, Model& model,
+             MasterWeights* masters)
+      : model_(model), masters_(masters) {
     for (const auto& callback : callbacks)
-      if (auto* ema = dynamic_cast<EmaCallback*>(callback.get()); ema != nullptr && ema->has_average()) ema_ = ema;
+      if (auto* ema = dynamic_cast<EmaCallback*>(callback.get());
+          ema != nullptr && ema->has_average())
+        ema_ = ema;
     swap();
   }
   ~UseAverage() { swap(); }
@@ -45,16 +49,26 @@ class UseAverage {
   EmaCallback* ema_ = nullptr;
 };
 
-torch::Tensor single(const TensorList& parts) { return parts.size() == 1 ? parts.front() : torch::Tensor(); }
+torch::Tensor single(const TensorList& parts) {
+  return parts.size() == 1 ? parts.front() : torch::Tensor();
+}
 
-bool includes(const TrainingArguments& args, const char* what) { return std::find(args.include_for_metrics.begin(), args.include_for_metrics.end(), what) != args.include_for_metrics.end(); }
+bool includes(const TrainingArguments& args, const char* what) {
+  return std::find(args.include_for_metrics.begin(), args.include_for_metrics.end(), what) !=
+         args.include_for_metrics.end();
+}
 
 // What one batch gave.
 struct BatchResult {
   TensorList losses, predictions, labels, inputs;
 
   EvalPrediction as_prediction() const {
-    return {.predictions = single(predictions), .label_ids = single(labels), .inputs = single(inputs), .losses = single(losses), .prediction_parts = predictions, .label_parts = labels};
+    return {.predictions = single(predictions),
+            .label_ids = single(labels),
+            .inputs = single(inputs),
+            .losses = single(losses),
+            .prediction_parts = predictions,
+            .label_parts = labels};
   }
 };
 
@@ -92,20 +106,28 @@ struct Gathered {
 
 Metrics with_prefix(const Metrics& metrics, const std::string& prefix) {
   Metrics renamed;
-  for (const auto& [key, value] : metrics) renamed[key.starts_with(prefix + "_") ? key : prefix + "_" + key] = value;
+  for (const auto& [key, value] : metrics)
+    renamed[key.starts_with(prefix + "_") ? key : prefix + "_" + key] = value;
   return renamed;
 }
 
 }  // namespace
 
-Metrics Trainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix) {
+Metrics Trainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys,
+                          const std::string& metric_key_prefix) {
   auto& p = *parts_;
   if (!eval_dataset) eval_dataset = p.eval_dataset;
-  if (!eval_dataset) throw Error("G-TRAIN-12", ErrorKind::usage, "evaluate() needs an eval_dataset: the Trainer has none", "Give one to evaluate() or to the Trainer.");
+  if (!eval_dataset)
+    throw Error("G-TRAIN-12", ErrorKind::usage,
+                "evaluate() needs an eval_dataset: the Trainer has none",
+                "Give one to evaluate() or to the Trainer.");
   if (eval_dataset.is_named()) {
     Metrics all;
     for (const auto& [name, dataset] : eval_dataset.named()) {
-      if (!dataset) throw Error("G-TRAIN-12", ErrorKind::usage, "evaluate(): the eval_dataset '" + name + "' is a null pointer", "Give it a data set, or leave it out.");
+      if (!dataset)
+        throw Error("G-TRAIN-12", ErrorKind::usage,
+                    "evaluate(): the eval_dataset '" + name + "' is a null pointer",
+                    "Give it a data set, or leave it out.");
       all.merge(evaluate(dataset, ignore_keys, metric_key_prefix + "_" + name));
     }
     return all;
@@ -115,9 +137,13 @@ Metrics Trainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore
   const double start = wall_clock();
   const auto loss_only = p.compute_metrics ? std::optional<bool>() : std::optional(true);
   auto output = evaluation_loop(loader, "Evaluation", loss_only, ignore_keys, metric_key_prefix);
-  const double steps = std::ceil(double(output.num_samples) / double(p.args.eval_batch_size() * p.args.world_size()));
-  output.metrics.merge(speed_metrics(metric_key_prefix, start + output.metrics[metric_key_prefix + "_model_preparation_time"], double(output.num_samples), steps));
-  if (!p.model_preparation_time) output.metrics.erase(metric_key_prefix + "_model_preparation_time");
+  const double steps = std::ceil(double(output.num_samples) /
+                                 double(p.args.eval_batch_size() * p.args.world_size()));
+  output.metrics.merge(speed_metrics(
+      metric_key_prefix, start + output.metrics[metric_key_prefix + "_model_preparation_time"],
+      double(output.num_samples), steps));
+  if (!p.model_preparation_time)
+    output.metrics.erase(metric_key_prefix + "_model_preparation_time");
   log(output.metrics);
   p.add_counts(output.metrics);
   call(Event::evaluate, {}, output.metrics);
@@ -125,18 +151,26 @@ Metrics Trainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore
   return output.metrics;
 }
 
-PredictionOutput Trainer::predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix) {
+PredictionOutput Trainer::predict(DatasetRef test_dataset, std::optional<Names> ignore_keys,
+                                  const std::string& metric_key_prefix) {
   auto& p = *parts_;
   const MemoryTracker::Stage measured(p.memory, "test");
   const auto loader = get_test_dataloader(test_dataset);
   const double start = wall_clock();
   auto output = evaluation_loop(loader, "Prediction", std::nullopt, ignore_keys, metric_key_prefix);
-  const double steps = std::ceil(double(output.num_samples) / double(p.args.eval_batch_size() * p.args.world_size()));
+  const double steps = std::ceil(double(output.num_samples) /
+                                 double(p.args.eval_batch_size() * p.args.world_size()));
   output.metrics.merge(speed_metrics(metric_key_prefix, start, double(output.num_samples), steps));
   call(Event::predict, {}, output.metrics);
   p.memory.stop("test", &output.metrics);
   auto& found = output.prediction;
-  return {found.predictions, found.label_ids, std::move(found.prediction_parts), std::move(found.label_parts), std::move(output.metrics), std::move(found.prediction_batches), std::move(found.label_batches)};
+  return {found.predictions,
+          found.label_ids,
+          std::move(found.prediction_parts),
+          std::move(found.label_parts),
+          std::move(output.metrics),
+          std::move(found.prediction_batches),
+          std::move(found.label_batches)};
 }
 
 void Trainer::Parts::begin_evaluation() {
@@ -145,23 +179,31 @@ void Trainer::Parts::begin_evaluation() {
     model->to(device);
     model_preparation_time = std::round((wall_clock() - start) * 1e4) / 1e4;
   }
-  if (!is_in_train && args.fp16_full_eval) model->to(device, torch::kHalf);
-  else if (!is_in_train && args.bf16_full_eval) model->to(device, torch::kBFloat16);
+  if (!is_in_train && args.fp16_full_eval)
+    model->to(device, torch::kHalf);
+  else if (!is_in_train && args.bf16_full_eval)
+    model->to(device, torch::kBFloat16);
   model->eval();
   if (optimizer) optimizer->eval();
 }
 
-EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std::string& description, std::optional<bool> prediction_loss_only,
-                                        std::optional<Names> ignore_keys, const std::string& metric_key_prefix) {
+EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
+                                        const std::string& description,
+                                        std::optional<bool> prediction_loss_only,
+                                        std::optional<Names> ignore_keys,
+                                        const std::string& metric_key_prefix) {
   auto& p = *parts_;
   auto& model = *p.model;
   const bool loss_only = prediction_loss_only.value_or(p.args.prediction_loss_only);
   const bool keep = !p.args.batch_eval_metrics || description == "Prediction";
-  const bool with_inputs = includes(p.args, "inputs"), with_losses = includes(p.args, "loss"), by_tokens = p.args.eval_loss_weighting == "tokens";
+  const bool with_inputs = includes(p.args, "inputs"), with_losses = includes(p.args, "loss"),
+             by_tokens = p.args.eval_loss_weighting == "tokens";
 
   p.begin_evaluation();
   log_info("***** Running " + description + " *****");
-  log_info(dataloader.num_examples() ? fmt::format("  Num examples = {}", *dataloader.num_examples()) : "  Num examples: Unknown");
+  log_info(dataloader.num_examples()
+               ? fmt::format("  Num examples = {}", *dataloader.num_examples())
+               : "  Num examples: Unknown");
   log_info(fmt::format("  Batch size = {}", p.args.eval_batch_size()));
   p.eval_loader = dataloader;
 
@@ -179,20 +221,26 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
     auto result = prediction_step(model, *batch, loss_only, ignored);
     BatchResult now;
     if (result.loss) {
-      loss.add(*result.loss, by_tokens && batch->contains("labels") ? get_eval_items(*batch)->item<int64_t>() : rows_of_loss(rows));
+      loss.add(*result.loss, by_tokens && batch->contains("labels")
+                                 ? get_eval_items(*batch)->item<int64_t>()
+                                 : rows_of_loss(rows));
       if (with_losses) now.losses = {result.loss->repeat({rows_of_loss(rows)})};
     }
     if (with_inputs)
       if (const auto* input = batch->find(model.main_input_name())) now.inputs = {*input};
-    now.predictions = !result.logits.empty() && p.preprocess_logits ? p.preprocess_logits(result.logits, result.labels) : std::move(result.logits);
+    now.predictions = !result.logits.empty() && p.preprocess_logits
+                          ? p.preprocess_logits(result.logits, result.labels)
+                          : std::move(result.logits);
     now.labels = std::move(result.labels);
     gathered.add(now, keep);
     call(Event::prediction_step);
 
     auto next = batches.next();
     if (p.args.batch_eval_metrics) {
-      if (p.compute_metrics && !now.predictions.empty() && !now.labels.empty()) metrics = p.compute_metrics(now.as_prediction(), /*compute_result=*/!next);
-    } else if (p.args.eval_accumulation_steps && (step + 1) % *p.args.eval_accumulation_steps == 0) {
+      if (p.compute_metrics && !now.predictions.empty() && !now.labels.empty())
+        metrics = p.compute_metrics(now.as_prediction(), /*compute_result=*/!next);
+    } else if (p.args.eval_accumulation_steps &&
+               (step + 1) % *p.args.eval_accumulation_steps == 0) {
       gathered.to_cpu();
     }
     batch = std::move(next);
@@ -203,9 +251,13 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader, const std:
   output.num_samples = dataloader.num_examples().value_or(observed);
   if (output.num_samples == 0) output.num_samples = observed;
   output.prediction = gathered.joined(p.args.eval_do_concat_batches);
-  if (p.compute_metrics && !p.args.batch_eval_metrics && !gathered.predictions.empty() && !gathered.labels.empty()) metrics = p.compute_metrics(output.prediction);
-  if (!loss.empty()) metrics[metric_key_prefix + "_loss"] = by_tokens ? loss.over_tokens() : loss.over_rows();
-  if (p.model_preparation_time) metrics[metric_key_prefix + "_model_preparation_time"] = *p.model_preparation_time;
+  if (p.compute_metrics && !p.args.batch_eval_metrics && !gathered.predictions.empty() &&
+      !gathered.labels.empty())
+    metrics = p.compute_metrics(output.prediction);
+  if (!loss.empty())
+    metrics[metric_key_prefix + "_loss"] = by_tokens ? loss.over_tokens() : loss.over_rows();
+  if (p.model_preparation_time)
+    metrics[metric_key_prefix + "_model_preparation_time"] = *p.model_preparation_time;
   output.metrics = with_prefix(metrics, metric_key_prefix);
   return output;
 }
@@ -216,7 +268,8 @@ std::optional<torch::Tensor> Trainer::get_eval_items(const Batch& batch) const {
   return labels.ne(-100).sum();
 }
 
-PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool prediction_loss_only, const Names& ignore_keys) {
+PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
+                                        const Names& ignore_keys) {
   auto& p = *parts_;
   const torch::NoGradGuard no_grad;
   inputs = prepare_inputs(std::move(inputs));
@@ -227,16 +280,24 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
     for (const auto& name : p.label_names) step.labels.push_back(inputs[name].detach());
 
   const auto autocast = compute_loss_context_manager();
-  p.forward = ForwardOptions{.num_items_in_batch = std::nullopt, .need_logits = !prediction_loss_only || typeid(*this) != typeid(Trainer)};
+  p.forward =
+      ForwardOptions{.num_items_in_batch = std::nullopt,
+                     .need_logits = !prediction_loss_only || typeid(*this) != typeid(Trainer)};
   const auto forward = [&](const Batch& given) {
     if (!has_labels) return run_model(model, given, /*training=*/false);
     auto computed = compute_loss(model, given, get_num_items_in_batch({given}));
-    if (!computed.loss.defined()) throw Error("G-TRAIN-7", ErrorKind::training, "compute_loss gave no loss for a batch of the evaluation", "Return a tensor for every batch with labels.");
+    if (!computed.loss.defined())
+      throw Error("G-TRAIN-7", ErrorKind::training,
+                  "compute_loss gave no loss for a batch of the evaluation",
+                  "Return a tensor for every batch with labels.");
     if (prediction_loss_only) computed.outputs = ModelOutput();
     computed.outputs.set("loss", computed.loss.detach().mean());
     return std::move(computed.outputs);
   };
-  const auto outputs = p.eval_graphs ? p.eval_graphs->run(inputs, fmt::format("{}{}", has_labels, prediction_loss_only), forward) : forward(inputs);
+  const auto outputs =
+      p.eval_graphs ? p.eval_graphs->run(
+                          inputs, fmt::format("{}{}", has_labels, prediction_loss_only), forward)
+                    : forward(inputs);
   if (has_labels) step.loss = outputs["loss"];
   p.forward = {};
   if (prediction_loss_only) {
@@ -244,7 +305,8 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
     return step;
   }
   for (const auto& [name, value] : outputs) {
-    const bool skip = (has_labels && name == "loss") || std::find(ignore_keys.begin(), ignore_keys.end(), name) != ignore_keys.end();
+    const bool skip = (has_labels && name == "loss") ||
+                      std::find(ignore_keys.begin(), ignore_keys.end(), name) != ignore_keys.end();
     if (!skip && value.defined()) step.logits.push_back(value.detach());
   }
   return step;
@@ -256,7 +318,8 @@ Metrics Trainer::evaluate_in_training(bool step_scheduler) {
     const UseAverage average(p.callbacks, *p.model, p.masters.get());
     return evaluate();
   }();
-  if (step_scheduler && p.lr_scheduler && p.lr_scheduler->is_metric_driven()) p.lr_scheduler->step(best_metric_of(metrics));
+  if (step_scheduler && p.lr_scheduler && p.lr_scheduler->is_metric_driven())
+    p.lr_scheduler->step(best_metric_of(metrics));
   return metrics;
 }
 
@@ -264,8 +327,11 @@ double Trainer::best_metric_of(const Metrics& metrics) const {
   const auto key = best_metric_key(parts_->args);
   const auto found = metrics.find(key);
   if (found == metrics.end())
-    throw Error("G-TRAIN-13", ErrorKind::training, fmt::format("metric_for_best_model is '{}', which the evaluation did not give; it gave: {}", key, keys_of(metrics)),
-                "Return that metric from compute_metrics, or set --metric_for_best_model to one of these.");
+    throw Error(
+        "G-TRAIN-13", ErrorKind::training,
+        fmt::format("metric_for_best_model is '{}', which the evaluation did not give; it gave: {}",
+                    key, keys_of(metrics)),
+        "Return that metric from compute_metrics, or set --metric_for_best_model to one of these.");
   return found->second;
 }
 

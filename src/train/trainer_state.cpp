@@ -35,7 +35,8 @@ bool is_count(const std::string& key) { return key == "num_input_tokens_seen" ||
 
 json log_entry(const Logs& logs, int64_t step) {
   json entry = json::object();
-  for (const auto& [key, value] : logs) entry[key] = is_count(key) ? json(int64_t(value)) : json(value);
+  for (const auto& [key, value] : logs)
+    entry[key] = is_count(key) ? json(int64_t(value)) : json(value);
   entry["step"] = step;
   return entry;
 }
@@ -71,7 +72,8 @@ json TrainerState::to_json() const {
 
 TrainerState TrainerState::from_json(const json& from) {
   const auto fail = [](const std::string& why) {
-    return Error("G-CKPT-4", ErrorKind::checkpoint, "trainer_state.json " + why, "The file is damaged or was written by another program.");
+    return Error("G-CKPT-4", ErrorKind::checkpoint, "trainer_state.json " + why,
+                 "The file is damaged or was written by another program.");
   };
   if (!from.is_object()) throw fail("must be an object, is " + std::string(from.type_name()));
   const auto known = TrainerState().to_json();
@@ -106,8 +108,12 @@ TrainerState TrainerState::from_json(const json& from) {
 }
 
 std::string TrainerState::to_text() const { return dump_json(to_json(), 2) + "\n"; }
-void TrainerState::save_to_json(const std::filesystem::path& file) const { write_file_atomically(file, to_text()); }
-TrainerState TrainerState::load_from_json(const std::filesystem::path& file) { return from_json(read_json(file)); }
+void TrainerState::save_to_json(const std::filesystem::path& file) const {
+  write_file_atomically(file, to_text());
+}
+TrainerState TrainerState::load_from_json(const std::filesystem::path& file) {
+  return from_json(read_json(file));
+}
 
 json TrainerControl::state() const {
   return {{"args",

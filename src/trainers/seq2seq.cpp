@@ -13,8 +13,11 @@ namespace {
 PreTrainedModel& generator_of(Model& model) {
   auto* found = dynamic_cast<PreTrainedModel*>(&model);
   if (found == nullptr || !found->can_generate())
-    throw Error("G-TRAIN-19", ErrorKind::usage, fmt::format("predict_with_generate: {} cannot generate", found != nullptr ? found->class_name() : "a model of your own"),
-                "Load the folder with AutoModelForSeq2SeqLM or AutoModelForCausalLM, or leave predict_with_generate out.");
+    throw Error("G-TRAIN-19", ErrorKind::usage,
+                fmt::format("predict_with_generate: {} cannot generate",
+                            found != nullptr ? found->class_name() : "a model of your own"),
+                "Load the folder with AutoModelForSeq2SeqLM or AutoModelForCausalLM, or leave "
+                "predict_with_generate out.");
   return *found;
 }
 
@@ -23,7 +26,8 @@ GenerationConfig read_generation_config(const nlohmann::json& value) {
   auto config = GenerationConfig();
   if (value.is_string()) {
     const std::filesystem::path path = value.get<std::string>();
-    config = GenerationConfig::load(std::filesystem::is_directory(path) ? path / "generation_config.json" : path);
+    config = GenerationConfig::load(
+        std::filesystem::is_directory(path) ? path / "generation_config.json" : path);
   } else {
     config = GenerationConfig::from_json(value, "generation_config");
   }
@@ -52,7 +56,8 @@ void make_explicit(GenerationConfig& config) {
   if (config.other.contains("_from_model_config")) config.other["_from_model_config"] = false;
 }
 
-// Whether the decoder's input only repeats the labels: generating from it would mean to read the answer.
+// Whether the decoder's input only repeats the labels: generating from it would mean to read the
+// answer.
 bool has_decoder_input_of_labels(const Batch& inputs) {
   const auto *labels = inputs.find("labels"), *decoder = inputs.find("decoder_input_ids");
   return labels != nullptr && decoder != nullptr && labels->sizes() == decoder->sizes();
@@ -62,17 +67,24 @@ int64_t pad_token_of(const TokenizerLike* tokenizer, const PreTrainedModel& mode
   if (tokenizer != nullptr) {
     if (const auto pad = tokenizer->pad_token_id()) return *pad;
     if (const auto end = tokenizer->eos_token_id()) return *end;
-  } else if (const auto config = model.config(); config.contains("pad_token_id") && config["pad_token_id"].is_number_integer()) {
+  } else if (const auto config = model.config();
+             config.contains("pad_token_id") && config["pad_token_id"].is_number_integer()) {
     return config["pad_token_id"].get<int64_t>();
   }
-  throw Error("G-TRAIN-20", ErrorKind::usage, fmt::format("generated tokens cannot be filled up to one length: {} names no pad token", tokenizer != nullptr ? "the tokenizer" : "config.json"),
-              "Set pad_token_id in the model's config.json, or give a tokenizer that has one as processing_class.");
+  throw Error(
+      "G-TRAIN-20", ErrorKind::usage,
+      fmt::format("generated tokens cannot be filled up to one length: {} names no pad token",
+                  tokenizer != nullptr ? "the tokenizer" : "config.json"),
+      "Set pad_token_id in the model's config.json, or give a tokenizer that has one as "
+      "processing_class.");
 }
 
 // Options of a call, there as long as the call lasts.
 class Given {
  public:
-  Given(GenerationOptions& place, const GenerationOptions& options) : place_(place) { place_ = options; }
+  Given(GenerationOptions& place, const GenerationOptions& options) : place_(place) {
+    place_ = options;
+  }
   ~Given() { place_ = {}; }
   Given(const Given&) = delete;
   Given& operator=(const Given&) = delete;
@@ -84,55 +96,73 @@ class Given {
 }  // namespace
 
 Seq2SeqTrainer::Seq2SeqTrainer(Seq2SeqTrainerOptions options)
-    : Trainer(with_generation_config(options)), args_(options.args.resolved()), tokenizer_(std::move(options.processing_class)) {}
+    : Trainer(with_generation_config(options)),
+      args_(options.args.resolved()),
+      tokenizer_(std::move(options.processing_class)) {}
 
-Metrics Seq2SeqTrainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation) {
+Metrics Seq2SeqTrainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys,
+                                 const std::string& metric_key_prefix,
+                                 const GenerationOptions& generation) {
   const Given given(given_, generation);
   return evaluate(std::move(eval_dataset), std::move(ignore_keys), metric_key_prefix);
 }
 
-PredictionOutput Seq2SeqTrainer::predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation) {
+PredictionOutput Seq2SeqTrainer::predict(DatasetRef test_dataset, std::optional<Names> ignore_keys,
+                                         const std::string& metric_key_prefix,
+                                         const GenerationOptions& generation) {
   const Given given(given_, generation);
   return predict(std::move(test_dataset), std::move(ignore_keys), metric_key_prefix);
 }
 
 GenerationOptions Seq2SeqTrainer::generation_options() const {
   auto options = given_;
-  if (!options.max_length && !options.max_new_tokens) options.max_length = args_.generation_max_length;
+  if (!options.max_length && !options.max_new_tokens)
+    options.max_length = args_.generation_max_length;
   if (!options.num_beams) options.num_beams = args_.generation_num_beams;
   return options;
 }
 
-PredictionStep Seq2SeqTrainer::prediction_step(Model& model, Batch inputs, bool prediction_loss_only, const Names& ignore_keys) {
-  if (!args_.predict_with_generate || prediction_loss_only) return Trainer::prediction_step(model, std::move(inputs), prediction_loss_only, ignore_keys);
+PredictionStep Seq2SeqTrainer::prediction_step(Model& model, Batch inputs,
+                                               bool prediction_loss_only,
+                                               const Names& ignore_keys) {
+  if (!args_.predict_with_generate || prediction_loss_only)
+    return Trainer::prediction_step(model, std::move(inputs), prediction_loss_only, ignore_keys);
   auto& generator = generator_of(model);
   inputs = prepare_inputs(std::move(inputs));
   const torch::NoGradGuard no_grad;
   const auto precision = compute_loss_context_manager();
   auto prompt = inputs;
   if (has_decoder_input_of_labels(prompt))
-    for (const char* name : {"decoder_input_ids", "decoder_attention_mask"}) prompt.pop_or_undefined(name);
+    for (const char* name : {"decoder_input_ids", "decoder_attention_mask"})
+      prompt.pop_or_undefined(name);
   const auto labels = prompt.pop_or_undefined("labels");
   const auto generated = generator.generate(prompt, generation_options());
-  make_explicit(generator.generation_config);  // only now, as in HF: a first batch may be one token longer than the default
+  make_explicit(generator.generation_config);  // only now, as in HF: a first batch may be one token
+                                               // longer than the default
 
   PredictionStep step;
   step.logits = {filled_up(generated, generator)};
   if (!labels.defined()) return step;
   const auto outputs = run_model(model, inputs, /*training=*/false);
-  const auto loss = args().label_smoothing_factor != 0 ? LabelSmoother(args().label_smoothing_factor)(outputs, labels, model.shifts_labels(), std::nullopt) : outputs["loss"];
+  const auto loss = args().label_smoothing_factor != 0
+                        ? LabelSmoother(args().label_smoothing_factor)(
+                              outputs, labels, model.shifts_labels(), std::nullopt)
+                        : outputs["loss"];
   step.loss = loss.detach().mean();
   step.labels = {filled_up(labels, generator)};
   return step;
 }
 
-// To the length that the model's own generation_config allows, so that most batches are equally wide.
-torch::Tensor Seq2SeqTrainer::filled_up(const torch::Tensor& ids, const PreTrainedModel& model) const {
+// To the length that the model's own generation_config allows, so that most batches are equally
+// wide.
+torch::Tensor Seq2SeqTrainer::filled_up(const torch::Tensor& ids,
+                                        const PreTrainedModel& model) const {
   const auto& options = model.generation_config.options;
   int64_t width = *options.max_length;
   if (ids.size(-1) >= width) width = options.max_new_tokens ? *options.max_new_tokens + 1 : 0;
   if (ids.size(-1) >= width) return ids;
-  return torch::constant_pad_nd(ids, {0, width - ids.size(-1)}, pad_token_of(tokenizer_.get(), model));
+  return torch::constant_pad_nd(ids, {0, width - ids.size(-1)},
+                                pad_token_of(tokenizer_.get(), model));
 }
 
 int64_t Seq2SeqTrainer::rows_of_loss(int64_t /*rows*/) const { return args().eval_batch_size(); }

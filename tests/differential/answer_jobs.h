@@ -10,9 +10,10 @@
 
 namespace gradus::testing {
 
-/// The whole of a program `NAME JOBS.json ANSWERS.json`: writes `answer` of every job of the first file to the second, on one thread and
-/// without the library's messages. Returns the exit status.
-inline int answer_jobs(int argc, char** argv, const std::string& name, const std::function<nlohmann::json(const nlohmann::json& job)>& answer) try {
+/// The whole of a program `NAME JOBS.json ANSWERS.json`: writes `answer` of every job of the first
+/// file to the second, on one thread and without the library's messages. Returns the exit status.
+inline int answer_jobs(int argc, char** argv, const std::string& name,
+                       const std::function<nlohmann::json(const nlohmann::json& job)>& answer) try {
   if (argc != 3) {
     std::cerr << "usage: " << name << " JOBS.json ANSWERS.json\n";
     return 2;

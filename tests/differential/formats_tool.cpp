@@ -3,10 +3,10 @@
 //   formats_tool copy IN OUT           by the ending: .safetensors, or a torch file
 //   formats_tool rng IN OUT            rng_state.pth
 //   formats_tool seed SEED OUT         a fresh rng_state.pth
-//   formats_tool shard IN FOLDER SIZE  a safetensors file as a folder of shards of at most SIZE ("5MB")
-//   formats_tool join FOLDER OUT       a folder of shards as one file
-//   formats_tool huge OUT              a torch file whose storage needs 64-bit sizes
-//   formats_tool time OUT MB           speed of checksum, writing and reading
+//   formats_tool shard IN FOLDER SIZE  a safetensors file as a folder of shards of at most SIZE
+//   ("5MB") formats_tool join FOLDER OUT       a folder of shards as one file formats_tool huge OUT
+//   a torch file whose storage needs 64-bit sizes formats_tool time OUT MB           speed of
+//   checksum, writing and reading
 #include <gradus/core/error.h>
 #include <gradus/formats/rng_state.h>
 #include <gradus/formats/safetensors.h>
@@ -36,12 +36,16 @@ void copy(const fs::path& in, const fs::path& out) {
 
 void seed(uint64_t seed, const fs::path& out) {
   auto generator = at::detail::createCPUGenerator(seed);
-  write_rng_state(out, {.cpu = generator.get_state(), .cuda = {}, .python = python_random_state(seed), .numpy = numpy_random_state(seed)});
+  write_rng_state(out, {.cpu = generator.get_state(),
+                        .cuda = {},
+                        .python = python_random_state(seed),
+                        .numpy = numpy_random_state(seed)});
 }
 
 void huge(const fs::path& out) {
   auto tree = StateTree::dict();
-  tree.set("huge", at::zeros({(int64_t{1} << 32) + 5}, at::kByte));  // pages that are never touched cost nothing
+  tree.set("huge", at::zeros({(int64_t{1} << 32) + 5},
+                             at::kByte));  // pages that are never touched cost nothing
   tree.set("after", at::ones({3}));
   const auto written = write_torch_file(out, tree);
   if (!(file_checksum(out) == written)) throw std::runtime_error("checksum");
@@ -72,14 +76,23 @@ void time(const fs::path& out, int64_t megabytes) {
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   try {
-    if (words.size() == 3 && words[0] == "copy") copy(words[1], words[2]);
-    else if (words.size() == 3 && words[0] == "rng") write_rng_state(words[2], read_rng_state(words[1]));
-    else if (words.size() == 3 && words[0] == "seed") seed(std::stoull(words[1]), words[2]);
-    else if (words.size() == 4 && words[0] == "shard") write_safetensors_folder(words[2], read_safetensors(words[1]).tensors, {.max_shard_size = parse_shard_size(words[3])});
-    else if (words.size() == 3 && words[0] == "join") write_safetensors(words[2], read_safetensors_folder(words[1]));
-    else if (words.size() == 2 && words[0] == "huge") huge(words[1]);
-    else if (words.size() == 3 && words[0] == "time") time(words[1], std::stoll(words[2]));
-    else return 2;
+    if (words.size() == 3 && words[0] == "copy")
+      copy(words[1], words[2]);
+    else if (words.size() == 3 && words[0] == "rng")
+      write_rng_state(words[2], read_rng_state(words[1]));
+    else if (words.size() == 3 && words[0] == "seed")
+      seed(std::stoull(words[1]), words[2]);
+    else if (words.size() == 4 && words[0] == "shard")
+      write_safetensors_folder(words[2], read_safetensors(words[1]).tensors,
+                               {.max_shard_size = parse_shard_size(words[3])});
+    else if (words.size() == 3 && words[0] == "join")
+      write_safetensors(words[2], read_safetensors_folder(words[1]));
+    else if (words.size() == 2 && words[0] == "huge")
+      huge(words[1]);
+    else if (words.size() == 3 && words[0] == "time")
+      time(words[1], std::stoll(words[2]));
+    else
+      return 2;
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

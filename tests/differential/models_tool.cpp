@@ -1,5 +1,5 @@
-// Answers tests/differential/models_test.py and others: one JSON request on stdin, one JSON answer on stdout.
-// A list of requests gives a list of answers; one that failed has "error" and "text".
+// Answers tests/differential/models_test.py and others: one JSON request on stdin, one JSON answer
+// on stdout. A list of requests gives a list of answers; one that failed has "error" and "text".
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/formats/safetensors.h>
@@ -26,10 +26,13 @@ void append_numbers(const json& value, std::vector<double>& numbers) {
 Tensor to_tensor(const json& values) {
   std::vector<int64_t> shape;
   const auto* first = &values;
-  for (; first->is_array(); first = &first->at(0)) shape.push_back(static_cast<int64_t>(first->size()));
+  for (; first->is_array(); first = &first->at(0))
+    shape.push_back(static_cast<int64_t>(first->size()));
   std::vector<double> numbers;
   append_numbers(values, numbers);
-  return torch::tensor(numbers, torch::kDouble).view(shape).to(first->is_number_float() ? torch::kFloat : torch::kLong);
+  return torch::tensor(numbers, torch::kDouble)
+      .view(shape)
+      .to(first->is_number_float() ? torch::kFloat : torch::kLong);
 }
 
 gradus::Batch to_batch(const json& inputs) {
@@ -51,22 +54,25 @@ json to_rows(const Tensor& tensor) {
 }
 
 ModelTask task_of(const std::string& name) {
-  const std::map<std::string, ModelTask> tasks = {{"causal_lm", ModelTask::causal_lm},
-                                                  {"masked_lm", ModelTask::masked_lm},
-                                                  {"sequence_classification", ModelTask::sequence_classification},
-                                                  {"token_classification", ModelTask::token_classification},
-                                                  {"question_answering", ModelTask::question_answering},
-                                                  {"seq2seq_lm", ModelTask::seq2seq_lm},
-                                                  {"text_encoding", ModelTask::text_encoding},
-                                                  {"base", ModelTask::base}};
+  const std::map<std::string, ModelTask> tasks = {
+      {"causal_lm", ModelTask::causal_lm},
+      {"masked_lm", ModelTask::masked_lm},
+      {"sequence_classification", ModelTask::sequence_classification},
+      {"token_classification", ModelTask::token_classification},
+      {"question_answering", ModelTask::question_answering},
+      {"seq2seq_lm", ModelTask::seq2seq_lm},
+      {"text_encoding", ModelTask::text_encoding},
+      {"base", ModelTask::base}};
   return tasks.at(name);
 }
 
-/// One pass forward and back in evaluation mode (no dropout): the loss, and every gradient in the file asked for.
+/// One pass forward and back in evaluation mode (no dropout): the loss, and every gradient in the
+/// file asked for.
 json trained(gradus::PreTrainedModel& model, const json& job) {
   gradus::ForwardOptions options;
   options.need_logits = job.value("need_logits", true);
-  if (job.contains("num_items_in_batch")) options.num_items_in_batch = torch::tensor(job["num_items_in_batch"].get<int64_t>());
+  if (job.contains("num_items_in_batch"))
+    options.num_items_in_batch = torch::tensor(job["num_items_in_batch"].get<int64_t>());
   model.zero_grad();
   const auto loss = model.forward(to_batch(job.at("inputs")), options).loss();
   loss.backward();
@@ -81,22 +87,27 @@ json answer(const json& request) {
   const auto task = task_of(request.at("task"));
   gradus::PretrainedOptions loading;
   if (request.contains("dtype")) loading.dtype = gradus::dtype_named(request["dtype"]);
-  const auto model = request.contains("config") ? gradus::model_from_config(task, request["config"])
-                                                : gradus::model_from_pretrained(task, request.at("folder").get<std::string>(), loading);
+  const auto model =
+      request.contains("config")
+          ? gradus::model_from_config(task, request["config"])
+          : gradus::model_from_pretrained(task, request.at("folder").get<std::string>(), loading);
   model->eval();
   json report;
   if (request.value("report", false)) {
-    const auto loaded = (loading.dtype = model->dtype(), model->load_weights(request.at("folder").get<std::string>(), loading));
+    const auto loaded = (loading.dtype = model->dtype(),
+                         model->load_weights(request.at("folder").get<std::string>(), loading));
     report = {{"missing", loaded.missing}, {"unexpected", loaded.unexpected}};
   }
   json reply = {{"outputs", json::array()}, {"generated", json::array()}, {"report", report}};
   for (const auto& inputs : request.value("forward", json::array())) {
     torch::NoGradGuard no_grad;
     json outputs;
-    for (const auto& [name, tensor] : model->forward(to_batch(inputs))) outputs[name] = flat<float>(tensor.to(torch::kFloat));
+    for (const auto& [name, tensor] : model->forward(to_batch(inputs)))
+      outputs[name] = flat<float>(tensor.to(torch::kFloat));
     reply["outputs"].push_back(outputs);
   }
-  for (const auto& job : request.value("train", json::array())) reply["losses"].push_back(trained(*model, job));
+  for (const auto& job : request.value("train", json::array()))
+    reply["losses"].push_back(trained(*model, job));
   for (const auto& job : request.value("generate", json::array())) {
     const auto options = gradus::GenerationConfig::from_json(job.at("options")).options;
     if (job.contains("seed")) torch::manual_seed(job["seed"].get<uint64_t>());
@@ -107,7 +118,9 @@ json answer(const json& request) {
       reply["generated"].push_back(error.id());
     }
   }
-  if (request.contains("save")) model->save_pretrained(request["save"].get<std::string>(), request.value("max_shard_size", "50GB"));
+  if (request.contains("save"))
+    model->save_pretrained(request["save"].get<std::string>(),
+                           request.value("max_shard_size", "50GB"));
   return reply;
 }
 
@@ -123,7 +136,8 @@ int main() try {
   const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
   const auto request = gradus::parse_json(text);
   json reply = json::array();
-  if (!request.is_array()) reply = answer(request);
+  if (!request.is_array())
+    reply = answer(request);
   else
     for (const auto& one : request) reply.push_back(answer_or_error(one));
   std::cout << gradus::dump_json(reply) << '\n';

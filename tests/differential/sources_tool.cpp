@@ -1,7 +1,9 @@
 // What data_sources_test.py and benchmarks/data_rows.py ask of our side:
-//   sources_tool rows|stream OPTIONS_JSON FILE...   every row as a line of JSON (stream: stopped and resumed after every 5th)
-//   sources_tool show FILE                          the report of data_show
-// OPTIONS_JSON: {"columns": [...], "field": "...", "split": "...", "text_unit": "...", "keep_linebreaks": bool, "block_size": n}
+//   sources_tool rows|stream OPTIONS_JSON FILE...   every row as a line of JSON (stream: stopped
+//   and resumed after every 5th) sources_tool show FILE                          the report of
+//   data_show
+// OPTIONS_JSON: {"columns": [...], "field": "...", "split": "...", "text_unit": "...",
+// "keep_linebreaks": bool, "block_size": n}
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/data/sources.h>
@@ -20,7 +22,9 @@ gradus::LoadOptions options_from(const nlohmann::json& given) {
   options.keep_linebreaks = given.value("keep_linebreaks", false);
   if (given.contains("field")) options.field = given["field"].get<std::string>();
   const auto unit = given.value("text_unit", "line");
-  options.text_unit = unit == "line" ? gradus::TextUnit::line : unit == "paragraph" ? gradus::TextUnit::paragraph : gradus::TextUnit::document;
+  options.text_unit = unit == "line"        ? gradus::TextUnit::line
+                      : unit == "paragraph" ? gradus::TextUnit::paragraph
+                                            : gradus::TextUnit::document;
   return options;
 }
 

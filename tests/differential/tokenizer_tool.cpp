@@ -1,9 +1,9 @@
 // Answers tests/differential/tokenizer_test.py: one JSON document per line in, one per line out.
-//   tokenizer_tool encode FOLDER          {"text", "pair"?, "options"?: {...}} -> {"windows": [...], "decoded": [with, without special]}
-//   tokenizer_tool words FOLDER           {"words": [...]} -> {"windows": [...]}
-//   tokenizer_tool chat FOLDER            {"template", "messages", "options"?} -> {"text", "ids", "assistant_masks"}
-//   tokenizer_tool train KIND FILE FOLDER VOCAB_SIZE
-//   tokenizer_tool resave FOLDER FOLDER
+//   tokenizer_tool encode FOLDER          {"text", "pair"?, "options"?: {...}} -> {"windows":
+//   [...], "decoded": [with, without special]} tokenizer_tool words FOLDER           {"words":
+//   [...]} -> {"windows": [...]} tokenizer_tool chat FOLDER            {"template", "messages",
+//   "options"?} -> {"text", "ids", "assistant_masks"} tokenizer_tool train KIND FILE FOLDER
+//   VOCAB_SIZE tokenizer_tool resave FOLDER FOLDER
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/text/tokenizer.h>
@@ -42,25 +42,33 @@ gradus::EncodeOptions encode_options(const json& request) {
   const auto given = request.value("options", json::object());
   if (given.contains("max_length")) options.max_length = given["max_length"].get<int64_t>();
   if (given.contains("truncation")) {
-    options.truncation = given["truncation"].is_boolean() ? gradus::Truncation(given["truncation"].get<bool>()) : gradus::Truncation(given["truncation"].get<std::string>());
+    options.truncation = given["truncation"].is_boolean()
+                             ? gradus::Truncation(given["truncation"].get<bool>())
+                             : gradus::Truncation(given["truncation"].get<std::string>());
   }
   if (request.contains("pair")) options.text_pair = request["pair"].get<std::string>();
   options.add_special_tokens = given.value("add_special_tokens", true);
   options.stride = given.value("stride", int64_t{0});
   options.return_overflowing_tokens = given.value("return_overflowing_tokens", false);
-  if (given.contains("padding")) options.padding = gradus::Padding(given["padding"].get<std::string>());
+  if (given.contains("padding"))
+    options.padding = gradus::Padding(given["padding"].get<std::string>());
   return options;
 }
 
 json encode(const gradus::Tokenizer& tokenizer, const json& request) {
-  const auto encoding = tokenizer.encode(request["text"].get<std::string>(), encode_options(request));
+  const auto encoding =
+      tokenizer.encode(request["text"].get<std::string>(), encode_options(request));
   return {{"windows", windows(encoding)},
           {"columns", encoding.example().names()},
-          {"decoded", {tokenizer.decode(encoding.ids()), tokenizer.decode(encoding.ids(), {.skip_special_tokens = true})}}};
+          {"decoded",
+           {tokenizer.decode(encoding.ids()),
+            tokenizer.decode(encoding.ids(), {.skip_special_tokens = true})}}};
 }
 
 json words(const gradus::Tokenizer& tokenizer, const json& request) {
-  return {{"windows", windows(tokenizer.encode_words(request["words"].get<std::vector<std::string>>(), encode_options(request)))}};
+  return {
+      {"windows", windows(tokenizer.encode_words(request["words"].get<std::vector<std::string>>(),
+                                                 encode_options(request)))}};
 }
 
 json chat(const gradus::Tokenizer& tokenizer, const ordered_json& request) {
@@ -85,8 +93,10 @@ void answer_lines(F answer) {
   for (std::string line; std::getline(std::cin, line);) {
     json reply;
     try {
-      if constexpr (std::is_same_v<Json, ordered_json>) reply = answer(ordered_json::parse(line));
-      else reply = answer(gradus::parse_json(line));
+      if constexpr (std::is_same_v<Json, ordered_json>)
+        reply = answer(ordered_json::parse(line));
+      else
+        reply = answer(gradus::parse_json(line));
     } catch (const gradus::Error& error) {
       reply = {{"error", error.message()}, {"id", error.id()}};
     }
@@ -101,17 +111,24 @@ int run(const std::vector<std::string>& words_of_command) {
     const gradus::TokenizerTraining training = {.vocab_size = std::stoll(words_of_command.at(4))};
     const auto& kind = words_of_command.at(1);
     const auto tokenizer = kind == "bpe" ? gradus::Tokenizer::train_bpe(files, training)
-                           : kind == "unigram" ? gradus::Tokenizer::train_unigram(files, training)
-                                               : gradus::Tokenizer::train_wordpiece(files, training);
+                           : kind == "unigram"
+                               ? gradus::Tokenizer::train_unigram(files, training)
+                               : gradus::Tokenizer::train_wordpiece(files, training);
     tokenizer->save_pretrained(words_of_command.at(3));
     return 0;
   }
   const auto tokenizer = gradus::Tokenizer::from_pretrained(words_of_command.at(1));
-  if (command == "resave") tokenizer->save_pretrained(words_of_command.at(2));
-  else if (command == "encode") answer_lines<json>([&](const json& request) { return encode(*tokenizer, request); });
-  else if (command == "words") answer_lines<json>([&](const json& request) { return words(*tokenizer, request); });
-  else if (command == "chat") answer_lines<ordered_json>([&](const ordered_json& request) { return chat(*tokenizer, request); });
-  else return 2;
+  if (command == "resave")
+    tokenizer->save_pretrained(words_of_command.at(2));
+  else if (command == "encode")
+    answer_lines<json>([&](const json& request) { return encode(*tokenizer, request); });
+  else if (command == "words")
+    answer_lines<json>([&](const json& request) { return words(*tokenizer, request); });
+  else if (command == "chat")
+    answer_lines<ordered_json>(
+        [&](const ordered_json& request) { return chat(*tokenizer, request); });
+  else
+    return 2;
   return 0;
 }
 

@@ -1,9 +1,14 @@
-// trainer_tool JOBS.json ANSWERS.json: trains every run of the first file and writes what happened. Answers trainer_test.py.
+// trainer_tool JOBS.json ANSWERS.json: trains every run of the first file and writes what happened.
+// Answers trainer_test.py.
 //
-// A run is {"args", "model": "regression" | "classifier" | "tokens", "parameters", "dropout", "train": {column: values, "lengths"}, "eval": the same or
-// {"sets": {name: data}}, "test", "stream": ["train", …], "sized": bool, "metrics": "whole" | "batched", "early_stopping", "control": [[event, occurrence, flag]],
-// "loss_func", "model_init", "preprocess", "optimizer": {"optim", "groups": [{"names", "lr", "weight_decay"}]}, "calls"}; "calls" are what is done, in order:
-// {"do": "train" | "evaluate" | "predict" | "save_metrics" | "save_state", …}. A result is {"log_history", "events", "state", "parameters", "calls"}.
+// A run is {"args", "model": "regression" | "classifier" | "tokens", "parameters", "dropout",
+// "train": {column: values, "lengths"}, "eval": the same or
+// {"sets": {name: data}}, "test", "stream": ["train", …], "sized": bool, "metrics": "whole" |
+// "batched", "early_stopping", "control": [[event, occurrence, flag]], "loss_func", "model_init",
+// "preprocess", "optimizer": {"optim", "groups": [{"names", "lr", "weight_decay"}]}, "calls"};
+// "calls" are what is done, in order:
+// {"do": "train" | "evaluate" | "predict" | "save_metrics" | "save_state", …}. A result is
+// {"log_history", "events", "state", "parameters", "calls"}.
 #include <gradus/core/error.h>
 #include <gradus/data/dataset.h>
 #include <gradus/optim/factory.h>
@@ -38,14 +43,17 @@ torch::nn::Linear linear_of(const json& parameters, const std::string& name) {
 class Regression : public gradus::Model {
  public:
   explicit Regression(const json& parameters)
-      : a_(register_parameter("a", tensor_of(parameters.at("a"), torch::kFloat))), b_(register_parameter("b", tensor_of(parameters.at("b"), torch::kFloat))) {}
+      : a_(register_parameter("a", tensor_of(parameters.at("a"), torch::kFloat))),
+        b_(register_parameter("b", tensor_of(parameters.at("b"), torch::kFloat))) {}
   std::vector<std::string> input_names() const override { return {"x", "labels", "weights"}; }
   std::string main_input_name() const override { return "x"; }
   gradus::ModelOutput forward(const gradus::Batch& inputs, const gradus::ForwardOptions&) override {
     const auto y = inputs["x"] * a_ + b_;
     gradus::ModelOutput out;
-    if (inputs.contains("weights")) out.set("loss", (inputs["weights"] * (y - inputs["labels"]).square()).mean());
-    else if (inputs.contains("labels")) out.set("loss", torch::mse_loss(y, inputs["labels"]));
+    if (inputs.contains("weights"))
+      out.set("loss", (inputs["weights"] * (y - inputs["labels"]).square()).mean());
+    else if (inputs.contains("labels"))
+      out.set("loss", torch::mse_loss(y, inputs["labels"]));
     out.set("logits", y);
     return out;
   }
@@ -58,11 +66,14 @@ class Regression : public gradus::Model {
 class Classifier : public gradus::Model {
  public:
   Classifier(const json& parameters, double dropout)
-      : dropout_(dropout), l1_(register_module("l1", linear_of(parameters, "l1"))), l2_(register_module("l2", linear_of(parameters, "l2"))) {}
+      : dropout_(dropout),
+        l1_(register_module("l1", linear_of(parameters, "l1"))),
+        l2_(register_module("l2", linear_of(parameters, "l2"))) {}
   std::vector<std::string> input_names() const override { return {"x", "labels"}; }
   std::string main_input_name() const override { return "x"; }
   gradus::ModelOutput forward(const gradus::Batch& inputs, const gradus::ForwardOptions&) override {
-    const auto y = l2_->forward(torch::dropout(torch::relu(l1_->forward(inputs["x"])), dropout_, is_training()));
+    const auto y = l2_->forward(
+        torch::dropout(torch::relu(l1_->forward(inputs["x"])), dropout_, is_training()));
     gradus::ModelOutput out;
     if (inputs.contains("labels")) out.set("loss", torch::cross_entropy_loss(y, inputs["labels"]));
     out.set("logits", y);
@@ -78,19 +89,27 @@ class Classifier : public gradus::Model {
 class Tokens : public gradus::Model {
  public:
   explicit Tokens(const json& parameters)
-      : emb_(register_module("emb", torch::nn::Embedding(int64_t(parameters.at("emb.weight").size()), int64_t(parameters["emb.weight"][0].size())))),
+      : emb_(register_module("emb",
+                             torch::nn::Embedding(int64_t(parameters.at("emb.weight").size()),
+                                                  int64_t(parameters["emb.weight"][0].size())))),
         out_(register_module("out", linear_of(parameters, "out"))) {
     set_values(emb_->weight, parameters["emb.weight"]);
   }
-  std::vector<std::string> input_names() const override { return {"input_ids", "attention_mask", "labels"}; }
+  std::vector<std::string> input_names() const override {
+    return {"input_ids", "attention_mask", "labels"};
+  }
   bool accepts_loss_kwargs() const override { return true; }
-  gradus::ModelOutput forward(const gradus::Batch& inputs, const gradus::ForwardOptions& options) override {
+  gradus::ModelOutput forward(const gradus::Batch& inputs,
+                              const gradus::ForwardOptions& options) override {
     const auto hidden = emb_->forward(inputs["input_ids"]);
-    const auto y = torch::linear(hidden, out_->weight, out_->bias);  // as in Python; the C++ module adds the bias by itself, which rounds twice in bfloat16
+    const auto y = torch::linear(hidden, out_->weight,
+                                 out_->bias);  // as in Python; the C++ module adds the bias by
+                                               // itself, which rounds twice in bfloat16
     gradus::ModelOutput out;
     if (inputs.contains("labels")) {
       const bool given = options.num_items_in_batch.has_value();
-      auto loss = torch::cross_entropy_loss(y.flatten(0, 1), inputs["labels"].flatten(), {}, given ? at::Reduction::Sum : at::Reduction::Mean);
+      auto loss = torch::cross_entropy_loss(y.flatten(0, 1), inputs["labels"].flatten(), {},
+                                            given ? at::Reduction::Sum : at::Reduction::Mean);
       out.set("loss", given ? loss / *options.num_items_in_batch : loss);
     }
     out.set("logits", y);
@@ -106,10 +125,15 @@ class Tokens : public gradus::Model {
 // The rows of a data set, from front to back only.
 class Stream : public gradus::IterableDataset {
  public:
-  Stream(std::shared_ptr<gradus::Dataset> rows, bool sized) : rows_(std::move(rows)), sized_(sized) {}
-  std::optional<gradus::Example> next() override { return at_ < rows_->size() ? std::optional(rows_->get(at_++)) : std::nullopt; }
+  Stream(std::shared_ptr<gradus::Dataset> rows, bool sized)
+      : rows_(std::move(rows)), sized_(sized) {}
+  std::optional<gradus::Example> next() override {
+    return at_ < rows_->size() ? std::optional(rows_->get(at_++)) : std::nullopt;
+  }
   void reset(int64_t) override { at_ = 0; }
-  std::optional<int64_t> size() const override { return sized_ ? std::optional(rows_->size()) : std::nullopt; }
+  std::optional<int64_t> size() const override {
+    return sized_ ? std::optional(rows_->size()) : std::nullopt;
+  }
 
  private:
   std::shared_ptr<gradus::Dataset> rows_;
@@ -124,7 +148,8 @@ std::vector<double> numbers(const torch::Tensor& tensor) {
 
 json parts_of(const gradus::TensorList& parts) {
   auto all = json::array();
-  for (const auto& part : parts) all.push_back({{"shape", part.sizes().vec()}, {"values", numbers(part)}});
+  for (const auto& part : parts)
+    all.push_back({{"shape", part.sizes().vec()}, {"values", numbers(part)}});
   return all;
 }
 
@@ -133,27 +158,35 @@ json parts_of(const gradus::TensorList& parts) {
 double mean_of(const torch::Tensor& tensor) {
   const auto values = tensor.to(torch::kDouble).contiguous();
   double sum = 0;
-  for (int64_t i = 0; i < values.numel(); ++i) sum += values.const_data_ptr<double>()[i] * values.const_data_ptr<double>()[i];
+  for (int64_t i = 0; i < values.numel(); ++i)
+    sum += values.const_data_ptr<double>()[i] * values.const_data_ptr<double>()[i];
   return sum / double(values.numel());
 }
 
 gradus::Metrics whole_metrics(const gradus::EvalPrediction& p) {
   gradus::Metrics metrics;
   if (p.prediction_batches.empty()) {
-    metrics = {{"mean", mean_of(p.prediction_parts.at(0))}, {"eval_labels", mean_of(p.label_parts.at(0))}, {"outputs", double(p.prediction_parts.size())}};
+    metrics = {{"mean", mean_of(p.prediction_parts.at(0))},
+               {"eval_labels", mean_of(p.label_parts.at(0))},
+               {"outputs", double(p.prediction_parts.size())}};
   } else {
     double sum = 0;
     for (const auto& batch : p.prediction_batches) sum += mean_of(batch.at(0));
-    metrics = {{"sum_of_means", sum}, {"batches", double(p.prediction_batches.size())}, {"eval_labels", mean_of(p.label_batches.back().at(0))}};
+    metrics = {{"sum_of_means", sum},
+               {"batches", double(p.prediction_batches.size())},
+               {"eval_labels", mean_of(p.label_batches.back().at(0))}};
   }
   if (p.inputs.defined()) metrics["inputs"] = mean_of(p.inputs);
-  if (p.losses.defined()) metrics["losses"] = mean_of(p.losses), metrics["loss_rows"] = double(p.losses.numel());
+  if (p.losses.defined())
+    metrics["losses"] = mean_of(p.losses), metrics["loss_rows"] = double(p.losses.numel());
   return metrics;
 }
 
 gradus::ComputeMetrics batched_metrics() {
-  return [sum = 0.0, batches = 0.0](const gradus::EvalPrediction& p, bool compute_result) mutable -> gradus::Metrics {
-    sum += mean_of(p.prediction_parts.at(0)) + (p.inputs.defined() ? mean_of(p.inputs) : 0) + (p.losses.defined() ? double(p.losses.numel()) : 0);
+  return [sum = 0.0, batches = 0.0](const gradus::EvalPrediction& p,
+                                    bool compute_result) mutable -> gradus::Metrics {
+    sum += mean_of(p.prediction_parts.at(0)) + (p.inputs.defined() ? mean_of(p.inputs) : 0) +
+           (p.losses.defined() ? double(p.losses.numel()) : 0);
     batches += 1;
     if (!compute_result) return {{"unfinished", batches}};
     return {{"sum", std::exchange(sum, 0)}, {"batches", std::exchange(batches, 0)}};
@@ -169,18 +202,22 @@ gradus::Event event_of(const std::string& name) {
 // Sets one flag at the n-th occurrence of an event.
 std::shared_ptr<gradus::TrainerCallback> flag_setter(const json& what) {
   const std::string flag = what.at(2);
-  return gradus::make_callback(event_of(what.at(0)), gradus::every(1), [n = what.at(1).get<int>(), seen = 0, flag](const gradus::CallbackContext&, gradus::TrainerControl& control) mutable {
-    if (++seen != n) return;
-    (flag == "should_log" ? control.should_log
-     : flag == "should_evaluate" ? control.should_evaluate
-     : flag == "should_save" ? control.should_save
-     : flag == "should_epoch_stop" ? control.should_epoch_stop
-                                   : control.should_training_stop) = true;
-  });
+  return gradus::make_callback(
+      event_of(what.at(0)), gradus::every(1),
+      [n = what.at(1).get<int>(), seen = 0, flag](const gradus::CallbackContext&,
+                                                  gradus::TrainerControl& control) mutable {
+        if (++seen != n) return;
+        (flag == "should_log"          ? control.should_log
+         : flag == "should_evaluate"   ? control.should_evaluate
+         : flag == "should_save"       ? control.should_save
+         : flag == "should_epoch_stop" ? control.should_epoch_stop
+                                       : control.should_training_stop) = true;
+      });
 }
 
 std::shared_ptr<gradus::Model> model_of(const json& run) {
-  if (run.at("model") == "classifier") return std::make_shared<Classifier>(run.at("parameters"), run.value("dropout", 0.0));
+  if (run.at("model") == "classifier")
+    return std::make_shared<Classifier>(run.at("parameters"), run.value("dropout", 0.0));
   if (run.at("model") == "tokens") return std::make_shared<Tokens>(run.at("parameters"));
   return std::make_shared<Regression>(run.at("parameters"));
 }
@@ -190,15 +227,19 @@ gradus::DatasetRef rows_of(const json& run, const std::string& part, const json&
   std::vector<std::pair<std::string, torch::Tensor>> columns;
   for (const char* name : {"x", "input_ids", "attention_mask", "labels", "weights", "extra"}) {
     const auto text = std::string(name);
-    const bool whole = text == "input_ids" || text == "attention_mask" || (text == "labels" && whole_labels);
-    if (data.contains(name)) columns.emplace_back(name, tensor_of(data[name], whole ? torch::kLong : torch::kFloat));
+    const bool whole =
+        text == "input_ids" || text == "attention_mask" || (text == "labels" && whole_labels);
+    if (data.contains(name))
+      columns.emplace_back(name, tensor_of(data[name], whole ? torch::kLong : torch::kFloat));
   }
   auto rows = gradus::from_tensors(columns);
   if (data.contains("lengths")) {
-    std::vector<gradus::Example> examples;  // input_ids have the wanted length and nothing else; the model does not take them
+    std::vector<gradus::Example> examples;  // input_ids have the wanted length and nothing else;
+                                            // the model does not take them
     for (int64_t i = 0; i < rows->size(); ++i) {
       examples.push_back(rows->get(i));
-      examples.back().set("input_ids", std::vector<int64_t>(data["lengths"][size_t(i)].get<size_t>(), 0));
+      examples.back().set("input_ids",
+                          std::vector<int64_t>(data["lengths"][size_t(i)].get<size_t>(), 0));
     }
     rows = gradus::from_examples(std::move(examples));
   }
@@ -210,58 +251,84 @@ gradus::DatasetRef rows_of(const json& run, const std::string& part, const json&
 gradus::EvalDatasets eval_sets_of(const json& run, const json& data) {
   if (!data.contains("sets")) return rows_of(run, "eval", data);
   gradus::EvalDatasets::Named named;
-  for (const auto& set : data["sets"]) named.emplace_back(set[0].get<std::string>(), rows_of(run, "eval", set[1]));
+  for (const auto& set : data["sets"])
+    named.emplace_back(set[0].get<std::string>(), rows_of(run, "eval", set[1]));
   return named;
 }
 
 gradus::TrainerOptions options_of(const json& run) {
-  gradus::TrainerOptions options{.args = gradus::TrainingArguments::from_json(run.at("args")), .train_dataset = rows_of(run, "train", run.at("train"))};
-  if (run.value("model_init", false)) options.model_init = [run] { return model_of(run); };
-  else options.model = model_of(run);
+  gradus::TrainerOptions options{.args = gradus::TrainingArguments::from_json(run.at("args")),
+                                 .train_dataset = rows_of(run, "train", run.at("train"))};
+  if (run.value("model_init", false))
+    options.model_init = [run] { return model_of(run); };
+  else
+    options.model = model_of(run);
   if (run.contains("eval")) options.eval_dataset = eval_sets_of(run, run["eval"]);
   if (run.value("metrics", "") == "whole") options.compute_metrics = whole_metrics;
   if (run.value("metrics", "") == "batched") options.compute_metrics = batched_metrics();
-  if (run.value("preprocess", false)) options.preprocess_logits_for_metrics = [](const gradus::TensorList& logits, const gradus::TensorList& labels) -> gradus::TensorList { return {logits.at(0) * 2 + double(labels.size())}; };
+  if (run.value("preprocess", false))
+    options.preprocess_logits_for_metrics =
+        [](const gradus::TensorList& logits,
+           const gradus::TensorList& labels) -> gradus::TensorList {
+      return {logits.at(0) * 2 + double(labels.size())};
+    };
   if (run.value("loss_func", false))
-    options.compute_loss_func = [](const gradus::ModelOutput& outputs, const torch::Tensor& labels, const std::optional<torch::Tensor>& items) {
+    options.compute_loss_func = [](const gradus::ModelOutput& outputs, const torch::Tensor& labels,
+                                   const std::optional<torch::Tensor>& items) {
       const auto loss = (outputs["logits"] - labels).square().sum();
       return items ? loss / *items : loss;
     };
   if (run.contains("optimizer")) {
     std::vector<gradus::ParamGroupInit> groups;
     for (const auto& group : run["optimizer"].at("groups")) {
-      groups.push_back({.lr = group.at("lr").get<double>(), .weight_decay = group.at("weight_decay").get<double>()});
+      groups.push_back({.lr = group.at("lr").get<double>(),
+                        .weight_decay = group.at("weight_decay").get<double>()});
       for (const auto& item : options.model->named_parameters())
         for (const auto& name : group.at("names"))
           if (name == item.key()) groups.back().params.push_back(item.value());
     }
-    options.optimizers.optimizer = gradus::make_optimizer(run["optimizer"].at("optim"), std::move(groups), {.learning_rate = options.args.learning_rate});
+    options.optimizers.optimizer =
+        gradus::make_optimizer(run["optimizer"].at("optim"), std::move(groups),
+                               {.learning_rate = options.args.learning_rate});
   }
-  if (run.contains("early_stopping")) options.callbacks.push_back(std::make_shared<gradus::EarlyStoppingCallback>(run["early_stopping"].get<int64_t>()));
-  for (const auto& what : run.value("control", json::array())) options.callbacks.push_back(flag_setter(what));
+  if (run.contains("early_stopping"))
+    options.callbacks.push_back(
+        std::make_shared<gradus::EarlyStoppingCallback>(run["early_stopping"].get<int64_t>()));
+  for (const auto& what : run.value("control", json::array()))
+    options.callbacks.push_back(flag_setter(what));
   return options;
 }
 
-json do_call(gradus::Trainer& trainer, const json& run, const json& call, std::vector<gradus::Metrics>& metrics) {
+json do_call(gradus::Trainer& trainer, const json& run, const json& call,
+             std::vector<gradus::Metrics>& metrics) {
   const std::string what = call.at("do");
   json result = json::object();
   metrics.emplace_back();
   std::optional<gradus::Names> ignore_keys;
   if (call.contains("ignore_keys")) ignore_keys = call["ignore_keys"].get<gradus::Names>();
   if (what == "train") {
-    const auto done = trainer.train(call.contains("resume") ? gradus::Resume::from(call["resume"].get<std::string>()) : gradus::Resume::none());
+    const auto done = trainer.train(call.contains("resume")
+                                        ? gradus::Resume::from(call["resume"].get<std::string>())
+                                        : gradus::Resume::none());
     result = {{"training_loss", done.training_loss}, {"global_step", done.global_step}};
     metrics.back() = done.metrics;
   } else if (what == "evaluate") {
-    metrics.back() = trainer.evaluate(call.contains("data") ? eval_sets_of(run, run.at(call["data"].get<std::string>())) : gradus::EvalDatasets(), ignore_keys, call.at("prefix"));
+    metrics.back() = trainer.evaluate(
+        call.contains("data") ? eval_sets_of(run, run.at(call["data"].get<std::string>()))
+                              : gradus::EvalDatasets(),
+        ignore_keys, call.at("prefix"));
   } else if (what == "predict") {
-    const auto found = trainer.predict(rows_of(run, "test", run.at("test")), ignore_keys, call.at("prefix"));
-    result = {{"predictions", parts_of(found.prediction_parts)}, {"labels", parts_of(found.label_parts)}};
-    for (const auto& batch : found.prediction_batches) result["predictions"].push_back(parts_of(batch));
+    const auto found =
+        trainer.predict(rows_of(run, "test", run.at("test")), ignore_keys, call.at("prefix"));
+    result = {{"predictions", parts_of(found.prediction_parts)},
+              {"labels", parts_of(found.label_parts)}};
+    for (const auto& batch : found.prediction_batches)
+      result["predictions"].push_back(parts_of(batch));
     for (const auto& batch : found.label_batches) result["labels"].push_back(parts_of(batch));
     metrics.back() = found.metrics;
   } else if (what == "save_metrics") {
-    trainer.save_metrics(call.at("split"), metrics.at(call.at("of").get<size_t>()), call.at("combined"));
+    trainer.save_metrics(call.at("split"), metrics.at(call.at("of").get<size_t>()),
+                         call.at("combined"));
   } else if (what == "save_state") {
     trainer.save_state();
   }
@@ -276,23 +343,32 @@ json train_one(const json& run) {
   gradus::Trainer trainer(std::move(options));
   std::vector<gradus::Metrics> metrics;
   auto calls = json::array();
-  for (const auto& call : run.value("calls", json::parse(R"([{"do": "train"}])"))) calls.push_back(do_call(trainer, run, call, metrics));
+  for (const auto& call : run.value("calls", json::parse(R"([{"do": "train"}])")))
+    calls.push_back(do_call(trainer, run, call, metrics));
   json parameters = json::object();
-  for (const auto& item : trainer.model().state_dict()) parameters[item.key()] = numbers(item.value());
+  for (const auto& item : trainer.model().state_dict())
+    parameters[item.key()] = numbers(item.value());
   auto flags = json::array();
-  for (const auto& c : recorder->controls) flags.push_back({c.should_training_stop, c.should_epoch_stop, c.should_save, c.should_evaluate, c.should_log});
+  for (const auto& c : recorder->controls)
+    flags.push_back({c.should_training_stop, c.should_epoch_stop, c.should_save, c.should_evaluate,
+                     c.should_log});
   auto state = trainer.state().to_json();
   state.erase("log_history");
-  return {{"log_history", trainer.state().log_history}, {"events", recorder->events}, {"controls", flags}, {"state", state}, {"parameters", parameters}, {"calls", calls}};
+  return {{"log_history", trainer.state().log_history},
+          {"events", recorder->events},
+          {"controls", flags},
+          {"state", state},
+          {"parameters", parameters},
+          {"calls", calls}};
 }
 
 // A run that both sides refuse is equal, too.
-json run_one(const json& run) try {
-  return train_one(run);
-} catch (const gradus::Error& error) {
+json run_one(const json& run) try { return train_one(run); } catch (const gradus::Error& error) {
   return {{"error", error.what()}};
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return gradus::testing::answer_jobs(argc, argv, "trainer_tool", run_one); }
+int main(int argc, char** argv) {
+  return gradus::testing::answer_jobs(argc, argv, "trainer_tool", run_one);
+}

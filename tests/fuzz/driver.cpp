@@ -1,8 +1,10 @@
-// A plain main for the fuzz targets where the compiler has no libFuzzer: damages the files of a corpus for a while.
+// A plain main for the fuzz targets where the compiler has no libFuzzer: damages the files of a
+// corpus for a while.
 //
 //   fuzz_NAME [--seconds N] [--seed S] [--save FILE] CORPUS...
 //
-// A corpus is a file or a folder. Input that crashes or hangs (10 s) is saved (default: crash-NAME).
+// A corpus is a file or a folder. Input that crashes or hangs (10 s) is saved (default:
+// crash-NAME).
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -19,8 +21,11 @@
 #include "fuzz/mutator.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-/// Refusing 10 GB that a header claims is right, dying of it is not; leaks are what the unit tests look for.
-extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1:detect_leaks=0"; }
+/// Refusing 10 GB that a header claims is right, dying of it is not; leaks are what the unit tests
+/// look for.
+extern "C" const char* __asan_default_options() {
+  return "allocator_may_return_null=1:detect_leaks=0";
+}
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {
@@ -76,17 +81,22 @@ int main(int argc, char** argv) {
   std::vector<std::filesystem::path> places;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (argument == "--seconds" && i + 1 < argc) seconds = std::stod(argv[++i]);
-    else if (argument == "--seed" && i + 1 < argc) seed = std::stoull(argv[++i]);
-    else if (argument == "--save" && i + 1 < argc) save_as = argv[++i];
-    else places.emplace_back(argument);
+    if (argument == "--seconds" && i + 1 < argc)
+      seconds = std::stod(argv[++i]);
+    else if (argument == "--seed" && i + 1 < argc)
+      seed = std::stoull(argv[++i]);
+    else if (argument == "--save" && i + 1 < argc)
+      save_as = argv[++i];
+    else
+      places.emplace_back(argument);
   }
   const auto corpus = read_corpus(places);
   if (corpus.empty()) {
     std::fprintf(stderr, "%s: no corpus; name files or folders\n", name.c_str());
     return 2;
   }
-  for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGALRM}) ::signal(signal, on_signal);
+  for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGALRM})
+    ::signal(signal, on_signal);
   if (__sanitizer_set_death_callback != nullptr) __sanitizer_set_death_callback(save_current);
 
   using Clock = std::chrono::steady_clock;
@@ -95,6 +105,7 @@ int main(int argc, char** argv) {
   uint64_t runs = 0;
   for (const auto& input : corpus) run(input);
   for (; Clock::now() < end; ++runs) run(mutator.next(corpus));
-  std::printf("%s: %llu inputs from %zu files in %.0f s, no crash\n", name.c_str(), static_cast<unsigned long long>(runs), corpus.size(), seconds);
+  std::printf("%s: %llu inputs from %zu files in %.0f s, no crash\n", name.c_str(),
+              static_cast<unsigned long long>(runs), corpus.size(), seconds);
   return 0;
 }

@@ -22,13 +22,17 @@ struct MemoryFile {
     if (::write(descriptor, data, size) != ssize_t(size)) std::abort();
   }
   ~MemoryFile() { ::close(descriptor); }
-  SourceFile csv() const { return {.path = "/proc/self/fd/" + std::to_string(descriptor), .format = gradus::sources::Format::csv}; }
+  SourceFile csv() const {
+    return {.path = "/proc/self/fd/" + std::to_string(descriptor),
+            .format = gradus::sources::Format::csv};
+  }
   int descriptor;
 };
 
 std::string text_of(const gradus::Example& row) {
   std::string text;
-  for (const auto& [name, value] : row) text += gradus::dump_json(gradus::sources::json_from_value(value)) + "\t";
+  for (const auto& [name, value] : row)
+    text += gradus::dump_json(gradus::sources::json_from_value(value)) + "\t";
   return text + "\n";
 }
 
@@ -44,7 +48,10 @@ std::string read_all(const SourceFile& file, size_t block_size) try {
 /// From front to back; after every `every`th row saved and opened anew.
 std::string stream_all(const SourceFile& file, size_t block_size, int64_t every) try {
   const auto open = [&] {
-    return gradus::sources::open_csv_rows(file, {}, std::make_shared<gradus::sources::BadRows>(gradus::sources::BadRows{.allowed = 1000000}), block_size);
+    return gradus::sources::open_csv_rows(
+        file, {},
+        std::make_shared<gradus::sources::BadRows>(gradus::sources::BadRows{.allowed = 1000000}),
+        block_size);
   };
   auto rows = open();
   std::string text;
@@ -62,7 +69,8 @@ std::string stream_all(const SourceFile& file, size_t block_size, int64_t every)
 
 }  // namespace
 
-/// Any bytes give rows or `gradus::Error`, and the same whatever the size of the blocks and wherever a stream is taken up again.
+/// Any bytes give rows or `gradus::Error`, and the same whatever the size of the blocks and
+/// wherever a stream is taken up again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto silence = gradus::set_log_sink(std::make_shared<Silent>());
   const MemoryFile file(data, size);

@@ -10,6 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     tree = gradus::parse_flax_msgpack({reinterpret_cast<const char*>(data), size}, "input");
   } catch (const gradus::Error&) {
   }
-  if (tree) gradus::parse_flax_msgpack(gradus::flax_msgpack_bytes(*tree, {.max_chunk_size = 64}), "written again");
+  if (tree)
+    gradus::parse_flax_msgpack(gradus::flax_msgpack_bytes(*tree, {.max_chunk_size = 64}),
+                               "written again");
   return 0;
 }

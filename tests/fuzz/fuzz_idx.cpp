@@ -6,7 +6,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const size_t dimensions : {1, 3}) {
     try {
-      const auto content = gradus::data::unpack_if_gzipped(std::string(reinterpret_cast<const char*>(data), size), "input");
+      const auto content = gradus::data::unpack_if_gzipped(
+          std::string(reinterpret_cast<const char*>(data), size), "input");
       const auto file = gradus::data::parse_idx(content, dimensions, "input");
       size_t count = 1;
       for (const int64_t length : file.shape) count *= size_t(length);

@@ -26,7 +26,8 @@ void read_all(const std::string& path, const gradus::LoadOptions& options) try {
 
 }  // namespace
 
-/// Any bytes give rows or `gradus::Error`, as JSON lines, a JSON document, a field of one, and text.
+/// Any bytes give rows or `gradus::Error`, as JSON lines, a JSON document, a field of one, and
+/// text.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto silence = gradus::set_log_sink(std::make_shared<gradus::testing::SilentLog>());
   const MemoryFile file(data, size);
@@ -35,7 +36,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   read_all(file.path(), {.format = "json", .field = "data", .threads = 1});
   read_all(file.path(), {.format = "text", .text_unit = gradus::TextUnit::paragraph, .threads = 1});
   try {
-    const auto stream = gradus::stream_dataset(file.path(), {.format = "jsonl", .skip_bad_rows = 3, .threads = 1});
+    const auto stream =
+        gradus::stream_dataset(file.path(), {.format = "jsonl", .skip_bad_rows = 3, .threads = 1});
     while (stream->next()) stream->load_state(stream->save_state());
   } catch (const gradus::Error&) {
   }

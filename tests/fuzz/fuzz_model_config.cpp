@@ -1,4 +1,5 @@
-// config.json and generation_config.json with damage: every value is either read or refused with an Error.
+// config.json and generation_config.json with damage: every value is either read or refused with an
+// Error.
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/models/config_reader.h>
@@ -16,12 +17,15 @@ namespace {
 
 /// Sizes that are merely large are no mistake, and would only fill the memory here.
 bool has_large_number(std::string_view text) {
-  const auto is_digit = [](char letter) { return std::isdigit(static_cast<unsigned char>(letter)) != 0; };
+  const auto is_digit = [](char letter) {
+    return std::isdigit(static_cast<unsigned char>(letter)) != 0;
+  };
   size_t run = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     run = is_digit(text[i]) ? run + 1 : 0;
     if (run > 5) return true;
-    const bool exponent = (text[i] == 'e' || text[i] == 'E') && i > 0 && (is_digit(text[i - 1]) || text[i - 1] == '.');
+    const bool exponent = (text[i] == 'e' || text[i] == 'E') && i > 0 &&
+                          (is_digit(text[i - 1]) || text[i - 1] == '.');
     if (exponent && i + 1 < text.size() && text[i + 1] != '-') return true;
   }
   return false;
@@ -42,7 +46,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (has_large_number(text)) return 0;
   attempt([&] {
     const auto values = gradus::parse_json(text);
-    attempt([&] { gradus::complete_options({}, gradus::GenerationConfig::from_json(values).options); });
+    attempt(
+        [&] { gradus::complete_options({}, gradus::GenerationConfig::from_json(values).options); });
     attempt([&] { gradus::num_labels(values); });
     attempt([&] { const gradus::T5Config config(values); });
     attempt([&] { gradus::check_span_labels(values); });

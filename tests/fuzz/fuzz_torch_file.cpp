@@ -27,7 +27,8 @@ void touch(const gradus::StateTree& tree) {
 /// Any bytes give a tree or `gradus::Error`; tensors lie within their storages.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    touch(gradus::read_torch_file(gradus::MappedFile::from_bytes(std::string(reinterpret_cast<const char*>(data), size), "input")));
+    touch(gradus::read_torch_file(gradus::MappedFile::from_bytes(
+        std::string(reinterpret_cast<const char*>(data), size), "input")));
   } catch (const gradus::Error&) {
   }
   return 0;

@@ -10,8 +10,8 @@
 
 namespace gradus::fuzz {
 
-/// Damages files the way readers find hardest: lengths and offsets that lie, pieces moved, lost or doubled.
-/// The same seed gives the same files.
+/// Damages files the way readers find hardest: lengths and offsets that lie, pieces moved, lost or
+/// doubled. The same seed gives the same files.
 class Mutator {
  public:
   explicit Mutator(uint64_t seed) : random_(seed) {}
@@ -45,7 +45,18 @@ class Mutator {
 
   /// An edge value of 1, 2, 4 or 8 bytes.
   void number(std::string& bytes, size_t at) {
-    static constexpr std::array<uint64_t, 12> kEdges = {0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF};
+    static constexpr std::array<uint64_t, 12> kEdges = {0,
+                                                        1,
+                                                        0x7F,
+                                                        0x80,
+                                                        0xFF,
+                                                        0x7FFF,
+                                                        0xFFFF,
+                                                        0x7FFFFFFF,
+                                                        0x80000000,
+                                                        0xFFFFFFFF,
+                                                        0x7FFFFFFFFFFFFFFF,
+                                                        0xFFFFFFFFFFFFFFFF};
     const auto value = kEdges[below(kEdges.size())] + below(3) - 1;
     std::memcpy(bytes.data() + at, &value, std::min(bytes.size() - at, size_t{1} << below(4)));
   }
@@ -54,7 +65,9 @@ class Mutator {
   void digit(std::string& bytes, size_t at) {
     at = bytes.find_first_of("0123456789", at);
     if (at == std::string::npos) return;
-    static constexpr std::array kTexts = {"0", "9", "-1", "18446744073709551615", "9223372036854775807", "1e9", "4294967296", "[", "]", "}"};
+    static constexpr std::array kTexts = {
+        "0", "9", "-1", "18446744073709551615", "9223372036854775807", "1e9", "4294967296",
+        "[", "]", "}"};
     bytes.replace(at, 1, kTexts[below(kTexts.size())]);
   }
 

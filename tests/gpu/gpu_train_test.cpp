@@ -1,4 +1,5 @@
-// Training on a GPU: no waits between logs, recorded steps equal to plain ones, precision, resume across devices.
+// Training on a GPU: no waits between logs, recorded steps equal to plain ones, precision, resume
+// across devices.
 #include <dlfcn.h>
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
@@ -47,19 +48,35 @@ struct Recorder : LogSink {
 
 std::shared_ptr<PreTrainedModel> gpt2(double dropout, uint64_t seed = 3) {
   torch::manual_seed(seed);
-  return AutoModelForCausalLM::from_config({{"model_type", "gpt2"}, {"vocab_size", 131}, {"n_positions", 64}, {"n_embd", 64}, {"n_layer", 2}, {"n_head", 4},
-                                            {"resid_pdrop", dropout}, {"embd_pdrop", dropout}, {"attn_pdrop", dropout}});
+  return AutoModelForCausalLM::from_config({{"model_type", "gpt2"},
+                                            {"vocab_size", 131},
+                                            {"n_positions", 64},
+                                            {"n_embd", 64},
+                                            {"n_layer", 2},
+                                            {"n_head", 4},
+                                            {"resid_pdrop", dropout},
+                                            {"embd_pdrop", dropout},
+                                            {"attn_pdrop", dropout}});
 }
 
 std::shared_ptr<Dataset> tokens(int64_t rows, int64_t length = 32) {
   torch::manual_seed(9);
-  const auto ids = (torch::randint(0, 128, {rows, 1}, torch::kLong) + torch::arange(length)).remainder(131);
+  const auto ids =
+      (torch::randint(0, 128, {rows, 1}, torch::kLong) + torch::arange(length)).remainder(131);
   return from_tensors({{"input_ids", ids}, {"labels", ids}});
 }
 
 TrainingArguments arguments(const std::string& output_dir) {
-  return {.output_dir = output_dir, .per_device_train_batch_size = 8, .max_steps = 100, .learning_rate = 1e-3, .warmup_steps = 10,
-          .logging_steps = 1, .log_level = "info", .disable_tqdm = true, .save_strategy = "no", .full_determinism = true};
+  return {.output_dir = output_dir,
+          .per_device_train_batch_size = 8,
+          .max_steps = 100,
+          .learning_rate = 1e-3,
+          .warmup_steps = 10,
+          .logging_steps = 1,
+          .log_level = "info",
+          .disable_tqdm = true,
+          .save_strategy = "no",
+          .full_determinism = true};
 }
 
 std::vector<double> losses(Trainer& trainer) {
@@ -68,7 +85,6 @@ std::vector<double> losses(Trainer& trainer) {
     if (entry.contains("loss")) values.push_back(entry.at("loss").get<double>());
   return values;
 }
-
 
 class Gpu : public ::testing::Test {
  protected:
@@ -90,7 +106,8 @@ class Gpu : public ::testing::Test {
     Trainer trainer({.model = gpt2(dropout), .args = args, .train_dataset = tokens(64)});
     trainer.train();
     EXPECT_EQ(log_->has("Recorded a CUDA graph"), args.cuda_graphs == "on");
-    EXPECT_EQ(log_->has("rows, clipping and the optimizer's step"), args.cuda_graphs == "on") << "the whole step is one graph";
+    EXPECT_EQ(log_->has("rows, clipping and the optimizer's step"), args.cuda_graphs == "on")
+        << "the whole step is one graph";
     EXPECT_FALSE(log_->has("CUDA graphs are not used in this run"));
     return losses(trainer);
   }
@@ -156,10 +173,13 @@ TEST_F(Gpu, CheckpointingThatCannotBeRecordedRunsPlainly) {
     args.cuda_graphs = "auto";
     Trainer trainer({.model = gpt2(0.1), .args = args, .train_dataset = tokens(64)});
     trainer.train();
-    EXPECT_TRUE(log_->has(offload ? "CUDA graphs are not used: gradient checkpointing moves activations to the host"
-                                  : "CUDA graphs are not used in this run: gradient checkpointing would have to draw random numbers"));
+    EXPECT_TRUE(log_->has(
+        offload ? "CUDA graphs are not used: gradient checkpointing moves activations to the host"
+                : "CUDA graphs are not used in this run: gradient checkpointing would have to draw "
+                  "random numbers"));
     EXPECT_EQ(losses(trainer).size(), whole.size());
-    for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(losses(trainer)[i], whole[i], 2e-2) << "the same dropout";
+    for (size_t i = 0; i < whole.size(); ++i)
+      EXPECT_NEAR(losses(trainer)[i], whole[i], 2e-2) << "the same dropout";
   }
 }
 
@@ -174,7 +194,8 @@ TEST_F(Gpu, ACallbackBeforeTheOptimizersStepMayChangeGradients) {
     Trainer trainer({.model = gpt2(0.1), .args = args, .train_dataset = tokens(64)});
     trainer.on(Event::pre_optimizer_step, [](const CallbackContext& at, TrainerControl&) {
       const torch::NoGradGuard no_grad;
-      for (const auto& parameter : at.model->named_module().parameters()) parameter.grad().mul_(at.state.global_step < 20 ? 1 : 0);
+      for (const auto& parameter : at.model->named_module().parameters())
+        parameter.grad().mul_(at.state.global_step < 20 ? 1 : 0);
     });
     trainer.train();
     values[mode] = losses(trainer);
@@ -214,7 +235,11 @@ TEST_F(Gpu, RecordedEvaluationHasTheBitsOfAPlainOne) {
     args.eval_strategy = "steps";
     args.eval_steps = 4;
     args.cuda_graphs = mode;
-    Trainer trainer({.model = gpt2(0.1), .args = args, .train_dataset = tokens(64), .eval_dataset = tokens(30), .callbacks = {std::make_shared<EmaCallback>(0.9)}});
+    Trainer trainer({.model = gpt2(0.1),
+                     .args = args,
+                     .train_dataset = tokens(64),
+                     .eval_dataset = tokens(30),
+                     .callbacks = {std::make_shared<EmaCallback>(0.9)}});
     trainer.train();
     for (const auto& entry : trainer.state().log_history)
       if (entry.contains("eval_loss")) values[mode].push_back(entry.at("eval_loss").get<double>());
@@ -238,7 +263,8 @@ TEST_F(Gpu, SkippedStepsHoldTheScheduleBack) {
   args.max_steps = 12;
   args.warmup_steps = 100;
   Trainer trainer({.model = gpt2(0), .args = args, .train_dataset = tokens(64)});
-  trainer.train();  // the first scale, 65536, overflows now and then: the count of steps taken says how often
+  trainer.train();  // the first scale, 65536, overflows now and then: the count of steps taken says
+                    // how often
   const auto state = trainer.optimizer()->state_dict();
   const auto taken = int64_t(state.at("state").at(int64_t{0}).at("step").as_tensor().item<float>());
   EXPECT_NEAR(trainer.get_learning_rates().front(), 1e-3 * double(taken) / 100, 1e-9);
@@ -255,10 +281,25 @@ TEST_F(Gpu, BetweenLogsTheHostNeverWaits) {
       {"float32", [](auto&) {}},
       {"plain bf16", [](auto& args) { args.bf16 = true, args.cuda_graphs = "off"; }},
       {"windows", [](auto& args) { args.bf16 = true, args.gradient_accumulation_steps = 3; }},
-      {"tokens counted, labels smoothed", [](auto& args) { args.bf16 = true, args.include_num_input_tokens_seen = "non_padding", args.label_smoothing_factor = 0.1; }},
-      {"noise, cosine, not clipped", [](auto& args) { args.bf16 = true, args.neftune_noise_alpha = 5.0, args.lr_scheduler_type = "cosine", args.max_grad_norm = 0; }},
-      {"checkpointed", [](auto& args) { args.bf16 = true, args.gradient_checkpointing = true, args.cuda_graphs = "off"; }},
-      {"offloaded", [](auto& args) { args.bf16 = true, args.gradient_checkpointing = true, args.gradient_checkpointing_kwargs = {{"offload", true}}, args.cuda_graphs = "off"; }},
+      {"tokens counted, labels smoothed",
+       [](auto& args) {
+         args.bf16 = true, args.include_num_input_tokens_seen = "non_padding",
+         args.label_smoothing_factor = 0.1;
+       }},
+      {"noise, cosine, not clipped",
+       [](auto& args) {
+         args.bf16 = true, args.neftune_noise_alpha = 5.0, args.lr_scheduler_type = "cosine",
+         args.max_grad_norm = 0;
+       }},
+      {"checkpointed",
+       [](auto& args) {
+         args.bf16 = true, args.gradient_checkpointing = true, args.cuda_graphs = "off";
+       }},
+      {"offloaded",
+       [](auto& args) {
+         args.bf16 = true, args.gradient_checkpointing = true,
+         args.gradient_checkpointing_kwargs = {{"offload", true}}, args.cuda_graphs = "off";
+       }},
       {"sgd", [](auto& args) { args.bf16 = true, args.optim = "sgd"; }},
       {"adafactor", [](auto& args) { args.bf16 = true, args.optim = "adafactor"; }},
       {"lion_32bit", [](auto& args) { args.bf16 = true, args.optim = "lion_32bit"; }},
@@ -272,11 +313,15 @@ TEST_F(Gpu, BetweenLogsTheHostNeverWaits) {
     Trainer trainer({.model = gpt2(0.1), .args = args, .train_dataset = tokens(400)});
     std::map<int64_t, long> at_step;
     log_->clear();
-    trainer.on(Event::step_end, [&](const CallbackContext& at, TrainerControl&) { at_step[at.state.global_step] = count(); });
+    trainer.on(Event::step_end, [&](const CallbackContext& at, TrainerControl&) {
+      at_step[at.state.global_step] = count();
+    });
     trainer.train();
     EXPECT_EQ(log_->has("Recorded a CUDA graph"), args.cuda_graphs == "auto") << kind;
-    EXPECT_EQ(at_step[239] - at_step[122], 0) << kind;  // 117 steps, two passes over the data among them
-    EXPECT_GT(count() - at_step[239], 0) << "the log at step 240 must have waited: the counter does not work";
+    EXPECT_EQ(at_step[239] - at_step[122], 0)
+        << kind;  // 117 steps, two passes over the data among them
+    EXPECT_GT(count() - at_step[239], 0)
+        << "the log at step 240 must have waited: the counter does not work";
   }
 }
 
@@ -295,7 +340,8 @@ TEST_F(Gpu, ResumeIsExactWithGraphs) {
     trainer.train(Resume::from(folder_ / "whole" / ("checkpoint-" + std::to_string(stop))));
     EXPECT_EQ(whole, losses(trainer)) << stop;
     EXPECT_TRUE(log_->has("Recorded a CUDA graph"));
-    const auto a = read_safetensors_folder(folder_ / "whole/checkpoint-40"), b = read_safetensors_folder(folder_ / "resumed/checkpoint-40");
+    const auto a = read_safetensors_folder(folder_ / "whole/checkpoint-40"),
+               b = read_safetensors_folder(folder_ / "resumed/checkpoint-40");
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) {
       EXPECT_EQ(a[i].second.scalar_type(), torch::kFloat) << a[i].first;
@@ -356,16 +402,20 @@ TEST_F(Gpu, WhatCannotBeRecordedRunsPlainly) {
   args.cuda_graphs = "on";
   torch::manual_seed(1);
   const auto x = torch::randn({64, 4});
-  Trainer trainer({.model = std::make_shared<ReadsBack>(), .args = args, .train_dataset = from_tensors({{"x", x}, {"labels", x.sum(1, true)}})});
+  Trainer trainer({.model = std::make_shared<ReadsBack>(),
+                   .args = args,
+                   .train_dataset = from_tensors({{"x", x}, {"labels", x.sum(1, true)}})});
   trainer.train();
   EXPECT_EQ(losses(trainer).size(), 20u);
-  EXPECT_TRUE(log_->has("CUDA graphs are not used in this run: the model or the loss makes the host wait"));
+  EXPECT_TRUE(
+      log_->has("CUDA graphs are not used in this run: the model or the loss makes the host wait"));
 }
 
 TEST_F(Gpu, OutOfMemoryIsExplainedAndLeavesTheCheckpoint) {
   struct Hungry : ReadsBack {
     ModelOutput forward(const Batch& inputs, const ForwardOptions& options) override {
-      if (++calls > 5) torch::empty({int64_t(1) << 42}, torch::dtype(torch::kByte).device(torch::kCUDA));
+      if (++calls > 5)
+        torch::empty({int64_t(1) << 42}, torch::dtype(torch::kByte).device(torch::kCUDA));
       return ReadsBack::forward(inputs, options);
     }
     int calls = 0;
@@ -375,13 +425,16 @@ TEST_F(Gpu, OutOfMemoryIsExplainedAndLeavesTheCheckpoint) {
   args.save_strategy = "steps";
   args.save_steps = 4;
   const auto x = torch::randn({64, 4});
-  Trainer trainer({.model = std::make_shared<Hungry>(), .args = args, .train_dataset = from_tensors({{"x", x}, {"labels", x.sum(1, true)}})});
+  Trainer trainer({.model = std::make_shared<Hungry>(),
+                   .args = args,
+                   .train_dataset = from_tensors({{"x", x}, {"labels", x.sum(1, true)}})});
   try {
     trainer.train();
     FAIL() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "G-GPU-1");
-    EXPECT_NE(std::string(error.what()).find("memory ran out: the run held"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("memory ran out: the run held"), std::string::npos)
+        << error.what();
     EXPECT_NE(std::string(error.what()).find("--per_device_train_batch_size"), std::string::npos);
   }
   trainer.wait_for_saves();

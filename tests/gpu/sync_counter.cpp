@@ -1,4 +1,5 @@
-// Counts the calls that make the host wait for a GPU. Preloaded (LD_PRELOAD) by the tests that expect none.
+// Counts the calls that make the host wait for a GPU. Preloaded (LD_PRELOAD) by the tests that
+// expect none.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -20,18 +21,19 @@ extern "C" {
 /// Waits since the process began.
 __attribute__((visibility("default"))) long gradus_sync_count() { return waits.load(); }
 
-#define GRADUS_COUNT(name, parameters, arguments)            \
+#define GRADUS_COUNT(name, parameters, arguments)              \
   __attribute__((visibility("default"))) int name parameters { \
-    using F = int(*) parameters;                             \
-    static const F original = next<F>(#name);                \
-    ++waits;                                                 \
-    return original arguments;                               \
+    using F = int(*) parameters;                               \
+    static const F original = next<F>(#name);                  \
+    ++waits;                                                   \
+    return original arguments;                                 \
   }
 
 GRADUS_COUNT(cudaDeviceSynchronize, (), ())
 GRADUS_COUNT(cudaStreamSynchronize, (void* stream), (stream))
 GRADUS_COUNT(cudaEventSynchronize, (void* event), (event))
-GRADUS_COUNT(cudaMemcpy, (void* to, const void* from, size_t size, int kind), (to, from, size, kind))
+GRADUS_COUNT(cudaMemcpy, (void* to, const void* from, size_t size, int kind),
+             (to, from, size, kind))
 GRADUS_COUNT(cudaFree, (void* memory), (memory))
 GRADUS_COUNT(cudaFreeHost, (void* memory), (memory))
 GRADUS_COUNT(cuCtxSynchronize, (), ())

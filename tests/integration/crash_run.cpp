@@ -1,6 +1,7 @@
-// crash_run OUTPUT_DIR SAVE_STEPS [plain|fsize|readonly]: trains dropout_run.h's run, going on from the newest complete
-// checkpoint. resume_test.cpp kills it. `fsize` lets no file grow past 600 bytes once step 6 is saved; `readonly` takes the
-// right to write to OUTPUT_DIR away. Exit code 3 and the message on stderr when gradus reports an error.
+// crash_run OUTPUT_DIR SAVE_STEPS [plain|fsize|readonly]: trains dropout_run.h's run, going on from
+// the newest complete checkpoint. resume_test.cpp kills it. `fsize` lets no file grow past 600
+// bytes once step 6 is saved; `readonly` takes the right to write to OUTPUT_DIR away. Exit code 3
+// and the message on stderr when gradus reports an error.
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
 #include <sys/resource.h>
@@ -36,11 +37,12 @@ int main(int argc, char** argv) try {
   auto args = gradus::testing::dropout_arguments(folder, std::stoll(argv[2]));
   if (how == "plain") args.save_total_limit = 3;
   gradus::Trainer trainer(gradus::testing::dropout_run(args));
-  trainer.on(gradus::Event::step_begin, [&](const gradus::CallbackContext& at, gradus::TrainerControl&) {
-    if (at.state.global_step != 7) return;
-    trainer.wait_for_saves();
-    break_disk(how, folder);
-  });
+  trainer.on(gradus::Event::step_begin,
+             [&](const gradus::CallbackContext& at, gradus::TrainerControl&) {
+               if (at.state.global_step != 7) return;
+               trainer.wait_for_saves();
+               break_disk(how, folder);
+             });
   trainer.train(gradus::Resume::last());
   return 0;
 } catch (const gradus::Error& error) {

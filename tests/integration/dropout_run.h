@@ -8,8 +8,9 @@
 
 #include "../test_device.h"
 
-/// A small run with everything that a resume must bring back: dropout, windows of 3 (the last of a pass is short), the fp16
-/// scaler, an average of the weights, early stopping, evaluations and a warm-up.
+/// A small run with everything that a resume must bring back: dropout, windows of 3 (the last of a
+/// pass is short), the fp16 scaler, an average of the weights, early stopping, evaluations and a
+/// warm-up.
 namespace gradus::testing {
 
 struct DropoutNet : Model {
@@ -19,8 +20,10 @@ struct DropoutNet : Model {
     second = register_module("second", torch::nn::Linear(16, 3));
   }
   ModelOutput forward(const Batch& inputs, const ForwardOptions&) override {
-    const auto logits = second->forward(torch::dropout(torch::relu(first->forward(inputs["x"])), 0.3, is_training()));
-    return {{"loss", torch::cross_entropy_loss(logits.to(torch::kFloat), inputs["labels"])}, {"logits", logits}};
+    const auto logits = second->forward(
+        torch::dropout(torch::relu(first->forward(inputs["x"])), 0.3, is_training()));
+    return {{"loss", torch::cross_entropy_loss(logits.to(torch::kFloat), inputs["labels"])},
+            {"logits", logits}};
   }
   torch::nn::Linear first{nullptr}, second{nullptr};
 };
@@ -59,7 +62,8 @@ inline TrainerOptions dropout_run(TrainingArguments args, int64_t patience = 100
           .args = std::move(args),
           .train_dataset = class_rows(100, 1),
           .eval_dataset = class_rows(30, 2),
-          .callbacks = {std::make_shared<EmaCallback>(0.9), std::make_shared<EarlyStoppingCallback>(patience)}};
+          .callbacks = {std::make_shared<EmaCallback>(0.9),
+                        std::make_shared<EarlyStoppingCallback>(patience)}};
 }
 
 }  // namespace gradus::testing

@@ -1,4 +1,5 @@
-// A run goes on bit for bit from every checkpoint, after being killed at any moment, and keeps what it has when a save fails.
+// A run goes on bit for bit from every checkpoint, after being killed at any moment, and keeps what
+// it has when a save fails.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gradus/checkpoint/checkpoint_dir.h>
@@ -48,17 +49,26 @@ class ResumeRuns : public ::testing::Test {
 json comparable_state(const fs::path& checkpoint) {
   auto state = read_json(checkpoint / "trainer_state.json");
   for (auto& entry : state["log_history"])
-    for (auto it = entry.begin(); it != entry.end();) it = it.key().ends_with("_runtime") || it.key().ends_with("_per_second") ? entry.erase(it) : std::next(it);
-  if (state["best_model_checkpoint"].is_string()) state["best_model_checkpoint"] = fs::path(state["best_model_checkpoint"].get<std::string>()).filename().string();
+    for (auto it = entry.begin(); it != entry.end();)
+      it = it.key().ends_with("_runtime") || it.key().ends_with("_per_second") ? entry.erase(it)
+                                                                               : std::next(it);
+  if (state["best_model_checkpoint"].is_string())
+    state["best_model_checkpoint"] =
+        fs::path(state["best_model_checkpoint"].get<std::string>()).filename().string();
   state.erase("save_steps");
   return state;
 }
 
-// Weights, moments and averages (optimizer.pt), schedule, scaler, generators, position: equal byte for byte.
-void expect_same_checkpoint(const fs::path& got, const fs::path& expected, const std::string& what) {
-  for (const char* name : {"model.safetensors", "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth"})
-    EXPECT_EQ(read_file(got / name) == read_file(expected / name), true) << name << " differs " << what;
-  EXPECT_EQ(read_file(got / "gradus_state.json"), read_file(expected / "gradus_state.json")) << what;
+// Weights, moments and averages (optimizer.pt), schedule, scaler, generators, position: equal byte
+// for byte.
+void expect_same_checkpoint(const fs::path& got, const fs::path& expected,
+                            const std::string& what) {
+  for (const char* name :
+       {"model.safetensors", "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth"})
+    EXPECT_EQ(read_file(got / name) == read_file(expected / name), true)
+        << name << " differs " << what;
+  EXPECT_EQ(read_file(got / "gradus_state.json"), read_file(expected / "gradus_state.json"))
+      << what;
   EXPECT_EQ(comparable_state(got), comparable_state(expected)) << what;
 }
 
@@ -78,7 +88,8 @@ TEST_F(ResumeRuns, AreBitEqualFromEveryCheckpoint) {
     fs::remove_all(run);
     ASSERT_EQ(train(run, 1000, 100, Resume::from(from.path)), 60);
     if (from.step < 60)
-      expect_same_checkpoint(run / "checkpoint-60", whole / "checkpoint-60", fmt::format("from step {}", from.step));
+      expect_same_checkpoint(run / "checkpoint-60", whole / "checkpoint-60",
+                             fmt::format("from step {}", from.step));
     if (HasFailure()) break;
   }
 }
@@ -101,14 +112,18 @@ TEST_F(ResumeRuns, AreBitEqualWhenEarlyStoppingEndsThem) {
 class Child {
  public:
   Child(const fs::path& run, int64_t save_steps, const std::string& how, const fs::path& errors) {
-    const std::string program = std::string(GRADUS_BINARY_DIR) + "/bin/crash_run", steps = std::to_string(save_steps), folder = run.string();
+    const std::string program = std::string(GRADUS_BINARY_DIR) + "/bin/crash_run",
+                      steps = std::to_string(save_steps), folder = run.string();
     std::vector<char*> arguments;
-    for (const std::string* each : {&program, &folder, &steps, &how}) arguments.push_back(const_cast<char*>(each->c_str()));
+    for (const std::string* each : {&program, &folder, &steps, &how})
+      arguments.push_back(const_cast<char*>(each->c_str()));
     arguments.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 2, errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    const int failed = ::posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments.data(), environ);
+    posix_spawn_file_actions_addopen(&actions, 2, errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+                                     0644);
+    const int failed =
+        ::posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     if (failed != 0) throw std::runtime_error(program + " did not start");
   }
@@ -145,7 +160,7 @@ TEST_F(ResumeRuns, SurviveAKillAtAnyMoment) {
   const auto whole = folder_ / "whole";
   ASSERT_EQ(train(whole, 1000, 100, Resume::none()), 60);
   std::mt19937 random(std::random_device{}());
-  const int kills_wanted = on_gpu() ? 12 : 50;       // a start takes seconds there
+  const int kills_wanted = on_gpu() ? 12 : 50;  // a start takes seconds there
   const int latest = on_gpu() ? 3000 : 1500, earliest = on_gpu() ? 700 : 150;  // milliseconds
   const auto errors = folder_ / "errors.txt";
   int kills = 0, finished = 0, round = 0;
@@ -156,7 +171,10 @@ TEST_F(ResumeRuns, SurviveAKillAtAnyMoment) {
     int64_t newest_before = 0;
     for (bool running = true; running && !HasFailure();) {
       Child child(run, save_steps, "plain", errors);
-      const auto limit = kills < kills_wanted ? std::chrono::milliseconds(std::uniform_int_distribution<int>(earliest, latest)(random)) : std::chrono::milliseconds(60000);
+      const auto limit = kills < kills_wanted
+                             ? std::chrono::milliseconds(
+                                   std::uniform_int_distribution<int>(earliest, latest)(random))
+                             : std::chrono::milliseconds(60000);
       if (const auto code = child.wait_for(limit)) {
         ASSERT_EQ(*code, 0) << read_file(errors);
         running = false;
@@ -168,20 +186,26 @@ TEST_F(ResumeRuns, SurviveAKillAtAnyMoment) {
       const auto all = list_checkpoints(run);
       for (const auto& each : all) {
         const auto report = verify_checkpoint(each.path, Verify::full);
-        EXPECT_TRUE(report.complete() && report.has_manifest) << each.path << ": " << (report.problems.empty() ? "no manifest" : report.problems.front());
+        EXPECT_TRUE(report.complete() && report.has_manifest)
+            << each.path << ": "
+            << (report.problems.empty() ? "no manifest" : report.problems.front());
       }
       const int64_t newest = all.empty() ? 0 : all.back().step;
       EXPECT_GE(newest, newest_before) << "a checkpoint was lost";
-      EXPECT_GE(int64_t(all.size()), std::min<int64_t>(3, newest / save_steps)) << "older ones were lost";
+      EXPECT_GE(int64_t(all.size()), std::min<int64_t>(3, newest / save_steps))
+          << "older ones were lost";
       newest_before = newest;
       newest_at_kill.insert(newest);
     }
     ASSERT_FALSE(HasFailure());
-    expect_same_checkpoint(run / "checkpoint-60", whole / "checkpoint-60", fmt::format("after kills, saving every {}", save_steps));
-    for (const auto& entry : fs::directory_iterator(run)) EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << entry.path();
+    expect_same_checkpoint(run / "checkpoint-60", whole / "checkpoint-60",
+                           fmt::format("after kills, saving every {}", save_steps));
+    for (const auto& entry : fs::directory_iterator(run))
+      EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << entry.path();
     fs::remove_all(run);
   }
-  EXPECT_GT(newest_at_kill.size(), on_gpu() ? 2U : 5U) << "the kills came too early or too late to try anything";
+  EXPECT_GT(newest_at_kill.size(), on_gpu() ? 2U : 5U)
+      << "the kills came too early or too late to try anything";
 }
 
 TEST_F(ResumeRuns, KeepTheirCheckpointsWhenAFileMayNotGrow) {

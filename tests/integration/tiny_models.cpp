@@ -1,8 +1,9 @@
-// tiny_models FOLDER: models and data small enough for a test of the program, made with gradus alone.
+// tiny_models FOLDER: models and data small enough for a test of the program, made with gradus
+// alone.
 //
-//   FOLDER/gpt2, FOLDER/llama, FOLDER/bert   model folders with fresh weights and a tokenizer trained on the text
-//   FOLDER/config.json                       the GPT-2 configuration alone, with fewer ids than the tokenizer has
-//   FOLDER/text.txt, FOLDER/text.jsonl       120 lines
+//   FOLDER/gpt2, FOLDER/llama, FOLDER/bert   model folders with fresh weights and a tokenizer
+//   trained on the text FOLDER/config.json                       the GPT-2 configuration alone,
+//   with fewer ids than the tokenizer has FOLDER/text.txt, FOLDER/text.jsonl       120 lines
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
@@ -17,8 +18,12 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 std::vector<std::string> lines() {
-  const std::vector<std::string> who = {"The license", "A program", "The old cat", "Anna", "The river", "Nobody"}, does = {"grants you the right to", "does not have to", "may"},
-                                 what = {"copy the work", "sleep all day", "flow to the sea", "change what is written"}, how = {"without asking.", "in Berlin."};
+  const std::vector<std::string> who = {"The license", "A program", "The old cat",
+                                        "Anna",        "The river", "Nobody"},
+                                 does = {"grants you the right to", "does not have to", "may"},
+                                 what = {"copy the work", "sleep all day", "flow to the sea",
+                                         "change what is written"},
+                                 how = {"without asking.", "in Berlin."};
   std::vector<std::string> all;
   for (const auto& a : who)
     for (const auto& b : does)
@@ -28,9 +33,11 @@ std::vector<std::string> lines() {
   return all;
 }
 
-void save(gradus::ModelTask task, json config, const gradus::Tokenizer& tokenizer, const fs::path& folder) {
+void save(gradus::ModelTask task, json config, const gradus::Tokenizer& tokenizer,
+          const fs::path& folder) {
   config["vocab_size"] = tokenizer.full_vocab_size();
-  for (const auto& [name, id] : {std::pair("pad_token_id", tokenizer.pad_token_id()), std::pair("eos_token_id", tokenizer.eos_token_id())})
+  for (const auto& [name, id] : {std::pair("pad_token_id", tokenizer.pad_token_id()),
+                                 std::pair("eos_token_id", tokenizer.eos_token_id())})
     if (id) config[name] = *id;
   gradus::model_from_config(task, config)->save_pretrained(folder);
   tokenizer.save_pretrained(folder);
@@ -54,10 +61,16 @@ int main(int argc, char** argv) try {
   const auto bytes = gradus::Tokenizer::train_bpe({folder / "text.txt"}, {.vocab_size = 320});
   bytes->set_special_token("pad_token", "<|endoftext|>");
   bytes->set_model_max_length(64);
-  const json gpt2 = {{"model_type", "gpt2"}, {"vocab_size", 100}, {"n_positions", 64}, {"n_embd", 32}, {"n_layer", 2}, {"n_head", 4}, {"resid_pdrop", 0.0}, {"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}};
+  const json gpt2 = {{"model_type", "gpt2"}, {"vocab_size", 100}, {"n_positions", 64},
+                     {"n_embd", 32},         {"n_layer", 2},      {"n_head", 4},
+                     {"resid_pdrop", 0.0},   {"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}};
   gradus::write_file_atomically(folder / "config.json", gradus::dump_json(gpt2, 2));
   save(gradus::ModelTask::causal_lm, gpt2, *bytes, folder / "gpt2");
-  const json small = {{"hidden_size", 32}, {"intermediate_size", 48}, {"num_hidden_layers", 2}, {"num_attention_heads", 4}, {"max_position_embeddings", 64}};
+  const json small = {{"hidden_size", 32},
+                      {"intermediate_size", 48},
+                      {"num_hidden_layers", 2},
+                      {"num_attention_heads", 4},
+                      {"max_position_embeddings", 64}};
   auto llama = small;
   llama.update({{"model_type", "llama"}, {"num_key_value_heads", 2}});
   save(gradus::ModelTask::causal_lm, llama, *bytes, folder / "llama");
@@ -65,7 +78,9 @@ int main(int argc, char** argv) try {
   const auto pieces = gradus::Tokenizer::train_wordpiece({folder / "text.txt"}, {.vocab_size = 90});
   pieces->set_model_max_length(64);
   auto bert = small;
-  bert.update({{"model_type", "bert"}, {"hidden_dropout_prob", 0.0}, {"attention_probs_dropout_prob", 0.0}});
+  bert.update({{"model_type", "bert"},
+               {"hidden_dropout_prob", 0.0},
+               {"attention_probs_dropout_prob", 0.0}});
   save(gradus::ModelTask::masked_lm, bert, *pieces, folder / "bert");
 } catch (const gradus::Error& error) {
   std::cerr << error.what() << '\n';

@@ -1,5 +1,7 @@
-// replay_golden FILE…: trains exactly what a golden file says (see tests/golden/README.md) and compares every step with
-// the numbers in it. Prints the worst difference per quantity; exits 1 above tolerance, 2 for a file it cannot read.
+// replay_golden FILE…: trains exactly what a golden file says (see tests/golden/README.md) and
+// compares every step with the numbers in it. Prints the worst difference per quantity; exits 1
+// above tolerance, 2 for a file it cannot read.
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
@@ -9,7 +11,6 @@
 #include <gradus/optim/optimizer.h>
 #include <gradus/optim/schedulers.h>
 #include <gradus/train/trainer.h>
-#include <ATen/Parallel.h>
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
@@ -28,16 +29,22 @@ namespace {
 constexpr double kTolerance = 1e-5;
 constexpr double kRateTolerance = 1e-9;
 
-bool holds_integers(const json& value) { return value.is_array() ? holds_integers(value.front()) : value.is_number_integer(); }
+bool holds_integers(const json& value) {
+  return value.is_array() ? holds_integers(value.front()) : value.is_number_integer();
+}
 
 // The worst relative difference seen, by quantity.
 class Worst {
  public:
-  void compare(const std::string& quantity, double got, double expected) { note(quantity, std::abs(got - expected) / std::max(std::abs(expected), 1e-6)); }
+  void compare(const std::string& quantity, double got, double expected) {
+    note(quantity, std::abs(got - expected) / std::max(std::abs(expected), 1e-6));
+  }
   // A tensor is compared on the scale of its largest element.
-  void compare(const std::string& quantity, const torch::Tensor& got, const torch::Tensor& expected) {
+  void compare(const std::string& quantity, const torch::Tensor& got,
+               const torch::Tensor& expected) {
     const auto scale = std::max(expected.abs().max().item<double>(), 1e-6);
-    note(quantity, (got.to(torch::kDouble) - expected.to(torch::kDouble)).abs().max().item<double>() / scale);
+    note(quantity,
+         (got.to(torch::kDouble) - expected.to(torch::kDouble)).abs().max().item<double>() / scale);
   }
   void note(const std::string& quantity, double difference) {
     auto& worst = worst_[quantity];
@@ -48,7 +55,9 @@ class Worst {
     for (const auto& [quantity, difference] : worst_) {
       const double tolerance = quantity == "learning_rate" ? kRateTolerance : kTolerance;
       good &= difference <= tolerance;
-      std::cout << fmt::format("  {:<18} worst {:.3g}{}\n", quantity, difference, difference <= tolerance ? "" : fmt::format("  ABOVE {:g}", tolerance));
+      std::cout << fmt::format(
+          "  {:<18} worst {:.3g}{}\n", quantity, difference,
+          difference <= tolerance ? "" : fmt::format("  ABOVE {:g}", tolerance));
     }
     return good;
   }
@@ -60,7 +69,8 @@ class Worst {
 // y = a x + b with mean squared error, or two linear layers with ReLU between and cross entropy.
 class GoldenModel : public gradus::Model {
  public:
-  GoldenModel(bool regression, const json& parameters, bool accepts_loss_kwargs) : regression_(regression), accepts_(accepts_loss_kwargs) {
+  GoldenModel(bool regression, const json& parameters, bool accepts_loss_kwargs)
+      : regression_(regression), accepts_(accepts_loss_kwargs) {
     if (regression_) {
       a_ = register_parameter("a", tensor_of(parameters.at("a"), torch::kFloat));
       b_ = register_parameter("b", tensor_of(parameters.at("b"), torch::kFloat));
@@ -79,9 +89,12 @@ class GoldenModel : public gradus::Model {
   }
 
   gradus::ModelOutput forward(const gradus::Batch& inputs, const gradus::ForwardOptions&) override {
-    const auto y = regression_ ? inputs["x"] * a_ + b_ : l2_->forward(torch::relu(l1_->forward(inputs["x"])));
+    const auto y =
+        regression_ ? inputs["x"] * a_ + b_ : l2_->forward(torch::relu(l1_->forward(inputs["x"])));
     gradus::ModelOutput out;
-    if (const auto* labels = inputs.find("labels")) out.set("loss", regression_ ? torch::mse_loss(y, *labels) : torch::cross_entropy_loss(y, *labels));
+    if (const auto* labels = inputs.find("labels"))
+      out.set("loss",
+              regression_ ? torch::mse_loss(y, *labels) : torch::cross_entropy_loss(y, *labels));
     out.set("logits", y);
     return out;
   }
@@ -95,12 +108,16 @@ class GoldenModel : public gradus::Model {
 
 class ReplayTrainer : public gradus::Trainer {
  public:
-  ReplayTrainer(gradus::TrainerOptions options, const json& steps, Worst& worst) : Trainer(std::move(options)), steps_(steps), worst_(worst) {
-    on(gradus::Event::pre_optimizer_step, [this](const gradus::CallbackContext& at, gradus::TrainerControl&) {
-      for (const auto& parameter : at.model->named_module().named_parameters()) compare("grads_after_clip", parameter.key(), parameter.value().grad());
-    });
+  ReplayTrainer(gradus::TrainerOptions options, const json& steps, Worst& worst)
+      : Trainer(std::move(options)), steps_(steps), worst_(worst) {
+    on(gradus::Event::pre_optimizer_step,
+       [this](const gradus::CallbackContext& at, gradus::TrainerControl&) {
+         for (const auto& parameter : at.model->named_module().named_parameters())
+           compare("grads_after_clip", parameter.key(), parameter.value().grad());
+       });
     on(gradus::Event::step_end, [this](const gradus::CallbackContext& at, gradus::TrainerControl&) {
-      for (const auto& parameter : at.model->named_module().named_parameters()) compare("params_after", parameter.key(), parameter.value());
+      for (const auto& parameter : at.model->named_module().named_parameters())
+        compare("params_after", parameter.key(), parameter.value());
       micro_ = 0;
       ++step_;
     });
@@ -109,11 +126,13 @@ class ReplayTrainer : public gradus::Trainer {
   int64_t steps_done() const { return step_; }
 
  protected:
-  torch::Tensor training_step(gradus::Model& model, gradus::Batch inputs, std::optional<torch::Tensor> num_items_in_batch) override {
+  torch::Tensor training_step(gradus::Model& model, gradus::Batch inputs,
+                              std::optional<torch::Tensor> num_items_in_batch) override {
     const auto indices = inputs.pop("index");
     const auto loss = Trainer::training_step(model, std::move(inputs), num_items_in_batch);
     if (const auto* expected = micro_batch()) {
-      const bool same = torch::equal(indices.cpu(), tensor_of(expected->at("indices"), torch::kLong));
+      const bool same =
+          torch::equal(indices.cpu(), tensor_of(expected->at("indices"), torch::kLong));
       worst_.note("order", same ? 0 : INFINITY);
       worst_.compare("micro_loss", loss.item<double>(), expected->at("loss").get<double>());
     }
@@ -128,7 +147,9 @@ class ReplayTrainer : public gradus::Trainer {
     return micro_ < micros.size() ? &micros[micro_] : nullptr;
   }
   void compare(const char* quantity, const std::string& name, const torch::Tensor& got) {
-    if (step_ < int64_t(steps_.size()) && steps_[size_t(step_)].contains(quantity)) worst_.compare(quantity, got.cpu(), tensor_of(steps_[size_t(step_)][quantity].at(name), torch::kFloat));
+    if (step_ < int64_t(steps_.size()) && steps_[size_t(step_)].contains(quantity))
+      worst_.compare(quantity, got.cpu(),
+                     tensor_of(steps_[size_t(step_)][quantity].at(name), torch::kFloat));
   }
 
   const json& steps_;
@@ -143,7 +164,8 @@ bool replay_training(const json& golden) {
   std::string optim_args = arguments.value("optim_args", "");
   const auto kwargs = golden.value("optimizer_kwargs", json::object());
   for (const auto& [key, value] : kwargs.items())
-    optim_args += fmt::format("{}{}={}", optim_args.empty() ? "" : ",", key, value.is_string() ? value.get<std::string>() : value.dump());
+    optim_args += fmt::format("{}{}={}", optim_args.empty() ? "" : ",", key,
+                              value.is_string() ? value.get<std::string>() : value.dump());
   if (!optim_args.empty()) arguments["optim_args"] = optim_args;
   auto args = gradus::TrainingArguments::from_json(arguments);
   char folder[] = "/tmp/replay_golden_XXXXXX";
@@ -158,12 +180,17 @@ bool replay_training(const json& golden) {
   const bool regression = golden.at("model") == "regression";
   const auto& data = golden.at("data");
   const auto x = tensor_of(data.at("x"), torch::kFloat);
-  const auto y = tensor_of(data.at("y"), holds_integers(data.at("y")) ? torch::kLong : torch::kFloat);
-  const auto rows = gradus::from_tensors({{"x", x}, {"labels", y}, {"index", torch::arange(x.size(0))}});
-  auto model = std::make_shared<GoldenModel>(regression, golden.at("initial_params"), golden.at("effective").value("model_accepts_loss_kwargs", false));
+  const auto y =
+      tensor_of(data.at("y"), holds_integers(data.at("y")) ? torch::kLong : torch::kFloat);
+  const auto rows =
+      gradus::from_tensors({{"x", x}, {"labels", y}, {"index", torch::arange(x.size(0))}});
+  auto model = std::make_shared<GoldenModel>(
+      regression, golden.at("initial_params"),
+      golden.at("effective").value("model_accepts_loss_kwargs", false));
 
   Worst worst;
-  ReplayTrainer trainer({.model = model, .args = args, .train_dataset = rows}, golden.at("steps"), worst);
+  ReplayTrainer trainer({.model = model, .args = args, .train_dataset = rows}, golden.at("steps"),
+                        worst);
   const auto result = trainer.train();
   std::filesystem::remove_all(folder);
   const auto& steps = golden.at("steps");
@@ -171,8 +198,10 @@ bool replay_training(const json& golden) {
   worst.note("steps", trainer.steps_done() == int64_t(steps.size()) ? 0 : INFINITY);
   for (size_t i = 0; i < steps.size() && i < history.size(); ++i)
     for (const char* key : {"loss", "grad_norm", "learning_rate", "epoch"})
-      if (steps[i].contains(key)) worst.compare(key, history[i].value(key, double(NAN)), steps[i][key].get<double>());
-  if (golden.contains("train_loss")) worst.compare("train_loss", result.training_loss, golden["train_loss"].get<double>());
+      if (steps[i].contains(key))
+        worst.compare(key, history[i].value(key, double(NAN)), steps[i][key].get<double>());
+  if (golden.contains("train_loss"))
+    worst.compare("train_loss", result.training_loss, golden["train_loss"].get<double>());
   return worst.report();
 }
 
@@ -180,7 +209,9 @@ bool replay_schedule(const json& golden) {
   auto parameter = torch::zeros({1}, torch::requires_grad());
   gradus::AdamW optimizer({parameter}, {.lr = golden.at("base_lr").get<double>()});
   const auto& rates = golden.at("lr");
-  const auto schedule = gradus::get_scheduler(golden.at("name"), optimizer, golden.at("warmup").get<int64_t>(), golden.at("steps").get<int64_t>(), golden.value("kwargs", json()));
+  const auto schedule =
+      gradus::get_scheduler(golden.at("name"), optimizer, golden.at("warmup").get<int64_t>(),
+                            golden.at("steps").get<int64_t>(), golden.value("kwargs", json()));
   Worst worst;
   for (const auto& rate : rates) {
     worst.compare("learning_rate", optimizer.param_groups()[0].lr, rate.get<double>());
@@ -203,7 +234,8 @@ int main(int argc, char** argv) {
     try {
       const auto golden = gradus::read_json(argv[i]);
       std::cout << argv[i] << '\n';
-      const bool good = golden.at("kind") == "schedule" ? replay_schedule(golden) : replay_training(golden);
+      const bool good =
+          golden.at("kind") == "schedule" ? replay_schedule(golden) : replay_training(golden);
       if (!good) status = std::max(status, 1);
     } catch (const std::exception& error) {
       std::cerr << argv[i] << ": " << error.what() << '\n';

@@ -1,4 +1,5 @@
-// What a call throws, as text that a test can compare. Anything but a gradus::Error goes through and fails the test.
+// What a call throws, as text that a test can compare. Anything but a gradus::Error goes through
+// and fails the test.
 #pragma once
 
 #include <gradus/core/error.h>
@@ -52,7 +53,8 @@ void expect_error(F&& call, const std::string& id, const std::vector<std::string
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), id) << error.what();
     for (const auto& part : parts)
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << "'" << part << "' is not in: " << error.what();
   }
 }
 

@@ -26,8 +26,9 @@ std::optional<CheckpointDir> newest_checkpoint(const std::filesystem::path& run_
 /// The one with the largest step that passes `verify_checkpoint`.
 std::optional<CheckpointDir> newest_complete_checkpoint(const std::filesystem::path& run_dir);
 
-/// Deletes a checkpoint, as far as it can. It is renamed first, so that a kill in the middle never leaves half a folder under a
-/// checkpoint's name; what is left under the other one is for `remove_unfinished`.
+/// Deletes a checkpoint, as far as it can. It is renamed first, so that a kill in the middle never
+/// leaves half a folder under a checkpoint's name; what is left under the other one is for
+/// `remove_unfinished`.
 void remove_checkpoint(const CheckpointDir& dir);
 
 /// Removes folders that a killed process left half written under a temporary name.

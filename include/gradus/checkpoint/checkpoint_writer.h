@@ -10,11 +10,13 @@
 
 namespace gradus {
 
-/// Puts snapshots on disk in a thread of its own, so that a directory is complete and verified or does not exist.
+/// Puts snapshots on disk in a thread of its own, so that a directory is complete and verified or
+/// does not exist.
 ///
-/// A checkpoint is written as `.tmp-checkpoint-N-PID`, synced, renamed, and its parent synced; then the rotation
-/// policy is asked and acted on. A failed write removes what it wrote and leaves every older checkpoint as it was.
-/// Thread-safety: called from the training thread; at most one write is under way.
+/// A checkpoint is written as `.tmp-checkpoint-N-PID`, synced, renamed, and its parent synced; then
+/// the rotation policy is asked and acted on. A failed write removes what it wrote and leaves every
+/// older checkpoint as it was. Thread-safety: called from the training thread; at most one write is
+/// under way.
 class CheckpointWriter {
  public:
   ~CheckpointWriter();
@@ -29,7 +31,8 @@ class CheckpointWriter {
 
   /// Waits for the write before, then starts this one. Throws what the one before failed with.
   void start(Job job);
-  /// Returns when nothing is being written. Throws `Error` G-CKPT-6 or what the write failed with, once.
+  /// Returns when nothing is being written. Throws `Error` G-CKPT-6 or what the write failed with,
+  /// once.
   void wait();
   SnapshotBuffers& buffers() { return buffers_; }
 
@@ -39,8 +42,9 @@ class CheckpointWriter {
   SnapshotBuffers buffers_;
 };
 
-/// Writes one snapshot now, on this thread: what `CheckpointWriter` does on its own. `temporary` is a folder beside the checkpoint's final
-/// place that exists and holds the side files already; it becomes the checkpoint, or is left as it is when this throws.
+/// Writes one snapshot now, on this thread: what `CheckpointWriter` does on its own. `temporary` is
+/// a folder beside the checkpoint's final place that exists and holds the side files already; it
+/// becomes the checkpoint, or is left as it is when this throws.
 void write_checkpoint(const CheckpointWriter::Job& job, const std::filesystem::path& temporary);
 
 }  // namespace gradus

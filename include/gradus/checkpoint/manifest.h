@@ -21,8 +21,8 @@ struct Manifest {
 
 /// What is wrong with a checkpoint.
 struct CheckpointReport {
-  bool has_manifest = false;           ///< false for one that Python wrote
-  std::vector<std::string> problems;   ///< one sentence each; empty means complete
+  bool has_manifest = false;          ///< false for one that Python wrote
+  std::vector<std::string> problems;  ///< one sentence each; empty means complete
   std::map<std::string, WrittenFile> files;
   bool complete() const { return problems.empty(); }
 };
@@ -30,7 +30,8 @@ struct CheckpointReport {
 /// Quick looks at sizes only; full also reads every file and compares checksums.
 enum class Verify { quick, full };
 
-/// Checks a checkpoint folder against its manifest; one without (Python's) must have weights and a readable trainer_state.json.
+/// Checks a checkpoint folder against its manifest; one without (Python's) must have weights and a
+/// readable trainer_state.json.
 CheckpointReport verify_checkpoint(const std::filesystem::path& directory, Verify depth);
 
 }  // namespace gradus

@@ -28,7 +28,8 @@ struct Snapshot {
   std::vector<std::function<void(const std::filesystem::path&)>> side_files;
 };
 
-/// Memory for the copies of a snapshot, kept from one save to the next: the first copy pays for fresh pages, later ones only for the copying.
+/// Memory for the copies of a snapshot, kept from one save to the next: the first copy pays for
+/// fresh pages, later ones only for the copying.
 class SnapshotBuffers {
  public:
   /// Starts a new snapshot; the tensors of the one before must no longer be used.

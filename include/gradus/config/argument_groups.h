@@ -7,9 +7,11 @@
 #include <optional>
 #include <string>
 
-/// What the fluent setters of `TrainingArguments` take: the parameters of HF's setters with HF's defaults, by name.
+/// What the fluent setters of `TrainingArguments` take: the parameters of HF's setters with HF's
+/// defaults, by name.
 ///
-///     args.set_training({.learning_rate = 1e-4, .batch_size = 32}).set_save({.strategy = "epoch"});
+///     args.set_training({.learning_rate = 1e-4, .batch_size = 32}).set_save({.strategy =
+///     "epoch"});
 namespace gradus {
 
 struct TrainingSettings {

@@ -12,8 +12,9 @@ struct LaunchEnvironment {
   int64_t local_world_size = 1;  ///< how many on this machine
 };
 
-/// Read from the environment: torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, else Open MPI's, MPICH's or
-/// Slurm's own; a lone process when there is none. Throws `Error` (usage) G-CONF-8 for values that cannot be.
+/// Read from the environment: torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, else Open
+/// MPI's, MPICH's or Slurm's own; a lone process when there is none. Throws `Error` (usage)
+/// G-CONF-8 for values that cannot be.
 LaunchEnvironment launch_environment();
 
 }  // namespace gradus

@@ -16,8 +16,8 @@ namespace gradus {
 ///
 /// The objects must outlive the set; their values when added are the defaults that `help` shows.
 /// Every failure is an `Error` of kind usage:
-/// G-CONF-1 unknown name, G-CONF-2 wrong type, G-CONF-3 not allowed, G-CONF-6 unusable file, G-CONF-7 malformed line.
-/// Thread-safety: none; one thread at a time.
+/// G-CONF-1 unknown name, G-CONF-2 wrong type, G-CONF-3 not allowed, G-CONF-6 unusable file,
+/// G-CONF-7 malformed line. Thread-safety: none; one thread at a time.
 class OptionSet {
  public:
   /// What a command line held besides options.
@@ -30,13 +30,15 @@ class OptionSet {
   template <class S>
   void add(S& target, std::span<const OptionRow<S>> rows) {
     for (const auto& row : rows) {
-      auto reference = std::visit([&](auto member) { return OptionTypes::Reference(&(target.*member)); }, row.member);
+      auto reference = std::visit(
+          [&](auto member) { return OptionTypes::Reference(&(target.*member)); }, row.member);
       add(reference, row.name, row.group, row.rule, row.help, row.origin);
     }
   }
 
-  /// Reads `[config.yaml|config.json] --flags…`; the file may also be given as `--config FILE`. Flags win over the file wherever it stands, later flags over earlier.
-  /// Forms: `--a_b v`, `--a-b v`, `--a=v`, `--flag`, `--flag false`, `--no_flag`, `--list a b c`, `--dict '{"a": 1}'`.
+  /// Reads `[config.yaml|config.json] --flags…`; the file may also be given as `--config FILE`.
+  /// Flags win over the file wherever it stands, later flags over earlier. Forms: `--a_b v`, `--a-b
+  /// v`, `--a=v`, `--flag`, `--flag false`, `--no_flag`, `--list a b c`, `--dict '{"a": 1}'`.
   Line parse(std::span<const std::string> words);
 
   /// A YAML (.yaml, .yml) or JSON (.json) file with one option a key.
@@ -57,7 +59,8 @@ class OptionSet {
   /// The options in groups, `width` columns wide, with defaults and choices.
   std::string help(int width = 96) const;
 
-  /// `[{"name", "type", "default", "choices", "group", "help", "origin"}]`, as `gradus options --json` prints it.
+  /// `[{"name", "type", "default", "choices", "group", "help", "origin"}]`, as `gradus options
+  /// --json` prints it.
   nlohmann::ordered_json describe() const;
 
   /// A Markdown section a group, with a table each.
@@ -74,11 +77,13 @@ class OptionSet {
     nlohmann::json default_value;
   };
 
-  void add(OptionTypes::Reference field, std::string_view name, Group group, const Rule& rule, std::string_view help, Origin origin);
+  void add(OptionTypes::Reference field, std::string_view name, Group group, const Rule& rule,
+           std::string_view help, Origin origin);
   const Option* find(std::string_view name) const;
   const Option& find_flag(const std::string& flag, bool& negated) const;
   [[noreturn]] void throw_unknown(const std::string& name, const std::string& where) const;
-  std::vector<std::string> take_words(const Option& option, std::span<const std::string> words, size_t& next) const;
+  std::vector<std::string> take_words(const Option& option, std::span<const std::string> words,
+                                      size_t& next) const;
   void assign(const Option& option, const nlohmann::json& value, const std::string& where);
   void read_yaml(const std::string& text, const std::filesystem::path& file);
   void read_json_text(const std::string& text, const std::filesystem::path& file);

@@ -13,12 +13,15 @@
 #include <variant>
 #include <vector>
 
-/// One place per option: the struct holds name, type and default; a table row beside it holds the rest.
+/// One place per option: the struct holds name, type and default; a table row beside it holds the
+/// rest.
 ///
-///     struct DataArguments { std::optional<std::string> train_file = std::nullopt; int64_t block_size = 1024; };
-///     constexpr OptionRow<DataArguments> kDataRows[] = {
-///         {&DataArguments::train_file, "train_file", Group::data, any_value(), "The file to train on."},
-///         {&DataArguments::block_size, "block_size", Group::data, at_least(1), "Tokens per example."},
+///     struct DataArguments { std::optional<std::string> train_file = std::nullopt; int64_t
+///     block_size = 1024; }; constexpr OptionRow<DataArguments> kDataRows[] = {
+///         {&DataArguments::train_file, "train_file", Group::data, any_value(), "The file to train
+///         on."},
+///         {&DataArguments::block_size, "block_size", Group::data, at_least(1), "Tokens per
+///         example."},
 ///     };
 ///
 /// An `OptionSet` binds tables to objects and does the parsing, checking and explaining.
@@ -26,10 +29,40 @@ namespace gradus {
 
 /// Headings of `--help` and of docs/user/options.md, in the order shown.
 enum class Group {
-  task, model, data, generation,
-  output, duration, schedule, optimizer, regularization, precision, gradient_checkpointing, compilation, kernels,
-  optimizations, logging, log_levels, tracking, evaluation, metrics, checkpoints, hub, best_model, resuming,
-  reproducibility, hardware, accelerate, dataloader, ddp, fsdp, deepspeed, debugging, scripts, gradus, program,
+  task,
+  model,
+  data,
+  generation,
+  output,
+  duration,
+  schedule,
+  optimizer,
+  regularization,
+  precision,
+  gradient_checkpointing,
+  compilation,
+  kernels,
+  optimizations,
+  logging,
+  log_levels,
+  tracking,
+  evaluation,
+  metrics,
+  checkpoints,
+  hub,
+  best_model,
+  resuming,
+  reproducibility,
+  hardware,
+  accelerate,
+  dataloader,
+  ddp,
+  fsdp,
+  deepspeed,
+  debugging,
+  scripts,
+  gradus,
+  program,
 };
 std::string_view group_title(Group group);
 
@@ -52,8 +85,9 @@ struct Rule {
   bool most_open = false;   ///< `most` itself is out
   std::span<const std::string_view> choices = {};
   Shape shape = Shape::plain;
-  std::string_view type = {};        ///< in place of the type's own name
-  std::string_view when_true = {};   ///< a text option that may be given as a boolean: the words they stand for
+  std::string_view type = {};  ///< in place of the type's own name
+  std::string_view when_true =
+      {};  ///< a text option that may be given as a boolean: the words they stand for
   std::string_view when_false = {};  ///< empty: not set
 
   constexpr Rule typed(std::string_view name) const {
@@ -75,7 +109,9 @@ constexpr Rule above(double least) { return {.least = least, .least_open = true}
 /// Both ends are in.
 constexpr Rule within(double least, double most) { return {.least = least, .most = most}; }
 /// `least` is in, `most` is out.
-constexpr Rule within_below(double least, double most) { return {.least = least, .most = most, .most_open = true}; }
+constexpr Rule within_below(double least, double most) {
+  return {.least = least, .most = most, .most_open = true};
+}
 constexpr Rule one_of(std::span<const std::string_view> choices) { return {.choices = choices}; }
 constexpr Rule holds(Shape shape) { return {.shape = shape}; }
 
@@ -87,10 +123,12 @@ struct FieldTypes {
 };
 
 /// The types an option may have.
-using OptionTypes = FieldTypes<bool, int64_t, double, std::string, StepsOrRatio, StringOrList, std::vector<std::string>,
-                               std::optional<bool>, std::optional<int64_t>, std::optional<double>, std::optional<std::string>,
-                               std::optional<StepsOrRatio>, std::optional<StringOrList>, std::optional<std::vector<std::string>>,
-                               nlohmann::json>;
+using OptionTypes =
+    FieldTypes<bool, int64_t, double, std::string, StepsOrRatio, StringOrList,
+               std::vector<std::string>, std::optional<bool>, std::optional<int64_t>,
+               std::optional<double>, std::optional<std::string>, std::optional<StepsOrRatio>,
+               std::optional<StringOrList>, std::optional<std::vector<std::string>>,
+               nlohmann::json>;
 
 /// One option of struct `S`.
 template <class S>

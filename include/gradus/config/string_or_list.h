@@ -7,16 +7,19 @@
 
 namespace gradus {
 
-/// One word or a list of words: `report_to = "tensorboard"`, `report_to = {"tensorboard", "jsonl"}`.
+/// One word or a list of words: `report_to = "tensorboard"`, `report_to = {"tensorboard",
+/// "jsonl"}`.
 ///
 /// Remembers which of the two was given, so that it is written back in the same form.
 class StringOrList {
  public:
   StringOrList() = default;
-  StringOrList(const char* word) : words_{word}, single_(true) {}             // NOLINT: meant to convert
-  StringOrList(std::string word) : words_{std::move(word)}, single_(true) {}  // NOLINT: meant to convert
+  StringOrList(const char* word) : words_{word}, single_(true) {}  // NOLINT: meant to convert
+  StringOrList(std::string word)
+      : words_{std::move(word)}, single_(true) {}  // NOLINT: meant to convert
   StringOrList(std::initializer_list<std::string> words) : words_(words) {}
-  StringOrList(std::vector<std::string> words) : words_(std::move(words)) {}  // NOLINT: meant to convert
+  StringOrList(std::vector<std::string> words)
+      : words_(std::move(words)) {}  // NOLINT: meant to convert
 
   /// Every word; one for a single word.
   const std::vector<std::string>& words() const { return words_; }

@@ -13,21 +13,24 @@
 
 namespace gradus {
 
-/// How a run is to be done: every option of transformers' `TrainingArguments`, in its order, then our own.
+/// How a run is to be done: every option of transformers' `TrainingArguments`, in its order, then
+/// our own.
 ///
-/// A plain aggregate: `TrainingArguments{.output_dir = "runs/a", .max_steps = 100}`. Nothing is checked or derived until
-/// `resolved()`, which the Trainer calls. docs/user/options.md says what every option means.
+/// A plain aggregate: `TrainingArguments{.output_dir = "runs/a", .max_steps = 100}`. Nothing is
+/// checked or derived until `resolved()`, which the Trainer calls. docs/user/options.md says what
+/// every option means.
 struct TrainingArguments {
 #define GRADUS_FIELD(type, name, ...) type name = __VA_ARGS__;
-#include <gradus/config/training_arguments_fields.inc>
 #include <gradus/config/gradus_arguments_fields.inc>
+#include <gradus/config/training_arguments_fields.inc>
 #undef GRADUS_FIELD
 
-  /// The same options checked, with everything derived that transformers derives on construction: `output_dir` is set
-  /// and its `~` expanded, JSON strings are dictionaries, `eval_steps`, `metric_for_best_model`, `greater_is_better`,
-  /// `report_to`, `do_eval`, `accelerator_config` … have their final values. Idempotent.
-  /// Throws `Error` (usage) G-CONF-3 for a value out of range, G-CONF-4 for options that contradict each other,
-  /// G-CONF-5 for what gradus does not do; harmless Python-only options are answered with one warning each.
+  /// The same options checked, with everything derived that transformers derives on construction:
+  /// `output_dir` is set and its `~` expanded, JSON strings are dictionaries, `eval_steps`,
+  /// `metric_for_best_model`, `greater_is_better`, `report_to`, `do_eval`, `accelerator_config` …
+  /// have their final values. Idempotent. Throws `Error` (usage) G-CONF-3 for a value out of range,
+  /// G-CONF-4 for options that contradict each other, G-CONF-5 for what gradus does not do;
+  /// harmless Python-only options are answered with one warning each.
   TrainingArguments resolved() const;
 
   /// Examples per forward pass of this process; one device per process.
@@ -35,35 +38,43 @@ struct TrainingArguments {
   int64_t eval_batch_size() const { return per_device_eval_batch_size; }
 
   /// Warm-up steps in a run of `num_training_steps`.
-  int64_t get_warmup_steps(int64_t num_training_steps) const { return warmup_steps.steps(num_training_steps); }
+  int64_t get_warmup_steps(int64_t num_training_steps) const {
+    return warmup_steps.steps(num_training_steps);
+  }
 
   /// "fp16", "bf16", or what ACCELERATE_MIXED_PRECISION says (default "no").
   std::string mixed_precision() const;
 
-  /// `max_shard_size` in bytes; as in transformers a small b counts bits. Throws G-CONF-3 for what is no size.
+  /// `max_shard_size` in bytes; as in transformers a small b counts bits. Throws G-CONF-3 for what
+  /// is no size.
   int64_t max_shard_bytes() const;
 
-  /// This process among those a launcher started (see launch_environment.h). Throws G-CONF-8 for a broken environment.
+  /// This process among those a launcher started (see launch_environment.h). Throws G-CONF-8 for a
+  /// broken environment.
   int64_t world_size() const;
   int64_t process_index() const;
   int64_t local_process_index() const;
   bool should_log() const;
   bool should_save() const;
-  /// `log_level` or, on processes that should not log, `log_level_replica`; "passive" is the level set now.
+  /// `log_level` or, on processes that should not log, `log_level_replica`; "passive" is the level
+  /// set now.
   LogLevel get_process_log_level() const;
 
   /// Every option by name, in order; tokens are hidden as `<HUB_TOKEN>`.
   nlohmann::ordered_json to_dict() const;
   /// `to_dict` with an indent of 2.
   std::string to_json_string() const;
-  /// Only booleans, numbers and strings (others as their text), with the batch sizes: for TensorBoard's hparams.
+  /// Only booleans, numbers and strings (others as their text), with the batch sizes: for
+  /// TensorBoard's hparams.
   nlohmann::ordered_json to_sanitized_dict() const;
   /// Options sorted by name, one a line.
   std::string to_string() const;
-  /// From a dictionary with some or all options. Throws G-CONF-1 for unknown keys and G-CONF-2 for wrong types.
+  /// From a dictionary with some or all options. Throws G-CONF-1 for unknown keys and G-CONF-2 for
+  /// wrong types.
   static TrainingArguments from_json(const nlohmann::json& dict);
 
-  // The fluent setters of transformers. They set, and do not check more than transformers does; `resolved()` checks.
+  // The fluent setters of transformers. They set, and do not check more than transformers does;
+  // `resolved()` checks.
   TrainingArguments& set_training(const TrainingSettings& settings = {});
   TrainingArguments& set_evaluate(const EvaluateSettings& settings = {});
   TrainingArguments& set_testing(const TestingSettings& settings = {});
@@ -80,12 +91,13 @@ struct TrainingArguments {
 /// The same as a function.
 inline TrainingArguments resolve(const TrainingArguments& args) { return args.resolved(); }
 
-/// The options of a sequence-to-sequence run: those above with HF's five between HF's last and our first.
+/// The options of a sequence-to-sequence run: those above with HF's five between HF's last and our
+/// first.
 struct Seq2SeqTrainingArguments {
 #define GRADUS_FIELD(type, name, ...) type name = __VA_ARGS__;
-#include <gradus/config/training_arguments_fields.inc>
-#include <gradus/config/seq2seq_arguments_fields.inc>
 #include <gradus/config/gradus_arguments_fields.inc>
+#include <gradus/config/seq2seq_arguments_fields.inc>
+#include <gradus/config/training_arguments_fields.inc>
 #undef GRADUS_FIELD
 
   /// As `TrainingArguments::resolved`; the five are checked too.
@@ -97,9 +109,12 @@ struct Seq2SeqTrainingArguments {
   /// Everything but the five.
   operator TrainingArguments() const;  // NOLINT: meant to convert
 
-  friend bool operator==(const Seq2SeqTrainingArguments&, const Seq2SeqTrainingArguments&) = default;
+  friend bool operator==(const Seq2SeqTrainingArguments&,
+                         const Seq2SeqTrainingArguments&) = default;
 };
 
-inline Seq2SeqTrainingArguments resolve(const Seq2SeqTrainingArguments& args) { return args.resolved(); }
+inline Seq2SeqTrainingArguments resolve(const Seq2SeqTrainingArguments& args) {
+  return args.resolved();
+}
 
 }  // namespace gradus

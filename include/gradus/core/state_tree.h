@@ -12,15 +12,24 @@ namespace gradus {
 
 /// A tree of plain values and tensors: what `optimizer.pt`, `scheduler.pt` and the like hold.
 ///
-/// It is what `torch.save` can write of built-in Python types, no more: None, bool, int, float, str, bytes,
-/// Tensor, list, tuple and dict with int or str keys in insertion order. `formats/torch_file.h` reads and writes it.
+/// It is what `torch.save` can write of built-in Python types, no more: None, bool, int, float,
+/// str, bytes, Tensor, list, tuple and dict with int or str keys in insertion order.
+/// `formats/torch_file.h` reads and writes it.
 class StateTree {
  public:
   using Key = std::variant<int64_t, std::string>;
-  struct Bytes { std::string data; };
-  struct List { std::vector<StateTree> items; };
-  struct Tuple { std::vector<StateTree> items; };
-  struct Dict { std::vector<std::pair<Key, StateTree>> items; };
+  struct Bytes {
+    std::string data;
+  };
+  struct List {
+    std::vector<StateTree> items;
+  };
+  struct Tuple {
+    std::vector<StateTree> items;
+  };
+  struct Dict {
+    std::vector<std::pair<Key, StateTree>> items;
+  };
 
   StateTree() = default;  // None
   StateTree(bool value) : value_(value) {}
@@ -55,7 +64,7 @@ class StateTree {
   double as_double() const;  ///< also from an int or a one-element tensor
   const std::string& as_string() const;
   const torch::Tensor& as_tensor() const;
-  const std::vector<StateTree>& items() const;  ///< of a list or tuple
+  const std::vector<StateTree>& items() const;                    ///< of a list or tuple
   const std::vector<std::pair<Key, StateTree>>& entries() const;  ///< of a dict
 
   /// Dict access. `at` throws G-STATE-2 with the missing key and those present; `find` gives null.
@@ -70,7 +79,9 @@ class StateTree {
   std::string type_name() const;
 
  private:
-  std::variant<std::monostate, bool, int64_t, double, std::string, Bytes, torch::Tensor, List, Tuple, Dict> value_;
+  std::variant<std::monostate, bool, int64_t, double, std::string, Bytes, torch::Tensor, List,
+               Tuple, Dict>
+      value_;
 };
 
 }  // namespace gradus

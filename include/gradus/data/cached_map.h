@@ -12,13 +12,15 @@ namespace gradus {
 struct MapOptions {
   /// Rows handed to the function at a time.
   int64_t batch_size = 1000;
-  /// Batches never cross the borders of this many even runs of rows, as with HF's `preprocessing_num_workers`,
-  /// so that grouped remainders are the same. It says nothing about threads.
+  /// Batches never cross the borders of this many even runs of rows, as with HF's
+  /// `preprocessing_num_workers`, so that grouped remainders are the same. It says nothing about
+  /// threads.
   int64_t runs = 1;
   /// Threads that call the function, which must bear that. 0: one per core, at most 8.
   int64_t threads = 0;
-  /// With a key the result is kept as `<cache_dir>/<cache_key>.arrow` and taken from there the next time.
-  /// The key must stand for everything the result depends on. Needs Arrow; without it the result stays in memory.
+  /// With a key the result is kept as `<cache_dir>/<cache_key>.arrow` and taken from there the next
+  /// time. The key must stand for everything the result depends on. Needs Arrow; without it the
+  /// result stays in memory.
   std::string cache_key = {};
   /// Default: `gradus/datasets` in the user's cache folder.
   std::filesystem::path cache_dir = {};
@@ -30,9 +32,11 @@ struct MapOptions {
 
 using MapFunction = std::function<std::vector<Example>(std::vector<Example>)>;
 
-/// Applies `function` to all rows now. It may give more or fewer rows than it got; their order is kept.
-/// With a cache key the rows lie in a memory-mapped file (written under a temporary name, then renamed), else in memory.
-/// An error of the function is thrown here, once running calls have ended; nothing is left in the cache.
-std::shared_ptr<Dataset> map_rows(const Dataset& dataset, const MapFunction& function, const MapOptions& options = {});
+/// Applies `function` to all rows now. It may give more or fewer rows than it got; their order is
+/// kept. With a cache key the rows lie in a memory-mapped file (written under a temporary name,
+/// then renamed), else in memory. An error of the function is thrown here, once running calls have
+/// ended; nothing is left in the cache.
+std::shared_ptr<Dataset> map_rows(const Dataset& dataset, const MapFunction& function,
+                                  const MapOptions& options = {});
 
 }  // namespace gradus

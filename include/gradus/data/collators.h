@@ -13,18 +13,21 @@
 
 namespace gradus {
 
-// Each collator makes the tensors of the peer's class of the same name for the same rows. They are plain values that can
-// be called, so each is a `DataCollator`. Thread-safety: all may be called by several threads at once.
+// Each collator makes the tensors of the peer's class of the same name for the same rows. They are
+// plain values that can be called, so each is a `DataCollator`. Thread-safety: all may be called by
+// several threads at once.
 //
-// Those that draw random numbers seed a generator from their seed (default: the loader's), the epoch and the number of
-// the batch, so that a batch is the same for any number of workers and after a resume. In the first batch of the first
-// epoch the generator is `torch.Generator().manual_seed(seed)`.
+// Those that draw random numbers seed a generator from their seed (default: the loader's), the
+// epoch and the number of the batch, so that a batch is the same for any number of workers and
+// after a resume. In the first batch of the first epoch the generator is
+// `torch.Generator().manual_seed(seed)`.
 
 /// Stacks the rows column by column, as `transformers.default_data_collator` does.
 ///
-/// The first row says which columns there are. `label` and `label_ids` become `labels` (int64 for integers, float32
-/// for floats); text and null columns are left out; numbers and lists become tensors, tensors are stacked.
-/// Throws G-DATA-1 when a later row lacks a column, G-DATA-6 when a value cannot be a tensor, G-DATA-7 when lengths differ.
+/// The first row says which columns there are. `label` and `label_ids` become `labels` (int64 for
+/// integers, float32 for floats); text and null columns are left out; numbers and lists become
+/// tensors, tensors are stacked. Throws G-DATA-1 when a later row lacks a column, G-DATA-6 when a
+/// value cannot be a tensor, G-DATA-7 when lengths differ.
 Batch default_data_collator(std::vector<Example> rows);
 
 struct DataCollatorWithPaddingOptions {
@@ -62,7 +65,8 @@ class DataCollatorForTokenClassification {
   DataCollatorForTokenClassificationOptions options_;
 };
 
-/// Rows whose columns hold one list per choice: tensors `[rows, choices, length]`; `labels` is the right choice.
+/// Rows whose columns hold one list per choice: tensors `[rows, choices, length]`; `labels` is the
+/// right choice.
 class DataCollatorForMultipleChoice {
  public:
   explicit DataCollatorForMultipleChoice(DataCollatorWithPaddingOptions options);
@@ -74,7 +78,8 @@ class DataCollatorForMultipleChoice {
 
 struct DataCollatorForSeq2SeqOptions {
   std::shared_ptr<const TokenizerLike> tokenizer = {};
-  /// The model's `prepare_decoder_input_ids_from_labels`, when it has one: fills `decoder_input_ids`.
+  /// The model's `prepare_decoder_input_ids_from_labels`, when it has one: fills
+  /// `decoder_input_ids`.
   std::function<torch::Tensor(const torch::Tensor& labels)> prepare_decoder_input_ids = {};
   PaddingStrategy padding = PaddingStrategy::longest;
   std::optional<int64_t> max_length = {};
@@ -82,7 +87,8 @@ struct DataCollatorForSeq2SeqOptions {
   int64_t label_pad_token_id = -100;
 };
 
-/// Inputs and labels filled up, each to its own longest row. Rows without labels (or with null) give a batch without.
+/// Inputs and labels filled up, each to its own longest row. Rows without labels (or with null)
+/// give a batch without.
 class DataCollatorForSeq2Seq {
  public:
   explicit DataCollatorForSeq2Seq(DataCollatorForSeq2SeqOptions options);
@@ -95,7 +101,8 @@ class DataCollatorForSeq2Seq {
 struct DataCollatorForLanguageModelingOptions {
   std::shared_ptr<const TokenizerLike> tokenizer = {};
   bool mlm = true;
-  /// Masks all tokens of a word; rows need `offset_mapping`. Every masked token is then replaced by the mask token.
+  /// Masks all tokens of a word; rows need `offset_mapping`. Every masked token is then replaced by
+  /// the mask token.
   bool whole_word_mask = false;
   double mlm_probability = 0.15;
   double mask_replace_prob = 0.8;    ///< of the masked tokens: how many become the mask token
@@ -105,7 +112,8 @@ struct DataCollatorForLanguageModelingOptions {
 };
 
 /// Causal (`mlm = false`: labels are the ids, -100 at padding tokens) or masked language modelling.
-/// The constructor throws G-DATA-14 for probabilities that make no sense and for a tokenizer without mask token.
+/// The constructor throws G-DATA-14 for probabilities that make no sense and for a tokenizer
+/// without mask token.
 class DataCollatorForLanguageModeling {
  public:
   explicit DataCollatorForLanguageModeling(DataCollatorForLanguageModelingOptions options);
@@ -121,7 +129,8 @@ class DataCollatorForLanguageModeling {
   static torch::Tensor whole_words(const torch::Tensor& word_ids, const torch::Tensor& mask);
 
  private:
-  void mask_tokens(Batch& batch, const torch::Tensor& special_tokens_mask, const torch::Tensor& offsets) const;
+  void mask_tokens(Batch& batch, const torch::Tensor& special_tokens_mask,
+                   const torch::Tensor& offsets) const;
 
   DataCollatorForLanguageModelingOptions options_;
 };
@@ -133,10 +142,12 @@ struct DataCollatorForPermutationLanguageModelingOptions {
   std::optional<int64_t> seed = {};
 };
 
-/// XLNet's permutation language modelling. Throws G-DATA-14 without mask token and for an odd length.
+/// XLNet's permutation language modelling. Throws G-DATA-14 without mask token and for an odd
+/// length.
 class DataCollatorForPermutationLanguageModeling {
  public:
-  explicit DataCollatorForPermutationLanguageModeling(DataCollatorForPermutationLanguageModelingOptions options);
+  explicit DataCollatorForPermutationLanguageModeling(
+      DataCollatorForPermutationLanguageModelingOptions options);
   Batch operator()(std::vector<Example> rows) const;
 
  private:
@@ -151,11 +162,12 @@ struct DataCollatorWithFlatteningOptions {
   int64_t position_ids_start = 0;
 };
 
-/// All rows behind each other as one row `[1, tokens]`, without padding. `max_length_q` and `max_length_k` are tensors
-/// without dimensions.
+/// All rows behind each other as one row `[1, tokens]`, without padding. `max_length_q` and
+/// `max_length_k` are tensors without dimensions.
 class DataCollatorWithFlattening {
  public:
-  explicit DataCollatorWithFlattening(DataCollatorWithFlatteningOptions options = {}) : options_(options) {}
+  explicit DataCollatorWithFlattening(DataCollatorWithFlatteningOptions options = {})
+      : options_(options) {}
   Batch operator()(std::vector<Example> rows) const;
 
  private:
@@ -169,9 +181,9 @@ struct DataCollatorForSftOptions {
   std::optional<int64_t> pad_to_multiple_of = {};
 };
 
-/// TRL's `DataCollatorForLanguageModeling` of supervised fine-tuning: labels are used as they are (default: the ids).
-/// With `padding_free` one row of all, with position ids that restart at each sequence (and at each `seq_lengths` of a
-/// packed row), cu_seq_lens (int32) and seq_idx.
+/// TRL's `DataCollatorForLanguageModeling` of supervised fine-tuning: labels are used as they are
+/// (default: the ids). With `padding_free` one row of all, with position ids that restart at each
+/// sequence (and at each `seq_lengths` of a packed row), cu_seq_lens (int32) and seq_idx.
 class DataCollatorForSft {
  public:
   explicit DataCollatorForSft(DataCollatorForSftOptions options) : options_(options) {}
@@ -190,12 +202,14 @@ struct DataCollatorForPreferenceOptions {
   std::optional<int64_t> pad_to_multiple_of = {};
 };
 
-/// TRL's preference collators. Rows with `prompt_ids`, `chosen_ids` and `rejected_ids` (DPO) give input_ids,
-/// attention_mask and completion_mask, the chosen ones first; rows without a prompt (reward models) no completion_mask.
-/// `ref_chosen_logps`, `ref_rejected_logps` and `margin` go along.
+/// TRL's preference collators. Rows with `prompt_ids`, `chosen_ids` and `rejected_ids` (DPO) give
+/// input_ids, attention_mask and completion_mask, the chosen ones first; rows without a prompt
+/// (reward models) no completion_mask. `ref_chosen_logps`, `ref_rejected_logps` and `margin` go
+/// along.
 class DataCollatorForPreference {
  public:
-  explicit DataCollatorForPreference(DataCollatorForPreferenceOptions options) : options_(options) {}
+  explicit DataCollatorForPreference(DataCollatorForPreferenceOptions options)
+      : options_(options) {}
   Batch operator()(std::vector<Example> rows) const;
 
  private:
@@ -208,10 +222,12 @@ struct DataCollatorForUnpairedPreferenceOptions {
   std::optional<int64_t> pad_to_multiple_of = {};
 };
 
-/// TRL's collator of KTO: prompt_ids, completion_ids, label and, where they are there, KL_completion_ids.
+/// TRL's collator of KTO: prompt_ids, completion_ids, label and, where they are there,
+/// KL_completion_ids.
 class DataCollatorForUnpairedPreference {
  public:
-  explicit DataCollatorForUnpairedPreference(DataCollatorForUnpairedPreferenceOptions options) : options_(options) {}
+  explicit DataCollatorForUnpairedPreference(DataCollatorForUnpairedPreferenceOptions options)
+      : options_(options) {}
   Batch operator()(std::vector<Example> rows) const;
 
  private:
@@ -219,10 +235,10 @@ class DataCollatorForUnpairedPreference {
 };
 
 struct RemoveColumnsOptions {
-  DataCollator collator = {};              ///< what is called with the columns that stay
-  std::vector<std::string> columns = {};   ///< those that stay
-  std::string model_name = {};             ///< for the message, said once; none when empty
-  std::string description = {};            ///< "training", "evaluation" …
+  DataCollator collator = {};             ///< what is called with the columns that stay
+  std::vector<std::string> columns = {};  ///< those that stay
+  std::string model_name = {};            ///< for the message, said once; none when empty
+  std::string description = {};           ///< "training", "evaluation" …
 };
 
 /// Leaves out the columns the model does not take.

@@ -14,8 +14,8 @@ namespace gradus {
 
 using DataCollator = std::function<Batch(std::vector<Example>)>;
 
-/// Which batch is being collated. Collators that draw random numbers seed their generator from it, so that the
-/// result is the same for any number of workers and after a resume.
+/// Which batch is being collated. Collators that draw random numbers seed their generator from it,
+/// so that the result is the same for any number of workers and after a resume.
 struct CollateContext {
   int64_t seed = 0;
   int64_t epoch = 0;
@@ -36,12 +36,14 @@ std::optional<WorkerInfo> worker_info();
 struct DataShard {
   int64_t rank = 0;
   int64_t world = 1;
-  /// Go on with the first rows at the end, so that every process has as many full batches as the others.
+  /// Go on with the first rows at the end, so that every process has as many full batches as the
+  /// others.
   bool even_batches = true;
   /// `batch_size` is that of all processes together: each takes its part of every batch.
   bool split_batches = false;
-  /// Let an iterable data set leave out the others' rows itself (`IterableDataset::shard`), when it can. It must then
-  /// see to it that all processes have equally many. Otherwise every process reads all rows and keeps its own.
+  /// Let an iterable data set leave out the others' rows itself (`IterableDataset::shard`), when it
+  /// can. It must then see to it that all processes have equally many. Otherwise every process
+  /// reads all rows and keeps its own.
   bool by_source = false;
 };
 
@@ -60,18 +62,19 @@ struct BatchSource {
 struct DataLoaderOptions {
   DatasetRef dataset = {};
   int64_t batch_size = 1;
-  std::shared_ptr<Sampler> sampler = {};     ///< default: sequential; not for iterable data sets
-  /// Decides on whole batches in place of `sampler`, `batch_size` and `drop_last`; not for iterable data sets, and `shard` must be left alone.
+  std::shared_ptr<Sampler> sampler = {};  ///< default: sequential; not for iterable data sets
+  /// Decides on whole batches in place of `sampler`, `batch_size` and `drop_last`; not for iterable
+  /// data sets, and `shard` must be left alone.
   std::shared_ptr<BatchSampler> batch_sampler = {};
-  DataCollator collator = {};                ///< default: `default_data_collator`
-  bool drop_last = false;                    ///< leave out the last batch when it is short
-  int64_t num_workers = 0;                   ///< threads that read and collate ahead; 0 works in the caller's thread
-  std::optional<int64_t> prefetch_factor = {}; ///< batches ahead per worker; default 2
-  bool persistent_workers = false;           ///< keep the threads between passes
-  bool in_order = true;                      ///< false: a batch is given as soon as it is ready
-  bool pin_memory = false;                   ///< page-locked batches; only where a GPU is present
-  int64_t seed = 0;                          ///< reaches collators through `collate_context()`
-  DataShard shard = {};                      ///< this process's part of the data
+  DataCollator collator = {};  ///< default: `default_data_collator`
+  bool drop_last = false;      ///< leave out the last batch when it is short
+  int64_t num_workers = 0;  ///< threads that read and collate ahead; 0 works in the caller's thread
+  std::optional<int64_t> prefetch_factor = {};  ///< batches ahead per worker; default 2
+  bool persistent_workers = false;              ///< keep the threads between passes
+  bool in_order = true;                         ///< false: a batch is given as soon as it is ready
+  bool pin_memory = false;  ///< page-locked batches; only where a GPU is present
+  int64_t seed = 0;         ///< reaches collators through `collate_context()`
+  DataShard shard = {};     ///< this process's part of the data
 };
 
 class BatchIterator;
@@ -91,8 +94,9 @@ class DataLoader {
   /// Null for a loader over a user's batch source.
   const DataLoaderOptions* options() const { return options_.get(); }
 
-  /// The batches of pass `epoch` from number `first_batch` on. Nothing before it is read for map-style data;
-  /// iterable data goes on from `state` (see `BatchIterator::state`) when it is given, else reads and drops.
+  /// The batches of pass `epoch` from number `first_batch` on. Nothing before it is read for
+  /// map-style data; iterable data goes on from `state` (see `BatchIterator::state`) when it is
+  /// given, else reads and drops.
   BatchIterator iterate(int64_t epoch, int64_t first_batch = 0) const;
   BatchIterator iterate(int64_t epoch, int64_t first_batch, const nlohmann::json& state) const;
 
@@ -112,12 +116,14 @@ class BatchIterator {
   BatchIterator& operator=(BatchIterator&&) noexcept;
   ~BatchIterator();
 
-  /// The next batch, or nothing at the end of the pass. An exception of a worker is thrown here, with the row's index.
+  /// The next batch, or nothing at the end of the pass. An exception of a worker is thrown here,
+  /// with the row's index.
   std::optional<Batch> next();
   /// Batches given so far, those skipped by `first_batch` included.
   int64_t position() const;
-  /// What `DataLoader::iterate` needs besides the position to go on after the last batch given: for iterable data,
-  /// and with `in_order = false` when later batches have overtaken earlier ones; null otherwise.
+  /// What `DataLoader::iterate` needs besides the position to go on after the last batch given: for
+  /// iterable data, and with `in_order = false` when later batches have overtaken earlier ones;
+  /// null otherwise.
   nlohmann::json state() const;
 
  private:
@@ -133,6 +139,7 @@ struct TensorLoaderOptions {
 };
 
 /// A loader over tensors in memory: `from_tensors` with a sequential or random order.
-DataLoader tensor_loader(std::vector<std::pair<std::string, torch::Tensor>> columns, TensorLoaderOptions options = {});
+DataLoader tensor_loader(std::vector<std::pair<std::string, torch::Tensor>> columns,
+                         TensorLoaderOptions options = {});
 
 }  // namespace gradus

@@ -20,9 +20,11 @@ struct DataShowOptions {
 };
 
 /// What is in a data file:
-/// `{"files": [{"path", "bytes"}], "rows", "skipped_rows", "columns": [{"name", "type", "stored_as", "nulls", …}], "first_rows": […]}`.
-/// A column of text or lists has `"lengths": {"min", "mean", "max", "histogram": [{"from", "to", "count"}]}`, one of numbers
-/// `"min", "mean", "max"`, one of classes or few distinct values `"values": {value: count}`. Counts are over `"sampled_rows"`.
+/// `{"files": [{"path", "bytes"}], "rows", "skipped_rows", "columns": [{"name", "type",
+/// "stored_as", "nulls", …}], "first_rows": […]}`. A column of text or lists has `"lengths":
+/// {"min", "mean", "max", "histogram": [{"from", "to", "count"}]}`, one of numbers
+/// `"min", "mean", "max"`, one of classes or few distinct values `"values": {value: count}`. Counts
+/// are over `"sampled_rows"`.
 nlohmann::ordered_json data_show(const DataFiles& files, const DataShowOptions& options = {});
 
 /// The same for people, `width` characters wide.

@@ -15,15 +15,17 @@ namespace gradus {
 
 /// A data set whose rows can be taken in any order.
 ///
-/// Thread-safety: `get` and `get_many` are called by several loader threads at once and must not change the object.
+/// Thread-safety: `get` and `get_many` are called by several loader threads at once and must not
+/// change the object.
 struct Dataset : std::enable_shared_from_this<Dataset> {
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;
   virtual Example get(int64_t index) const = 0;
   /// Several rows; override where one visit to the source is cheaper than many.
   virtual std::vector<Example> get_many(std::span<const int64_t> indices) const;
-  /// The rows as `default_data_collator` would put them together, for data sets that can do so without making rows;
-  /// nothing when this one cannot. The loader asks when its collator is the default one.
+  /// The rows as `default_data_collator` would put them together, for data sets that can do so
+  /// without making rows; nothing when this one cannot. The loader asks when its collator is the
+  /// default one.
   virtual std::optional<Batch> get_batch(std::span<const int64_t> indices) const;
   /// The columns of a row; empty when not known without reading one.
   virtual std::vector<std::string> column_names() const { return {}; }
@@ -36,7 +38,8 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
   std::shared_ptr<Dataset> filter(const std::function<bool(const Example&)>& keep) const;
   /// The rows at `indices`, in that order.
   std::shared_ptr<Dataset> select(std::vector<int64_t> indices) const;
-  /// Every `count`-th row from `index` on, or, if `contiguous`, the `index`-th of `count` even runs.
+  /// Every `count`-th row from `index` on, or, if `contiguous`, the `index`-th of `count` even
+  /// runs.
   std::shared_ptr<Dataset> shard(int64_t count, int64_t index, bool contiguous = true) const;
   /// Only these columns, in the data set's own order. Columns a row does not have are passed over.
   std::shared_ptr<Dataset> select_columns(std::vector<std::string> names) const;
@@ -46,21 +49,24 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
 
 /// A data set that can only be read from front to back.
 ///
-/// Thread-safety: none needed. Calls come one at a time, but with `num_workers` above 0 not all from the same thread.
+/// Thread-safety: none needed. Calls come one at a time, but with `num_workers` above 0 not all
+/// from the same thread.
 struct IterableDataset {
   virtual ~IterableDataset() = default;
   /// The next row, or nothing at the end of the pass.
   virtual std::optional<Example> next() = 0;
   /// Back to the first row of pass number `epoch`.
   virtual void reset(int64_t epoch) = 0;
-  /// Where the reading stands, so that `load_state` goes on without reading again; null when it cannot say,
-  /// and the loader then reads and drops.
+  /// Where the reading stands, so that `load_state` goes on without reading again; null when it
+  /// cannot say, and the loader then reads and drops.
   virtual nlohmann::json save_state() const;
   virtual void load_state(const nlohmann::json& state);
-  /// From now on only the rows of process `rank` of `world`; false when it cannot, and the loader then drops the others'.
+  /// From now on only the rows of process `rank` of `world`; false when it cannot, and the loader
+  /// then drops the others'.
   virtual bool shard(int64_t rank, int64_t world);
   virtual std::vector<std::string> column_names() const { return {}; }
-  /// Rows of a pass, of all processes together, for those that know: a run is then planned in epochs, and needs no `max_steps`.
+  /// Rows of a pass, of all processes together, for those that know: a run is then planned in
+  /// epochs, and needs no `max_steps`.
   virtual std::optional<int64_t> size() const { return std::nullopt; }
 };
 
@@ -89,13 +95,15 @@ class DatasetRef {
   std::shared_ptr<IterableDataset> iterable_;
 };
 
-/// Rows that are slices of tensors along their first dimension, which must agree. Throws G-DATA-3 when it does not.
+/// Rows that are slices of tensors along their first dimension, which must agree. Throws G-DATA-3
+/// when it does not.
 std::shared_ptr<Dataset> from_tensors(std::vector<std::pair<std::string, torch::Tensor>> columns);
 
 /// Rows held in memory.
 std::shared_ptr<Dataset> from_examples(std::vector<Example> rows);
 
-/// The rows of one after those of the other, with the first one's `column_names`. Throws G-DATA-16 for a null pointer.
+/// The rows of one after those of the other, with the first one's `column_names`. Throws G-DATA-16
+/// for a null pointer.
 std::shared_ptr<Dataset> concatenate(std::vector<std::shared_ptr<const Dataset>> parts);
 
 }  // namespace gradus

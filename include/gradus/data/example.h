@@ -3,8 +3,8 @@
 #include <torch/types.h>
 
 #include <initializer_list>
-#include <nlohmann/json_fwd.hpp>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,8 +13,8 @@
 
 namespace gradus {
 
-/// One cell of a data set: null, tensor, int, float, bool, text, a list of one of int/float/text, or nested JSON
-/// (lists of lists, structs, chat messages).
+/// One cell of a data set: null, tensor, int, float, bool, text, a list of one of int/float/text,
+/// or nested JSON (lists of lists, structs, chat messages).
 class Value {
  public:
   using Ints = std::vector<int64_t>;
@@ -57,14 +57,17 @@ class Value {
   const Strings& strings() const;
   const nlohmann::json& json() const;  ///< of a nested value
 
-  /// A number, list or tensor as a tensor (int64, float32 for floats, bool); throws G-DATA-2 for text and null.
+  /// A number, list or tensor as a tensor (int64, float32 for floats, bool); throws G-DATA-2 for
+  /// text and null.
   torch::Tensor to_tensor() const;
   /// "int", "list of int", "text", "tensor" …
   std::string type_name() const;
 
  private:
   using Nested = std::shared_ptr<const nlohmann::json>;
-  std::variant<std::monostate, bool, int64_t, double, std::string, torch::Tensor, Ints, Floats, Strings, Nested> value_;
+  std::variant<std::monostate, bool, int64_t, double, std::string, torch::Tensor, Ints, Floats,
+               Strings, Nested>
+      value_;
 };
 
 /// One row of a data set: an ordered map from column name to value.

@@ -13,7 +13,8 @@
 namespace gradus {
 
 /// One or more paths or glob patterns, read in this order (the matches of a pattern in name order).
-/// A folder written by `datasets.save_to_disk` counts as one path, as does a folder of data files of one format.
+/// A folder written by `datasets.save_to_disk` counts as one path, as does a folder of data files
+/// of one format.
 class DataFiles {
  public:
   DataFiles(const char* path) : paths_{path} {}
@@ -35,16 +36,19 @@ enum class TextUnit {
 };
 
 struct LoadOptions {
-  /// "parquet", "arrow", "csv", "tsv", "json", "jsonl", "text" or "tokens"; empty: by the file's extension.
+  /// "parquet", "arrow", "csv", "tsv", "json", "jsonl", "text" or "tokens"; empty: by the file's
+  /// extension.
   std::string format = {};
-  /// Only these columns, in this order; empty: all. Unread columns cost nothing in Arrow and Parquet files.
+  /// Only these columns, in this order; empty: all. Unread columns cost nothing in Arrow and
+  /// Parquet files.
   std::vector<std::string> columns = {};
   /// Text lines keep their line break (always "\n").
   bool keep_linebreaks = false;
   TextUnit text_unit = TextUnit::line;
   /// JSON: the rows are the list under this key of the top-level object.
   std::optional<std::string> field = {};
-  /// JSON and CSV: up to so many rows that cannot be read are left out and reported; one more is an error.
+  /// JSON and CSV: up to so many rows that cannot be read are left out and reported; one more is an
+  /// error.
   int64_t skip_bad_rows = 0;
   /// Which part of a folder that holds several splits; may be left empty when it holds one.
   std::string split = {};
@@ -56,9 +60,11 @@ struct LoadOptions {
   bool allow_empty = false;
   /// Threads that parse; 0: one per core, at most 8.
   int64_t threads = 0;
-  /// Parquet and compressed files above this size are unpacked into a temporary file, not into memory.
+  /// Parquet and compressed files above this size are unpacked into a temporary file, not into
+  /// memory.
   int64_t in_memory_limit = int64_t{2} << 30;
-  /// Where those temporary files lie (they have no name and vanish with the process); empty: the system's place.
+  /// Where those temporary files lie (they have no name and vanish with the process); empty: the
+  /// system's place.
   std::filesystem::path temporary_dir = {};
 };
 
@@ -69,31 +75,37 @@ struct LoadOptions {
 /// | .parquet | read into memory (mapped from a temporary file above `in_memory_limit`) |
 /// | .arrow, folder of `save_to_disk` | memory-mapped; IPC file and stream format |
 /// | .csv, .tsv | header row, types inferred as pandas does |
-/// | .jsonl, .json | one object per line, an array of objects, an array of strings (column `text`), or `field` |
-/// | .txt, .text, .md | `text_unit` and `keep_linebreaks` |
-/// | .bin | token windows of `block_size` (token_file.h) |
+/// | .jsonl, .json | one object per line, an array of objects, an array of strings (column `text`),
+/// or `field` | | .txt, .text, .md | `text_unit` and `keep_linebreaks` | | .bin | token windows of
+/// `block_size` (token_file.h) |
 ///
-/// `.gz` and `.zst` after a text form are unpacked. Lists of bool are given as lists of int (0 and 1). A key that some JSON rows
-/// lack is null there; nested structs stay as written. Rows are checked now, so that reading one later does not fail.
+/// `.gz` and `.zst` after a text form are unpacked. Lists of bool are given as lists of int (0 and
+/// 1). A key that some JSON rows lack is null there; nested structs stay as written. Rows are
+/// checked now, so that reading one later does not fail.
 ///
-/// Throws G-SRC-1 (no such file), G-SRC-2 (format not known), G-SRC-3 (no rows), G-SRC-4 (a row that cannot be read, with
-/// file and line), G-SRC-6 (column missing), G-SRC-8 (file damaged), G-SRC-9 (built without Arrow), G-SRC-10 (folder or split).
-/// Rows are read with several threads at once safely. A file that is cut short afterwards gives G-SRC-11 when it is met.
+/// Throws G-SRC-1 (no such file), G-SRC-2 (format not known), G-SRC-3 (no rows), G-SRC-4 (a row
+/// that cannot be read, with file and line), G-SRC-6 (column missing), G-SRC-8 (file damaged),
+/// G-SRC-9 (built without Arrow), G-SRC-10 (folder or split). Rows are read with several threads at
+/// once safely. A file that is cut short afterwards gives G-SRC-11 when it is met.
 std::shared_ptr<TableDataset> load_dataset(const DataFiles& files, const LoadOptions& options = {});
 
 /// Opens the same files for reading from front to back in little memory.
 ///
-/// `save_state` holds the place in the file (byte, row group and row); `load_state` goes there without parsing what came
-/// before. (A compressed file must be unpacked again up to that place, a Parquet row group decoded.) A row that cannot be read is an error
-/// when it is met. Throws G-SRC-15 when a state belongs to other files.
-std::shared_ptr<IterableDataset> stream_dataset(const DataFiles& files, const LoadOptions& options = {});
+/// `save_state` holds the place in the file (byte, row group and row); `load_state` goes there
+/// without parsing what came before. (A compressed file must be unpacked again up to that place, a
+/// Parquet row group decoded.) A row that cannot be read is an error when it is met. Throws
+/// G-SRC-15 when a state belongs to other files.
+std::shared_ptr<IterableDataset> stream_dataset(const DataFiles& files,
+                                                const LoadOptions& options = {});
 
-/// Any map-style data set read from front to back, giving back the memory of rows of a mapped file that were passed. Its state is the row
-/// number, and is refused (G-SRC-15) when the number of rows has changed. It cannot be sharded by source; `as_stream` (streams.h) can.
+/// Any map-style data set read from front to back, giving back the memory of rows of a mapped file
+/// that were passed. Its state is the row number, and is refused (G-SRC-15) when the number of rows
+/// has changed. It cannot be sharded by source; `as_stream` (streams.h) can.
 std::shared_ptr<IterableDataset> stream_of(std::shared_ptr<const Dataset> dataset);
 
 /// The files that `files` and `options` stand for, in reading order. Throws as `load_dataset`.
-std::vector<std::filesystem::path> resolve_data_files(const DataFiles& files, const LoadOptions& options = {});
+std::vector<std::filesystem::path> resolve_data_files(const DataFiles& files,
+                                                      const LoadOptions& options = {});
 
 /// Whether Arrow, Parquet, CSV and .zst files can be read by this build.
 bool arrow_available();

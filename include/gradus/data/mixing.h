@@ -20,8 +20,10 @@ struct TrainTest {
   std::shared_ptr<Dataset> test;
 };
 
-/// The parts `datasets.Dataset.train_test_split` makes for the same seed. Throws G-DATA-11 when one would be empty.
-TrainTest train_test_split(const std::shared_ptr<const Dataset>& dataset, SplitOptions options = {});
+/// The parts `datasets.Dataset.train_test_split` makes for the same seed. Throws G-DATA-11 when one
+/// would be empty.
+TrainTest train_test_split(const std::shared_ptr<const Dataset>& dataset,
+                           SplitOptions options = {});
 
 enum class Stopping {
   first_exhausted,  ///< end when the first data set has no rows left
@@ -34,12 +36,14 @@ struct InterleaveOptions {
   Stopping stopping = Stopping::first_exhausted;
 };
 
-/// Rows of several data sets, in turn or drawn with weights, in the order of `datasets.interleave_datasets`.
-/// Throws G-DATA-12 when the probabilities do not fit.
-std::shared_ptr<Dataset> interleave(std::vector<std::shared_ptr<const Dataset>> parts, InterleaveOptions options = {});
+/// Rows of several data sets, in turn or drawn with weights, in the order of
+/// `datasets.interleave_datasets`. Throws G-DATA-12 when the probabilities do not fit.
+std::shared_ptr<Dataset> interleave(std::vector<std::shared_ptr<const Dataset>> parts,
+                                    InterleaveOptions options = {});
 
-/// The same for streams, drawn while reading; its state holds those of its parts. That a part has ended is seen when a
-/// row is asked of it; with `all_exhausted` it then begins its pass again.
-std::shared_ptr<IterableDataset> interleave(std::vector<std::shared_ptr<IterableDataset>> parts, InterleaveOptions options = {});
+/// The same for streams, drawn while reading; its state holds those of its parts. That a part has
+/// ended is seen when a row is asked of it; with `all_exhausted` it then begins its pass again.
+std::shared_ptr<IterableDataset> interleave(std::vector<std::shared_ptr<IterableDataset>> parts,
+                                            InterleaveOptions options = {});
 
 }  // namespace gradus

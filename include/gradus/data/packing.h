@@ -18,7 +18,8 @@ PackingStrategy packing_strategy(std::string_view name);
 struct PackingOptions {
   int64_t seq_length = 1024;
   PackingStrategy strategy = PackingStrategy::bfd;
-  int64_t rows_at_once = 1000;  ///< rows packed among each other; the peer's (`datasets.map`) is 1000
+  int64_t rows_at_once =
+      1000;  ///< rows packed among each other; the peer's (`datasets.map`) is 1000
 };
 
 /// The places packed rows take their tokens from: list `row`, tokens [begin, begin + length).
@@ -28,15 +29,20 @@ struct PackedPiece {
   int64_t length = 0;
 };
 
-/// Which pieces of lists of these lengths form each packed row. Pure; `pack_dataset` is this for a data set.
-std::vector<std::vector<PackedPiece>> pack_lengths(std::span<const int64_t> lengths, const PackingOptions& options);
+/// Which pieces of lists of these lengths form each packed row. Pure; `pack_dataset` is this for a
+/// data set.
+std::vector<std::vector<PackedPiece>> pack_lengths(std::span<const int64_t> lengths,
+                                                   const PackingOptions& options);
 
-/// Rows of lists of integers put together into rows of at most `seq_length`, as TRL's `pack_dataset`. The lengths are
-/// found now; rows are put together when they are asked for. `bfd` and `bfd_split` add the column `seq_lengths`.
-/// Throws G-DATA-15 when a column is not a list, or lists of a row differ in length.
-std::shared_ptr<Dataset> pack_dataset(const std::shared_ptr<const Dataset>& dataset, PackingOptions options);
+/// Rows of lists of integers put together into rows of at most `seq_length`, as TRL's
+/// `pack_dataset`. The lengths are found now; rows are put together when they are asked for. `bfd`
+/// and `bfd_split` add the column `seq_lengths`. Throws G-DATA-15 when a column is not a list, or
+/// lists of a row differ in length.
+std::shared_ptr<Dataset> pack_dataset(const std::shared_ptr<const Dataset>& dataset,
+                                      PackingOptions options);
 
-/// Sequence boundaries of a padding-free batch from position ids `[1, tokens]` that are 0 at each start: int32
+/// Sequence boundaries of a padding-free batch from position ids `[1, tokens]` that are 0 at each
+/// start: int32
 /// `[sequences + 1]`, from 0 to the number of tokens.
 torch::Tensor cu_seq_lens(const torch::Tensor& position_ids);
 
@@ -46,8 +52,8 @@ torch::Tensor seq_idx_from(const torch::Tensor& cu_seq_lens);
 /// Position ids `[1, tokens]` that restart at every sequence.
 torch::Tensor position_ids_from(const torch::Tensor& cu_seq_lens);
 
-/// The mask for attention that cannot take boundaries: bool `[1, 1, tokens, tokens]`, true where a token may look.
-/// Tokens see only their own sequence, and with `causal` nothing behind them.
+/// The mask for attention that cannot take boundaries: bool `[1, 1, tokens, tokens]`, true where a
+/// token may look. Tokens see only their own sequence, and with `causal` nothing behind them.
 torch::Tensor block_diagonal_mask(const torch::Tensor& cu_seq_lens, bool causal = true);
 
 }  // namespace gradus

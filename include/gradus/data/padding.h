@@ -24,13 +24,18 @@ struct PaddingOptions {
   std::optional<int64_t> pad_to_multiple_of = {};
 };
 
-/// `tokenizer.pad(rows, return_tensors="pt")`: `input_ids`, `attention_mask`, `token_type_ids` and `special_tokens_mask`
-/// are filled up on the tokenizer's side; an attention mask is made where rows have none; other columns are stacked.
-/// Throws G-DATA-13 when padding is asked for and the tokenizer has no padding token, G-DATA-7 when lengths differ.
-Batch pad_rows(const std::vector<Example>& rows, const TokenizerLike& tokenizer, const PaddingOptions& options = {});
+/// `tokenizer.pad(rows, return_tensors="pt")`: `input_ids`, `attention_mask`, `token_type_ids` and
+/// `special_tokens_mask` are filled up on the tokenizer's side; an attention mask is made where
+/// rows have none; other columns are stacked. Throws G-DATA-13 when padding is asked for and the
+/// tokenizer has no padding token, G-DATA-7 when lengths differ.
+Batch pad_rows(const std::vector<Example>& rows, const TokenizerLike& tokenizer,
+               const PaddingOptions& options = {});
 
-/// Lists of integers as one int64 tensor `[lists, longest]`, filled up with `value`. `width` makes it wider than that.
-torch::Tensor pad_lists(std::span<const std::span<const int64_t>> lists, int64_t value, PaddingSide side = PaddingSide::right,
-                        std::optional<int64_t> pad_to_multiple_of = std::nullopt, int64_t width = 0);
+/// Lists of integers as one int64 tensor `[lists, longest]`, filled up with `value`. `width` makes
+/// it wider than that.
+torch::Tensor pad_lists(std::span<const std::span<const int64_t>> lists, int64_t value,
+                        PaddingSide side = PaddingSide::right,
+                        std::optional<int64_t> pad_to_multiple_of = std::nullopt,
+                        int64_t width = 0);
 
 }  // namespace gradus

@@ -20,36 +20,45 @@ class IndexOrder {
 
 /// The order in which the rows of a map-style data set are visited: a pure function of the epoch.
 ///
-/// Because it is pure, resuming needs no replay: the loader asks for the epoch's order and starts at its position.
-/// Thread-safety: `order` is const and may be called from any thread.
+/// Because it is pure, resuming needs no replay: the loader asks for the epoch's order and starts
+/// at its position. Thread-safety: `order` is const and may be called from any thread.
 class Sampler {
  public:
   virtual ~Sampler() = default;
   /// How many indices `order` gives.
   virtual int64_t size() const = 0;
   virtual std::vector<int64_t> order(int64_t epoch) const = 0;
-  /// The same order in the form the loader reads it; override where it need not be written out in full.
+  /// The same order in the form the loader reads it; override where it need not be written out in
+  /// full.
   virtual std::shared_ptr<const IndexOrder> open(int64_t epoch) const;
 };
 
 /// 0, 1, 2, …
 std::shared_ptr<Sampler> sequential_sampler(int64_t rows);
 
-/// The peer's order, bit for bit: `torch.randperm(rows)` from a generator seeded with `seed + epoch`.
+/// The peer's order, bit for bit: `torch.randperm(rows)` from a generator seeded with `seed +
+/// epoch`.
 std::shared_ptr<Sampler> random_sampler(int64_t rows, int64_t seed);
 
-/// Rows of similar length side by side, as the peer's `LengthGroupedSampler`: a random order is cut into mega-batches,
-/// each is sorted by falling length, and the longest row of all comes first. The generator is seeded with `seed + epoch`,
-/// so that a run can be resumed (the peer draws from the global one). `batch_size` is that of an optimizer step.
-std::shared_ptr<Sampler> length_grouped_sampler(std::vector<int64_t> lengths, int64_t batch_size, int64_t seed);
+/// Rows of similar length side by side, as the peer's `LengthGroupedSampler`: a random order is cut
+/// into mega-batches, each is sorted by falling length, and the longest row of all comes first. The
+/// generator is seeded with `seed + epoch`, so that a run can be resumed (the peer draws from the
+/// global one). `batch_size` is that of an optimizer step.
+std::shared_ptr<Sampler> length_grouped_sampler(std::vector<int64_t> lengths, int64_t batch_size,
+                                                int64_t seed);
 
-/// The part of process `rank` of `world` in the order above: every `world`-th index. Without `drop_last` the first ones
-/// come again at the end so that all processes have equally many (`DistributedLengthGroupedSampler`).
-std::shared_ptr<Sampler> distributed_length_grouped_sampler(std::vector<int64_t> lengths, int64_t batch_size, int64_t seed, int64_t rank, int64_t world,
+/// The part of process `rank` of `world` in the order above: every `world`-th index. Without
+/// `drop_last` the first ones come again at the end so that all processes have equally many
+/// (`DistributedLengthGroupedSampler`).
+std::shared_ptr<Sampler> distributed_length_grouped_sampler(std::vector<int64_t> lengths,
+                                                            int64_t batch_size, int64_t seed,
+                                                            int64_t rank, int64_t world,
                                                             bool drop_last = false);
 
-/// 0, 1, 2, … dealt to processes batch by batch, going on from the start to fill the last round (`ShardSampler`).
-std::shared_ptr<Sampler> shard_sampler(int64_t rows, int64_t batch_size, int64_t rank, int64_t world, bool drop_last = false);
+/// 0, 1, 2, … dealt to processes batch by batch, going on from the start to fill the last round
+/// (`ShardSampler`).
+std::shared_ptr<Sampler> shard_sampler(int64_t rows, int64_t batch_size, int64_t rank,
+                                       int64_t world, bool drop_last = false);
 
 struct RepeatSamplerOptions {
   int64_t mini_repeat_count = 1;  ///< how often an index is repeated in a row
@@ -59,7 +68,8 @@ struct RepeatSamplerOptions {
   int64_t seed = 0;
 };
 
-/// TRL's `RepeatSampler`: groups of indices, each repeated. Epoch e is the (e+1)-th permutation of one generator.
+/// TRL's `RepeatSampler`: groups of indices, each repeated. Epoch e is the (e+1)-th permutation of
+/// one generator.
 std::shared_ptr<Sampler> repeat_sampler(int64_t rows, RepeatSamplerOptions options);
 
 /// The batches of one pass, each to be asked for by its number.
@@ -73,8 +83,9 @@ class BatchOrder {
   virtual void read(int64_t number, std::vector<int64_t>& indices) const = 0;
 };
 
-/// Which rows form each batch, where batches are not just cut from an order of rows: torch's `batch_sampler`. A pure function of the
-/// epoch, as `Sampler`, so that a resume needs no replay. It gives the batches of this process only.
+/// Which rows form each batch, where batches are not just cut from an order of rows: torch's
+/// `batch_sampler`. A pure function of the epoch, as `Sampler`, so that a resume needs no replay.
+/// It gives the batches of this process only.
 class BatchSampler {
  public:
   virtual ~BatchSampler() = default;
@@ -84,7 +95,8 @@ class BatchSampler {
 };
 
 struct BatchRebalanceOptions {
-  int64_t effective_batch_size = 1;  ///< rows of an optimizer step, of all processes and accumulation steps together
+  int64_t effective_batch_size =
+      1;  ///< rows of an optimizer step, of all processes and accumulation steps together
   int64_t gradient_accumulation_steps = 1;
   int64_t rank = 0;
   int64_t world = 1;
@@ -93,15 +105,18 @@ struct BatchRebalanceOptions {
   bool drop_last = true;  ///< leave out the rows at the end that fill no step
 };
 
-/// Batches of nearly equal cost when padded (rows · longest, and a part for its square), as the peer's `BatchRebalanceSampler`: the rows of
-/// each optimizer step are sorted by length and cut so that long ones come in small batches and short ones in large batches.
-/// A step costs about `effective_batch_size` times the number of batches in it to work out; nothing before it is looked at.
-std::shared_ptr<BatchSampler> batch_rebalance_sampler(std::vector<int64_t> lengths, BatchRebalanceOptions options);
+/// Batches of nearly equal cost when padded (rows · longest, and a part for its square), as the
+/// peer's `BatchRebalanceSampler`: the rows of each optimizer step are sorted by length and cut so
+/// that long ones come in small batches and short ones in large batches. A step costs about
+/// `effective_batch_size` times the number of batches in it to work out; nothing before it is
+/// looked at.
+std::shared_ptr<BatchSampler> batch_rebalance_sampler(std::vector<int64_t> lengths,
+                                                      BatchRebalanceOptions options);
 
 struct Dataset;
 
-/// The length of column `name` of every row, for the samplers that look at lengths; reads each row once.
-/// Throws G-DATA-10 when a row does not have it or it is not a list, text or tensor.
+/// The length of column `name` of every row, for the samplers that look at lengths; reads each row
+/// once. Throws G-DATA-10 when a row does not have it or it is not a list, text or tensor.
 std::vector<int64_t> column_lengths(const Dataset& dataset, const std::string& name = "input_ids");
 
 }  // namespace gradus

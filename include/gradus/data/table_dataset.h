@@ -10,17 +10,17 @@ namespace gradus {
 
 /// What a column holds, as `Value` gives it.
 enum class ColumnKind {
-  null,      ///< nothing but nulls
+  null,  ///< nothing but nulls
   boolean,
   integer,
-  number,    ///< floats; integers of such a column are given as floats
+  number,  ///< floats; integers of such a column are given as floats
   text,
   integers,  ///< list of int
   numbers,   ///< list of float
   texts,     ///< list of text
   tensor,
-  nested,    ///< JSON: lists of lists, structs, lists that contain null
-  mixed,     ///< differs from row to row; each row is given as it stands
+  nested,  ///< JSON: lists of lists, structs, lists that contain null
+  mixed,   ///< differs from row to row; each row is given as it stands
 };
 
 /// "int", "list of float", "text" …: the words of `Value::type_name`.
@@ -30,7 +30,7 @@ std::string kind_name(ColumnKind kind);
 struct ColumnInfo {
   std::string name = {};
   ColumnKind kind = ColumnKind::null;
-  std::string stored_as = {};                 ///< the source's own word: "list<item: int32>", "json", "line"
+  std::string stored_as = {};  ///< the source's own word: "list<item: int32>", "json", "line"
   std::vector<std::string> class_names = {};  ///< of a `datasets.ClassLabel`, else empty
 };
 
@@ -48,8 +48,10 @@ struct ColumnNeed {
   std::vector<ColumnKind> kinds = {};  ///< any of these; empty: any kind
 };
 
-/// Throws G-SRC-6 when a column is not there (with the nearest names) and G-SRC-7 when it holds something else.
-/// `where` is the file or option for the message. Data sets without a schema are judged by their first row.
-void require_columns(const Dataset& dataset, std::span<const ColumnNeed> needs, const std::string& where);
+/// Throws G-SRC-6 when a column is not there (with the nearest names) and G-SRC-7 when it holds
+/// something else. `where` is the file or option for the message. Data sets without a schema are
+/// judged by their first row.
+void require_columns(const Dataset& dataset, std::span<const ColumnNeed> needs,
+                     const std::string& where);
 
 }  // namespace gradus

@@ -25,9 +25,11 @@ enum class TokenLayout {
 /// Thread-safety: const after opening.
 class TokenFile {
  public:
-  /// Finds layout and type by itself: the index or header says it; a raw file is uint16 unless every second half-word of its
-  /// start is tiny, or `type` is given. Throws G-SRC-12 for a header or length that does not fit, G-IO-1.
-  explicit TokenFile(const std::filesystem::path& file, std::optional<TokenType> type = std::nullopt);
+  /// Finds layout and type by itself: the index or header says it; a raw file is uint16 unless
+  /// every second half-word of its start is tiny, or `type` is given. Throws G-SRC-12 for a header
+  /// or length that does not fit, G-IO-1.
+  explicit TokenFile(const std::filesystem::path& file,
+                     std::optional<TokenType> type = std::nullopt);
   ~TokenFile();
   TokenFile(TokenFile&&) noexcept;
   TokenFile& operator=(TokenFile&&) noexcept;
@@ -37,7 +39,8 @@ class TokenFile {
   /// Ids in the file.
   int64_t size() const;
   uint32_t operator[](int64_t position) const;
-  /// Ids [first, first + count) as int64. Throws G-SRC-17 outside of the file, G-SRC-11 when the file got shorter.
+  /// Ids [first, first + count) as int64. Throws G-SRC-17 outside of the file, G-SRC-11 when the
+  /// file got shorter.
   Value::Ints read(int64_t first, int64_t count) const;
 
   /// Documents of the index; 0 when there is none.
@@ -53,10 +56,11 @@ class TokenFile {
 
 struct TokenWindowOptions {
   int64_t block_size = 1024;
-  /// From one window's start to the next one's; default `block_size`, so that windows do not overlap.
+  /// From one window's start to the next one's; default `block_size`, so that windows do not
+  /// overlap.
   std::optional<int64_t> stride = {};
-  /// False: labels are the input ids, as HF models want them (they shift inside). True: labels are the ids one further on,
-  /// as nanoGPT and llm.c feed them; a window then needs one id more.
+  /// False: labels are the input ids, as HF models want them (they shift inside). True: labels are
+  /// the ids one further on, as nanoGPT and llm.c feed them; a window then needs one id more.
   bool shifted_labels = false;
   /// Ids at or above it are an error that names the place. Nothing: not checked.
   std::optional<int64_t> vocab_size = {};
@@ -64,12 +68,16 @@ struct TokenWindowOptions {
 };
 
 /// Rows {"input_ids", "labels"} of `block_size` ids; ids after the last full window are left out.
-/// Several files follow each other; no window spans two. Throws G-SRC-3 when there is no full window;
-/// reading a row throws G-SRC-13 for an id outside the vocabulary.
-std::shared_ptr<TableDataset> token_windows(const std::vector<std::filesystem::path>& files, const TokenWindowOptions& options);
-std::shared_ptr<TableDataset> token_windows(const std::filesystem::path& file, const TokenWindowOptions& options);
+/// Several files follow each other; no window spans two. Throws G-SRC-3 when there is no full
+/// window; reading a row throws G-SRC-13 for an id outside the vocabulary.
+std::shared_ptr<TableDataset> token_windows(const std::vector<std::filesystem::path>& files,
+                                            const TokenWindowOptions& options);
+std::shared_ptr<TableDataset> token_windows(const std::filesystem::path& file,
+                                            const TokenWindowOptions& options);
 
-/// Rows {"input_ids"}, one per document of a file with an index. Throws G-SRC-12 when there is none.
-std::shared_ptr<TableDataset> token_documents(const std::filesystem::path& file, std::optional<int64_t> vocab_size = std::nullopt);
+/// Rows {"input_ids"}, one per document of a file with an index. Throws G-SRC-12 when there is
+/// none.
+std::shared_ptr<TableDataset> token_documents(const std::filesystem::path& file,
+                                              std::optional<int64_t> vocab_size = std::nullopt);
 
 }  // namespace gradus

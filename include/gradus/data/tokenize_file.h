@@ -13,7 +13,8 @@
 namespace gradus {
 
 /// Ids of each text; called from several threads at once.
-using TokenizeFunction = std::function<std::vector<std::vector<uint32_t>>(std::span<const std::string>)>;
+using TokenizeFunction =
+    std::function<std::vector<std::vector<uint32_t>>(std::span<const std::string>)>;
 
 struct TokenizeOptions {
   LoadOptions load = {};
@@ -31,7 +32,8 @@ struct TokenizeOptions {
   int64_t threads = 0;
   /// Start anew even where an unfinished run was left.
   bool overwrite = false;
-  /// Called now and then from the calling thread; documents and tokens so far, share of the input in 0..1 where known.
+  /// Called now and then from the calling thread; documents and tokens so far, share of the input
+  /// in 0..1 where known.
   std::function<void(int64_t documents, int64_t tokens, std::optional<double> share)> progress = {};
   /// Asked between batches; true: put everything safely away and return with `finished == false`.
   std::function<bool()> stop = {};
@@ -46,12 +48,14 @@ struct TokenizeResult {
   bool finished = true;
 };
 
-/// Turns text files into `PREFIX.bin` (ids only: nanoGPT reads it too) and `PREFIX.idx` (where documents begin).
+/// Turns text files into `PREFIX.bin` (ids only: nanoGPT reads it too) and `PREFIX.idx` (where
+/// documents begin).
 ///
-/// A run that was interrupted, also by a power cut, leaves `PREFIX.bin.part`, `PREFIX.idx.part` and `PREFIX.progress.json`;
-/// the same call goes on from there, and the result is the same, byte for byte. Throws G-SRC-6 for a missing column,
-/// G-SRC-13 for an id outside the vocabulary, G-SRC-16 when an unfinished run with other input or options is in the way.
-TokenizeResult tokenize_files(const DataFiles& files, const std::filesystem::path& prefix, const TokenizeFunction& tokenize,
-                              const TokenizeOptions& options);
+/// A run that was interrupted, also by a power cut, leaves `PREFIX.bin.part`, `PREFIX.idx.part` and
+/// `PREFIX.progress.json`; the same call goes on from there, and the result is the same, byte for
+/// byte. Throws G-SRC-6 for a missing column, G-SRC-13 for an id outside the vocabulary, G-SRC-16
+/// when an unfinished run with other input or options is in the way.
+TokenizeResult tokenize_files(const DataFiles& files, const std::filesystem::path& prefix,
+                              const TokenizeFunction& tokenize, const TokenizeOptions& options);
 
 }  // namespace gradus

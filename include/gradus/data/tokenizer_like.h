@@ -10,7 +10,8 @@ namespace gradus {
 
 enum class PaddingSide { right, left };
 
-/// What collators need to know of a tokenizer. `Tokenizer` is one; a small struct of one's own will do in a test.
+/// What collators need to know of a tokenizer. `Tokenizer` is one; a small struct of one's own will
+/// do in a test.
 ///
 /// Thread-safety: every member is called by several loader threads at once.
 struct TokenizerLike {
@@ -31,10 +32,13 @@ struct TokenizerLike {
   /// The longest input the model takes, where that is known.
   virtual std::optional<int64_t> model_max_length() const { return std::nullopt; }
   /// The columns the model reads: decides whether `attention_mask` is made when rows have none.
-  virtual std::vector<std::string> model_input_names() const { return {"input_ids", "token_type_ids", "attention_mask"}; }
+  virtual std::vector<std::string> model_input_names() const {
+    return {"input_ids", "token_type_ids", "attention_mask"};
+  }
   /// The text of one id as the vocabulary spells it ("##ing"); nothing when it cannot say.
   virtual std::optional<std::string> id_to_token(int64_t id) const;
-  /// Writes the tokenizer's files into a folder that exists, where it has any: the Trainer calls it for every save.
+  /// Writes the tokenizer's files into a folder that exists, where it has any: the Trainer calls it
+  /// for every save.
   virtual void save_pretrained(const std::filesystem::path& directory) const;
 };
 

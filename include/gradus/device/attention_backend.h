@@ -17,15 +17,16 @@ struct AttentionShape {
 };
 
 struct AttentionTime {
-  std::string name;      ///< "cudnn", "flash", "efficient" or "math"
+  std::string name;         ///< "cudnn", "flash", "efficient" or "math"
   double milliseconds = 0;  ///< forward and backward
 };
 
-/// What torch's implementations of attention take for `shape` on a GPU, the fastest first; those that cannot do it are left out.
-/// The random state is left as it was. Waits for the device.
+/// What torch's implementations of attention take for `shape` on a GPU, the fastest first; those
+/// that cannot do it are left out. The random state is left as it was. Waits for the device.
 std::vector<AttentionTime> measure_attention(const AttentionShape& shape, torch::Device device);
 
-/// From now on torch tries `name` first where several implementations could be used. Unknown names are ignored.
+/// From now on torch tries `name` first where several implementations could be used. Unknown names
+/// are ignored.
 void prefer_attention(const std::string& name);
 
 /// Only implementations that give the same bits every time.

@@ -8,11 +8,13 @@
 
 namespace gradus::device {
 
-/// Loads LibTorch's CUDA part when it is installed beside the CPU part and a driver is there. Cheap after the first call.
-/// It must come before anything in the process asks torch whether CUDA is available.
+/// Loads LibTorch's CUDA part when it is installed beside the CPU part and a driver is there. Cheap
+/// after the first call. It must come before anything in the process asks torch whether CUDA is
+/// available.
 bool load_cuda();
 
-/// The device a run uses: the CPU when asked for or when there is no GPU, else the GPU of this process's local rank.
+/// The device a run uses: the CPU when asked for or when there is no GPU, else the GPU of this
+/// process's local rank.
 torch::Device pick_device(bool use_cpu, int64_t local_rank);
 
 int64_t gpu_count();
@@ -26,7 +28,8 @@ void set_cpu_rng_state(const torch::Tensor& state);
 std::vector<torch::Tensor> get_gpu_rng_states();
 void set_gpu_rng_states(const std::vector<torch::Tensor>& states);
 
-/// Deterministic kernels only (`full_determinism`): on a GPU an operation without a deterministic form throws.
+/// Deterministic kernels only (`full_determinism`): on a GPU an operation without a deterministic
+/// form throws.
 void use_deterministic_algorithms();
 void allow_tf32(bool allow);
 

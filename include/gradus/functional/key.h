@@ -5,9 +5,11 @@
 
 namespace gradus::functional {
 
-/// A random key, given to whatever draws random numbers: the same key always gives the same numbers.
+/// A random key, given to whatever draws random numbers: the same key always gives the same
+/// numbers.
 ///
-/// Use a key once and go on with `split()`. The numbers are torch's, seeded from the key: not those of JAX.
+/// Use a key once and go on with `split()`. The numbers are torch's, seeded from the key: not those
+/// of JAX.
 class Key {
  public:
   constexpr explicit Key(uint64_t value = 0) : value_(value) {}

@@ -19,7 +19,8 @@ class Schedule {
   /// `length`: after how many steps the next schedule of a `join` takes over.
   template <class F>
     requires(!std::is_same_v<F, Schedule> && std::is_invocable_r_v<double, F&, int64_t>)
-  Schedule(F function, std::optional<int64_t> length = std::nullopt) : function_(std::move(function)), length_(length) {}
+  Schedule(F function, std::optional<int64_t> length = std::nullopt)
+      : function_(std::move(function)), length_(length) {}
 
   explicit operator bool() const { return function_ != nullptr; }
   /// Throws `Error` G-FN-5 when this is no schedule.
@@ -36,10 +37,11 @@ class Schedule {
 
 /// `optax.constant_schedule`.
 Schedule constant(double value);
-/// `optax.linear_schedule`: from `init` to `end` in `steps` steps, `end` from then on; `init` for ever when there are none.
+/// `optax.linear_schedule`: from `init` to `end` in `steps` steps, `end` from then on; `init` for
+/// ever when there are none.
 Schedule linear(double init, double end, int64_t steps);
-/// `optax.join_schedules`: each begins at its own step 0 when the one before ends. Throws G-FN-5 when one before the last
-/// has no length.
+/// `optax.join_schedules`: each begins at its own step 0 when the one before ends. Throws G-FN-5
+/// when one before the last has no length.
 Schedule join(std::vector<Schedule> schedules);
 /// With the steps at which the second, third … begins.
 Schedule join(std::vector<Schedule> schedules, std::vector<int64_t> boundaries);

@@ -22,17 +22,22 @@ struct TrainState {
   LossFn loss_fn = {};  ///< none: what the model gives is the loss
   GradientTransformation tx = {};
 
-  /// The state before the first step, from the model's present parameters. Throws `Error` G-FN-2 without a model or `tx`.
-  static TrainState create(ModelFunction apply_fn, GradientTransformation tx, LossFn loss_fn = {}, Key key = Key());
+  /// The state before the first step, from the model's present parameters. Throws `Error` G-FN-2
+  /// without a model or `tx`.
+  static TrainState create(ModelFunction apply_fn, GradientTransformation tx, LossFn loss_fn = {},
+                           Key key = Key());
 
-  /// The state after a step with these gradients. Throws `Error` G-FN-3 when they are not those of `params`.
+  /// The state after a step with these gradients. Throws `Error` G-FN-3 when they are not those of
+  /// `params`.
   TrainState apply_gradients(const Params& grads) const;
 };
 
-/// The loss of a batch in training mode, random numbers from `key`, and its gradients. Throws G-FN-1 when it is no scalar.
+/// The loss of a batch in training mode, random numbers from `key`, and its gradients. Throws
+/// G-FN-1 when it is no scalar.
 ValueAndGrad value_and_grad(const TrainState& state, Key key, const Batch& batch);
 /// The same with another loss than the state's.
-ValueAndGrad value_and_grad(const TrainState& state, Key key, const Batch& batch, const LossFn& loss_fn);
+ValueAndGrad value_and_grad(const TrainState& state, Key key, const Batch& batch,
+                            const LossFn& loss_fn);
 /// The loss of a batch in evaluation mode.
 torch::Tensor loss(const TrainState& state, const Batch& batch);
 

@@ -12,8 +12,9 @@
 
 namespace gradus::functional {
 
-/// What a gradient transformation remembers from step to step: named tensors, parameter-shaped sets and inner states.
-/// A value, as `Params` is. In files it has the layout of optax's state of the same name.
+/// What a gradient transformation remembers from step to step: named tensors, parameter-shaped sets
+/// and inner states. A value, as `Params` is. In files it has the layout of optax's state of the
+/// same name.
 struct OptState {
   struct Field;
   std::vector<Field> fields;
@@ -42,7 +43,8 @@ struct GradientTransformation {
   /// The state before the first step.
   std::function<OptState(const Params& params)> init = {};
   /// What becomes of the gradients (or of what the one before made of them), and the next state.
-  std::function<Update(const Params& updates, const OptState& state, const Params& params)> update = {};
+  std::function<Update(const Params& updates, const OptState& state, const Params& params)> update =
+      {};
 
   explicit operator bool() const { return init != nullptr && update != nullptr; }
 };
@@ -54,7 +56,8 @@ GradientTransformation chain(GradientTransformation first, Parts... more) {
   return chain(std::vector<GradientTransformation>{std::move(first), std::move(more)...});
 }
 
-/// Scales all gradients so that their norm together is at most `max_norm`. Without a host-device sync.
+/// Scales all gradients so that their norm together is at most `max_norm`. Without a host-device
+/// sync.
 GradientTransformation clip_by_global_norm(double max_norm);
 GradientTransformation scale(double factor);
 /// Times `schedule(step)`.
@@ -75,7 +78,8 @@ GradientTransformation trace(double decay);
 
 /// Which parameters something applies to.
 using Mask = std::function<bool(const std::string& name, const torch::Tensor& param)>;
-/// All but biases and the scales of norm layers: "….bias", "….LayerNorm.weight", "….ln_1.weight", "….norm.scale".
+/// All but biases and the scales of norm layers: "….bias", "….LayerNorm.weight", "….ln_1.weight",
+/// "….norm.scale".
 bool no_bias_no_norm(const std::string& name, const torch::Tensor& param);
 
 /// Adds `weight_decay` times the parameters `mask` lets through (none given: all).

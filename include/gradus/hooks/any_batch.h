@@ -45,8 +45,9 @@ class AnyBatch {
   std::variant<std::monostate, Batch, torch::Tensor, std::vector<torch::Tensor>> value_;
 };
 
-/// A step of the user's: `(batch, trainer) -> Result`. The batch parameter may be `const Batch&`, `const torch::Tensor&`,
-/// `const std::vector<torch::Tensor>&` or `const AnyBatch&`; batches are given in that form.
+/// A step of the user's: `(batch, trainer) -> Result`. The batch parameter may be `const Batch&`,
+/// `const torch::Tensor&`, `const std::vector<torch::Tensor>&` or `const AnyBatch&`; batches are
+/// given in that form.
 class StepFunction {
  public:
   StepFunction() = default;
@@ -56,16 +57,23 @@ class StepFunction {
   StepFunction(F function) {
     if constexpr (std::is_invocable_v<F&, const Batch&, Trainer&>) {
       check_result<std::invoke_result_t<F&, const Batch&, Trainer&>>();
-      call_ = [f = std::move(function)](const AnyBatch& batch, Trainer& trainer) mutable -> Result { return f(batch.dictionary(), trainer); };
+      call_ = [f = std::move(function)](const AnyBatch& batch, Trainer& trainer) mutable -> Result {
+        return f(batch.dictionary(), trainer);
+      };
     } else if constexpr (std::is_invocable_v<F&, const torch::Tensor&, Trainer&>) {
       check_result<std::invoke_result_t<F&, const torch::Tensor&, Trainer&>>();
-      call_ = [f = std::move(function)](const AnyBatch& batch, Trainer& trainer) mutable -> Result { return f(batch.tensor(), trainer); };
+      call_ = [f = std::move(function)](const AnyBatch& batch, Trainer& trainer) mutable -> Result {
+        return f(batch.tensor(), trainer);
+      };
     } else if constexpr (std::is_invocable_v<F&, const std::vector<torch::Tensor>&, Trainer&>) {
       check_result<std::invoke_result_t<F&, const std::vector<torch::Tensor>&, Trainer&>>();
-      call_ = [f = std::move(function)](const AnyBatch& batch, Trainer& trainer) mutable -> Result { return f(batch.list(), trainer); };
+      call_ = [f = std::move(function)](const AnyBatch& batch, Trainer& trainer) mutable -> Result {
+        return f(batch.list(), trainer);
+      };
     } else {
       static_assert(std::is_invocable_v<F&, const AnyBatch&, Trainer&>,
-                    "a step takes (batch, hooks::Trainer&); batch: const gradus::Batch&, const torch::Tensor&, const std::vector<torch::Tensor>& or const hooks::AnyBatch&");
+                    "a step takes (batch, hooks::Trainer&); batch: const gradus::Batch&, const "
+                    "torch::Tensor&, const std::vector<torch::Tensor>& or const hooks::AnyBatch&");
       check_result<std::invoke_result_t<F&, const AnyBatch&, Trainer&>>();
       call_ = std::move(function);
     }
@@ -77,7 +85,8 @@ class StepFunction {
  private:
   template <class R>
   static constexpr void check_result() {
-    static_assert(std::is_convertible_v<R, Result>, "a step returns hooks::Result: {{\"loss\", loss}, ...}");
+    static_assert(std::is_convertible_v<R, Result>,
+                  "a step returns hooks::Result: {{\"loss\", loss}, ...}");
   }
 
   std::function<Result(const AnyBatch&, Trainer&)> call_;
@@ -103,7 +112,8 @@ class Batches {
  public:
   Batches() = default;
   Batches(DataLoader loader) : loader_(std::move(loader)) {}
-  Batches(std::vector<AnyBatch> list) : list_(std::make_shared<const std::vector<AnyBatch>>(std::move(list))) {}
+  Batches(std::vector<AnyBatch> list)
+      : list_(std::make_shared<const std::vector<AnyBatch>>(std::move(list))) {}
   Batches(const std::vector<Batch>& list) : Batches(wrapped(list)) {}
   Batches(const std::vector<torch::Tensor>& list) : Batches(wrapped(list)) {}
   Batches(const std::vector<std::vector<torch::Tensor>>& list) : Batches(wrapped(list)) {}
@@ -111,7 +121,8 @@ class Batches {
   explicit operator bool() const { return static_cast<bool>(loader_) || list_ != nullptr; }
   /// Batches of a pass, where that is known.
   std::optional<int64_t> size() const;
-  /// The batches of pass `epoch` from number `first` on; `state` is what `BatchPass::state` gave, or null.
+  /// The batches of pass `epoch` from number `first` on; `state` is what `BatchPass::state` gave,
+  /// or null.
   BatchPass iterate(int64_t epoch, int64_t first, const nlohmann::json& state) const;
   /// The loader; null for batches that are already there.
   const DataLoader* loader() const { return loader_ ? &loader_ : nullptr; }

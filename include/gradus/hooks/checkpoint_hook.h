@@ -17,15 +17,19 @@ enum class SaveStrategy { best, latest };
 struct CheckpointOptions {
   std::filesystem::path save_dir = {};
   int64_t save_every_steps = 1000;  ///< optimizer steps
-  int64_t keep_last = 3;            ///< newer ones push older ones out; the best, interrupted and final ones stay
-  std::optional<std::filesystem::path> resume_path = {};  ///< a checkpoint file; when it is not there, the run starts fresh
-  SaveStrategy save_strategy = SaveStrategy::best;        ///< best: also keep the one with the smallest `metric_name`
-  std::string metric_name = "valid_loss";                 ///< one of `MetricsHook`
+  int64_t keep_last =
+      3;  ///< newer ones push older ones out; the best, interrupted and final ones stay
+  std::optional<std::filesystem::path> resume_path =
+      {};  ///< a checkpoint file; when it is not there, the run starts fresh
+  SaveStrategy save_strategy =
+      SaveStrategy::best;  ///< best: also keep the one with the smallest `metric_name`
+  std::string metric_name = "valid_loss";  ///< one of `MetricsHook`
 };
 
-/// Saves everything a run needs to go on: model, optimizer, schedule, scaler, average, random numbers, counters and the
-/// place in the epoch. Files are torch files that Python's trainer-tools reads too, and appear under their names only when complete:
-/// checkpoint_step_N.pt, checkpoint_best_step_N.pt, checkpoint_interrupted.pt, model_final.pt, and at the end model.pt
+/// Saves everything a run needs to go on: model, optimizer, schedule, scaler, average, random
+/// numbers, counters and the place in the epoch. Files are torch files that Python's trainer-tools
+/// reads too, and appear under their names only when complete: checkpoint_step_N.pt,
+/// checkpoint_best_step_N.pt, checkpoint_interrupted.pt, model_final.pt, and at the end model.pt
 /// (the averaged weights where there is an `EMAHook`) with config.yaml.
 class CheckpointHook : public Hook {
  public:
@@ -36,7 +40,8 @@ class CheckpointHook : public Hook {
   void after_fit(Trainer& trainer) override;
   void after_cancel(Trainer& trainer) override;
 
-  /// Puts a saved state back, written here or by Python. Throws what `read_torch_file` and the parts throw, naming the file.
+  /// Puts a saved state back, written here or by Python. Throws what `read_torch_file` and the
+  /// parts throw, naming the file.
   void load_checkpoint(Trainer& trainer, const std::filesystem::path& file);
   /// Whether this run goes on from a file that exists.
   bool will_resume() const;

@@ -10,10 +10,11 @@
 
 namespace gradus::hooks {
 
-/// Keeps an exponential moving average of the parameters, updated after every training batch, and validates with it.
+/// Keeps an exponential moving average of the parameters, updated after every training batch, and
+/// validates with it.
 ///
-/// The averaged values take the place of the model's own from `before_valid` to `after_epoch`; whoever holds the
-/// model sees them. They are put back however `fit` ends.
+/// The averaged values take the place of the model's own from `before_valid` to `after_epoch`;
+/// whoever holds the model sees them. They are put back however `fit` ends.
 class EMAHook : public Hook {
  public:
   /// Throws `Error` G-HOOK-1 unless `decay` is in [0, 1].

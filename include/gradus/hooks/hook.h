@@ -19,9 +19,21 @@ namespace gradus::hooks {
 
 class Trainer;
 
-/// The points of a run where hooks are called. `after_pred` and `after_loss` are for code of the user's: a step is one
-/// callback, so the loop itself never reaches them.
-enum class Point { before_fit, before_epoch, before_step, after_pred, after_loss, after_backward, after_step, before_valid, after_epoch, after_fit, after_cancel };
+/// The points of a run where hooks are called. `after_pred` and `after_loss` are for code of the
+/// user's: a step is one callback, so the loop itself never reaches them.
+enum class Point {
+  before_fit,
+  before_epoch,
+  before_step,
+  after_pred,
+  after_loss,
+  after_backward,
+  after_step,
+  before_valid,
+  after_epoch,
+  after_fit,
+  after_cancel
+};
 constexpr size_t kPointCount = 11;
 using PointSet = std::bitset<kPointCount>;
 /// "before_fit" …
@@ -36,14 +48,20 @@ std::string type_name(const std::type_info& type);
 /// Whole numbers as int64_t, fractions as double, literals as std::string; anything else as it is.
 template <class T>
 std::any plain_value(T value) {
-  if constexpr (std::same_as<T, bool>) return value;
-  else if constexpr (std::integral<T>) return int64_t(value);
-  else if constexpr (std::floating_point<T>) return double(value);
-  else if constexpr (std::convertible_to<T, std::string_view>) return std::string(std::string_view(value));
-  else return std::any(std::move(value));
+  if constexpr (std::same_as<T, bool>)
+    return value;
+  else if constexpr (std::integral<T>)
+    return int64_t(value);
+  else if constexpr (std::floating_point<T>)
+    return double(value);
+  else if constexpr (std::convertible_to<T, std::string_view>)
+    return std::string(std::string_view(value));
+  else
+    return std::any(std::move(value));
 }
 std::optional<double> number_of(const std::any& value);
-[[noreturn]] void wrong_type(const std::string& key, const std::type_info& expected, const std::type_info& received);
+[[noreturn]] void wrong_type(const std::string& key, const std::type_info& expected,
+                             const std::type_info& received);
 const std::any* find_value(const Trainer& trainer, const std::string& key);
 void put_value(Trainer& trainer, const std::string& key, std::any value);
 }  // namespace detail
@@ -59,7 +77,8 @@ T value_as(const std::any& value, const std::string& key) {
 
 /// Something that happens around the steps. Derive, set `ord`, override the points you need.
 ///
-/// Hooks run in ascending `ord`, equal ones in the order they were given. A hook that throws ends the run.
+/// Hooks run in ascending `ord`, equal ones in the order they were given. A hook that throws ends
+/// the run.
 class Hook {
  public:
   int64_t ord = 0;
@@ -94,7 +113,8 @@ class Hook {
   /// Shares a value under `name().key`.
   template <class T>
   void store(Trainer& trainer, std::string_view key, T value) const {
-    detail::put_value(trainer, name() + "." + std::string(key), detail::plain_value(std::move(value)));
+    detail::put_value(trainer, name() + "." + std::string(key),
+                      detail::plain_value(std::move(value)));
   }
   /// A value that hook `Owner` stored, or `otherwise`.
   template <class Owner, class T>
@@ -112,7 +132,8 @@ class Hook {
 /// A hook that runs in the main process only.
 class MainProcessHook : public Hook {};
 
-/// A hook made of functions: `LambdaHook(Point::after_epoch, f)` or `LambdaHook(Point::before_fit, f, Point::after_fit, g)`.
+/// A hook made of functions: `LambdaHook(Point::after_epoch, f)` or `LambdaHook(Point::before_fit,
+/// f, Point::after_fit, g)`.
 class LambdaHook : public Hook {
  public:
   using Function = std::function<void(Trainer&)>;
@@ -149,12 +170,17 @@ class LambdaHook : public Hook {
 };
 
 namespace detail {
-/// The points whose function `T` or a base between it and `Hook` overrides. All of them where `T` is `Hook` itself and so does not tell.
+/// The points whose function `T` or a base between it and `Hook` overrides. All of them where `T`
+/// is `Hook` itself and so does not tell.
 template <class T>
 PointSet overridden_points() {
   PointSet set;
   if constexpr (std::same_as<T, Hook> || std::same_as<T, MainProcessHook>) return set.set();
-#define GRADUS_POINT(name) set.set(size_t(Point::name), !requires { { &T::name } -> std::same_as<void (Hook::*)(Trainer&)>; })
+#define GRADUS_POINT(name)                                      \
+  set.set(                                                      \
+      size_t(Point::name), !requires {                          \
+        { &T::name } -> std::same_as<void (Hook::*)(Trainer&)>; \
+      })
   GRADUS_POINT(before_fit);
   GRADUS_POINT(before_epoch);
   GRADUS_POINT(before_step);
@@ -171,16 +197,20 @@ PointSet overridden_points() {
 }
 }  // namespace detail
 
-/// A hook as a trainer holds it: shared, and with the points it implements, read off the type it is handed over by.
+/// A hook as a trainer holds it: shared, and with the points it implements, read off the type it is
+/// handed over by.
 class HookHandle {
  public:
   template <std::derived_from<Hook> T>
-  HookHandle(std::shared_ptr<T> hook) : HookHandle(std::shared_ptr<Hook>(std::move(hook)), detail::overridden_points<T>()) {}
+  HookHandle(std::shared_ptr<T> hook)
+      : HookHandle(std::shared_ptr<Hook>(std::move(hook)), detail::overridden_points<T>()) {}
 
   Hook& operator*() const { return *hook_; }
   Hook* operator->() const { return hook_.get(); }
   Hook* get() const { return hook_.get(); }
-  bool implements(Point point) const { return hook_->points().value_or(points_).test(size_t(point)); }
+  bool implements(Point point) const {
+    return hook_->points().value_or(points_).test(size_t(point));
+  }
   bool main_process_only() const { return main_process_only_; }
 
  private:

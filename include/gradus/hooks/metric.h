@@ -26,7 +26,8 @@ class Metric {
   bool use_prefix;  ///< names get "train_" or "valid_" in front
 
   /// Throws `Error` G-HOOK-1 when `freq` is below 1.
-  explicit Metric(std::string name, int64_t freq = 1, Point phase = Point::after_step, bool use_prefix = true);
+  explicit Metric(std::string name, int64_t freq = 1, Point phase = Point::after_step,
+                  bool use_prefix = true);
   virtual ~Metric() = default;
 
   virtual bool should_run(const Trainer& trainer) const;
@@ -61,12 +62,13 @@ struct AccuracyOptions {
   int64_t freq = 1;
   std::string pred_key = "preds";
   std::string target_key = "targets";
-  TensorFunction pred_fn = {};    ///< gives class numbers
+  TensorFunction pred_fn = {};  ///< gives class numbers
   TensorFunction target_fn = {};
 };
 
-/// The share of right predictions. Predictions of two and more dimensions are scores per class (largest wins), whole
-/// numbers are classes, other one-dimensional ones are probabilities of class 1.
+/// The share of right predictions. Predictions of two and more dimensions are scores per class
+/// (largest wins), whole numbers are classes, other one-dimensional ones are probabilities of
+/// class 1.
 class Accuracy : public Metric {
  public:
   explicit Accuracy(AccuracyOptions options = {});
@@ -80,7 +82,8 @@ class Accuracy : public Metric {
 /// The learning rate of `LRSchedulerHook`, in training.
 class LRStats : public Metric {
  public:
-  explicit LRStats(std::string name = "lr", int64_t freq = 1) : Metric(std::move(name), freq, Point::after_step, false) {}
+  explicit LRStats(std::string name = "lr", int64_t freq = 1)
+      : Metric(std::move(name), freq, Point::after_step, false) {}
   bool should_run(const Trainer& trainer) const override;
   MetricValues operator()(Trainer& trainer) override;
 };
@@ -88,7 +91,8 @@ class LRStats : public Metric {
 /// Training rows per second between one call and the next.
 class SamplesPerSecond : public Metric {
  public:
-  explicit SamplesPerSecond(std::string name = "samples_per_second", int64_t freq = 1, std::optional<int64_t> batch_size = std::nullopt)
+  explicit SamplesPerSecond(std::string name = "samples_per_second", int64_t freq = 1,
+                            std::optional<int64_t> batch_size = std::nullopt)
       : Metric(std::move(name), freq, Point::after_step, false), batch_size_(batch_size) {}
   bool should_run(const Trainer& trainer) const override;
   MetricValues operator()(Trainer& trainer) override;

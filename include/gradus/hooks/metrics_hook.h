@@ -16,18 +16,19 @@ namespace gradus::hooks {
 
 struct MetricsOptions {
   std::vector<std::shared_ptr<Metric>> metrics = {};
-  bool verbose = true;                            ///< the line of an epoch has all metrics; else only losses
-  std::optional<std::string> tracker_type = {};   ///< "file" (JSON lines in `log_file`), "tensorboard", or none
-  nlohmann::json config = {};                     ///< given to the tracker
-  int64_t freq = 1;                               ///< log every so many optimizer steps
+  bool verbose = true;  ///< the line of an epoch has all metrics; else only losses
+  std::optional<std::string> tracker_type =
+      {};                      ///< "file" (JSON lines in `log_file`), "tensorboard", or none
+  nlohmann::json config = {};  ///< given to the tracker
+  int64_t freq = 1;            ///< log every so many optimizer steps
   std::filesystem::path log_file = "metrics.jsonl";
-  std::optional<std::string> name = {};           ///< of the run, for the tracker
+  std::optional<std::string> name = {};  ///< of the run, for the tracker
   std::optional<std::string> project = {};
-  std::shared_ptr<Tracker> tracker = {};          ///< your own, in place of `tracker_type`
+  std::shared_ptr<Tracker> tracker = {};  ///< your own, in place of `tracker_type`
 };
 
-/// Runs metrics at their points, averages them over the epoch, logs a line per epoch and feeds a tracker.
-/// One of them is enough for a trainer.
+/// Runs metrics at their points, averages them over the epoch, logs a line per epoch and feeds a
+/// tracker. One of them is enough for a trainer.
 class MetricsHook : public MainProcessHook {
  public:
   /// Throws `Error` G-HOOK-1 for a null metric or a `freq` below 1.
@@ -47,10 +48,12 @@ class MetricsHook : public MainProcessHook {
   /// What was collected since the last optimizer step.
   std::map<std::string, double> step_data() const;
 
-  /// Draws curves of `log_file` to the log sink and returns them; `metrics` without prefixes, all when empty.
+  /// Draws curves of `log_file` to the log sink and returns them; `metrics` without prefixes, all
+  /// when empty.
   std::string plot(const std::vector<std::string>& metrics = {"loss"}) const;
 
-  /// Sums of the epoch under way, for a checkpoint; `load_state` puts them back in the next `before_epoch`.
+  /// Sums of the epoch under way, for a checkpoint; `load_state` puts them back in the next
+  /// `before_epoch`.
   StateTree save_state() const;
   void load_state(const StateTree& state, bool in_validation);
 

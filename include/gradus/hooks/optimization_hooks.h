@@ -17,7 +17,8 @@ struct AMPOptions {
   std::optional<torch::DeviceType> device_type = {};  ///< default: the trainer's device
 };
 
-/// Mixed precision: autocast around both steps, and for float16 on a GPU, unless parameters are bfloat16, loss scaling.
+/// Mixed precision: autocast around both steps, and for float16 on a GPU, unless parameters are
+/// bfloat16, loss scaling.
 class AMPHook : public Hook {
  public:
   explicit AMPHook(AMPOptions options = {});
@@ -51,7 +52,8 @@ class LRSchedulerHook : public Hook {
   std::shared_ptr<LRScheduler> scheduler_;
 };
 
-/// Scales gradients down to `max_norm` before an optimizer step; unscales them first under `AMPHook`.
+/// Scales gradients down to `max_norm` before an optimizer step; unscales them first under
+/// `AMPHook`.
 class GradClipHook : public Hook {
  public:
   /// Throws `Error` G-HOOK-1 unless `max_norm` is positive.
@@ -62,7 +64,8 @@ class GradClipHook : public Hook {
   double max_norm_;
 };
 
-/// Divides the loss by `steps`, and steps and zeroes gradients only every `steps` batches and after the last of a pass.
+/// Divides the loss by `steps`, and steps and zeroes gradients only every `steps` batches and after
+/// the last of a pass.
 class GradientAccumulationHook : public Hook {
  public:
   /// Throws `Error` G-HOOK-1 when `steps` is below 1.

@@ -34,12 +34,14 @@ class ProgressBarHook : public MainProcessHook {
 
 struct MemoryProfilerOptions {
   std::filesystem::path save_dir = "./memory_snapshots";
-  int64_t dump_every = 200;    ///< optimizer steps
+  int64_t dump_every = 200;      ///< optimizer steps
   int64_t max_entries = 100000;  ///< the newest so many batches are kept
 };
 
-/// GPU memory after every batch, as snapshot_step_N.json, snapshot_interrupted.json and snapshot_final.json:
-/// {"device", "allocated", "peak", "history": [[optimizer_step, allocated, peak], …]}. Warns and does nothing without a GPU.
+/// GPU memory after every batch, as snapshot_step_N.json, snapshot_interrupted.json and
+/// snapshot_final.json:
+/// {"device", "allocated", "peak", "history": [[optimizer_step, allocated, peak], …]}. Warns and
+/// does nothing without a GPU.
 class MemoryProfilerHook : public Hook {
  public:
   /// Throws `Error` G-HOOK-1 for numbers below 1.

@@ -4,7 +4,8 @@
 
 namespace gradus::hooks {
 
-/// All counters of a run in one place. They hold for any number of processes and any gradient accumulation.
+/// All counters of a run in one place. They hold for any number of processes and any gradient
+/// accumulation.
 struct StepState {
   int64_t batch_idx = 0;       ///< training batches done in this epoch; 0 in validation
   int64_t optimizer_step = 0;  ///< optimizer steps that were really made
@@ -14,9 +15,12 @@ struct StepState {
   int64_t num_processes = 1;
 
   /// Whether the batch under way ends an accumulation window.
-  bool is_grad_accum_boundary(bool is_last_batch = false) const { return (batch_idx + 1) % grad_accum_steps == 0 || is_last_batch; }
+  bool is_grad_accum_boundary(bool is_last_batch = false) const {
+    return (batch_idx + 1) % grad_accum_steps == 0 || is_last_batch;
+  }
 
-  void increment_batch(int64_t batch_size, bool is_training = true, bool did_optimizer_step = false) {
+  void increment_batch(int64_t batch_size, bool is_training = true,
+                       bool did_optimizer_step = false) {
     ++batch_idx;
     if (!is_training) return;
     samples_seen += batch_size * num_processes;

@@ -21,8 +21,8 @@ struct TrainerOptions {
   std::shared_ptr<torch::nn::Module> model = {};
   StepFunction train_step = {};
   Batches train_dl = {};
-  Batches valid_dl = {};         ///< none: no validation
-  StepFunction eval_step = {};   ///< default: train_step
+  Batches valid_dl = {};        ///< none: no validation
+  StepFunction eval_step = {};  ///< default: train_step
   std::shared_ptr<Optimizer> optim = {};
   int64_t epochs = 10;
   std::vector<HookHandle> hooks = {};
@@ -30,7 +30,8 @@ struct TrainerOptions {
   nlohmann::json config = {};                ///< yours: for hooks, and saved beside checkpoints
 };
 
-/// Thrown out of `fit` after an interrupt (SIGINT, or a hook or step that throws it), when `after_cancel` has run.
+/// Thrown out of `fit` after an interrupt (SIGINT, or a hook or step that throws it), when
+/// `after_cancel` has run.
 class Cancelled : public Error {
  public:
   Cancelled();
@@ -49,15 +50,17 @@ struct ResumePosition {
 ///     before_fit
 ///     for each epoch:
 ///       before_epoch, for each training batch:
-///         before_step → train_step → do_backward → after_backward → do_opt_step → do_zero_grad → counters → after_step
+///         before_step → train_step → do_backward → after_backward → do_opt_step → do_zero_grad →
+///         counters → after_step
 ///       before_valid, for each validation batch, without gradients:
 ///         before_step → eval_step → after_step
 ///       after_epoch
 ///     after_fit                                   (after an interrupt: after_cancel)
 ///
-/// `do_backward`, `do_opt_step` and `do_zero_grad` can be overridden, and wrapped or replaced by hooks through
-/// `operations()`. The trainer shares model, optimizer and hooks with its maker.
-/// Thread-safety: none. SIGINT belongs to `fit` while it runs: the signal ends the run after the function under way.
+/// `do_backward`, `do_opt_step` and `do_zero_grad` can be overridden, and wrapped or replaced by
+/// hooks through `operations()`. The trainer shares model, optimizer and hooks with its maker.
+/// Thread-safety: none. SIGINT belongs to `fit` while it runs: the signal ends the run after the
+/// function under way.
 class Trainer {
  public:
   /// Throws `Error` G-HOOK-1 without a model or a train_step, or when a number is out of range.
@@ -66,7 +69,8 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Runs all epochs. Throws `Cancelled` after an interrupt, G-HOOK-2 when a step gives no usable loss.
+  /// Runs all epochs. Throws `Cancelled` after an interrupt, G-HOOK-2 when a step gives no usable
+  /// loss.
   void fit();
 
   /// The gradients of `result()["loss"]`.
@@ -74,7 +78,8 @@ class Trainer {
   /// Returns whether the optimizer really stepped.
   virtual bool do_opt_step();
   virtual void do_zero_grad();
-  /// Those three and the two steps, with what hooks made of them. Call these to do what the loop does.
+  /// Those three and the two steps, with what hooks made of them. Call these to do what the loop
+  /// does.
   Operations& operations() { return operations_; }
 
   /// The first hook of type `T`. Throws G-HOOK-6 with the hooks there are when it is absent.
@@ -134,13 +139,16 @@ class Trainer {
   bool is_main() const { return accelerator_ == nullptr || accelerator_->is_main_process(); }
   /// Null unless a hook has set one.
   const std::shared_ptr<Accelerator>& accelerator() const { return accelerator_; }
-  void set_accelerator(std::shared_ptr<Accelerator> accelerator) { accelerator_ = std::move(accelerator); }
+  void set_accelerator(std::shared_ptr<Accelerator> accelerator) {
+    accelerator_ = std::move(accelerator);
+  }
 
   /// Lets the run go on at `position`; for `before_fit`.
   void resume_at(ResumePosition position);
   /// What the pass under way needs besides its batch number to go on: null except for streams.
   nlohmann::json loader_state() const { return loader_state_; }
-  /// Runs `action` when `fit` is left, however that is; the last one first. What an action throws is logged, not thrown.
+  /// Runs `action` when `fit` is left, however that is; the last one first. What an action throws
+  /// is logged, not thrown.
   void at_end_of_fit(std::function<void()> action) { cleanups_.push_back(std::move(action)); }
 
  private:
@@ -165,7 +173,7 @@ class Trainer {
   std::shared_ptr<Accelerator> accelerator_;
   std::optional<ResumePosition> resume_;
   std::optional<AnyBatch> ahead_;  // read one batch early where a pass has no known size
-  nlohmann::json loader_state_;        // fits step_state_.batch_idx
+  nlohmann::json loader_state_;    // fits step_state_.batch_idx
   nlohmann::json state_after_batch_;
   int64_t start_epoch_ = 0;
   AnyBatch batch_;

@@ -10,7 +10,16 @@
 namespace gradus {
 
 /// What a model is for; together with `model_type` of config.json it decides which class is made.
-enum class ModelTask { base, causal_lm, masked_lm, sequence_classification, token_classification, question_answering, seq2seq_lm, text_encoding };
+enum class ModelTask {
+  base,
+  causal_lm,
+  masked_lm,
+  sequence_classification,
+  token_classification,
+  question_answering,
+  seq2seq_lm,
+  text_encoding
+};
 
 /// "causal language modeling": for messages.
 std::string task_name(ModelTask task);
@@ -24,21 +33,28 @@ void register_model(const std::string& model_type, ModelTask task, ModelFactory 
 /// The model types there are for a task, sorted.
 std::vector<std::string> known_model_types(ModelTask task);
 
-/// A model with fresh values. Throws `Error` G-MODEL-6 for a model_type that is unknown or has no such head (with those
-/// that have one), G-MODEL-5 for a bad value.
+/// A model with fresh values. Throws `Error` G-MODEL-6 for a model_type that is unknown or has no
+/// such head (with those that have one), G-MODEL-5 for a bad value.
 std::shared_ptr<PreTrainedModel> model_from_config(ModelTask task, const nlohmann::json& config);
 
 /// The model of a Hugging Face folder, in evaluation mode as in transformers.
-std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task, const std::filesystem::path& directory, const PretrainedOptions& options = {});
+std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
+                                                       const std::filesystem::path& directory,
+                                                       const PretrainedOptions& options = {});
 
 /// transformers' Auto classes.
 template <ModelTask task>
 struct AutoModelFor {
-  static std::shared_ptr<PreTrainedModel> from_config(const nlohmann::json& config) { return model_from_config(task, config); }
-  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& directory, const PretrainedOptions& options = {}) {
+  static std::shared_ptr<PreTrainedModel> from_config(const nlohmann::json& config) {
+    return model_from_config(task, config);
+  }
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& directory,
+                                                          const PretrainedOptions& options = {}) {
     return model_from_pretrained(task, directory, options);
   }
-  static void register_model(const std::string& model_type, ModelFactory factory) { gradus::register_model(model_type, task, std::move(factory)); }
+  static void register_model(const std::string& model_type, ModelFactory factory) {
+    gradus::register_model(model_type, task, std::move(factory));
+  }
 };
 
 using AutoModel = AutoModelFor<ModelTask::base>;

@@ -11,8 +11,8 @@ namespace gradus {
 struct ImageClassifierOptions {
   int64_t num_labels = 10;
   int64_t num_channels = 1;
-  int64_t image_size = 28;    ///< height and width in pixels; at least 8
-  int64_t channels = 32;      ///< of the first convolution; the second has twice as many
+  int64_t image_size = 28;  ///< height and width in pixels; at least 8
+  int64_t channels = 32;    ///< of the first convolution; the second has twice as many
   double dropout = 0.25;
 };
 

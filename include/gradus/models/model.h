@@ -17,10 +17,12 @@ namespace gradus {
 struct TokenizerLike;
 
 struct ForwardOptions {
-  std::optional<torch::Tensor> num_items_in_batch;  ///< labels counted over the whole window; the loss is divided by it
+  std::optional<torch::Tensor>
+      num_items_in_batch;  ///< labels counted over the whole window; the loss is divided by it
   bool output_hidden_states = false;
   bool output_attentions = false;
-  bool need_logits = true;  ///< false in training lets a model skip full logits when it computes the loss itself
+  bool need_logits =
+      true;  ///< false in training lets a model skip full logits when it computes the loss itself
 };
 
 /// Names and tensors of a model, in the order of its modules.
@@ -38,17 +40,19 @@ class Model : public torch::nn::Module {
   virtual bool accepts_loss_kwargs() const { return false; }
   /// Whether the loss compares position t with label t + 1 (causal language models).
   virtual bool shifts_labels() const { return false; }
-  /// Whether `num_items_in_batch` counts labels from the second position on. As `shifts_labels`, except that
-  /// transformers counts all positions for GPT-2, and so do we.
+  /// Whether `num_items_in_batch` counts labels from the second position on. As `shifts_labels`,
+  /// except that transformers counts all positions for GPT-2, and so do we.
   virtual bool counts_shifted_labels() const { return shifts_labels(); }
   /// Outputs that are no predictions (caches and the like); left out of evaluation.
   virtual std::vector<std::string> keys_to_ignore_at_inference() const { return {}; }
-  /// Whether forward is the same work for every batch of a shape, without host-side effects, so that it may be recorded
-  /// and replayed on a GPU (`cuda_graphs=auto`).
+  /// Whether forward is the same work for every batch of a shape, without host-side effects, so
+  /// that it may be recorded and replayed on a GPU (`cuda_graphs=auto`).
   virtual bool is_recordable() const { return false; }
-  /// Whether forward works as it should with bfloat16 parameters, the loss in float32 (`bf16_mode=auto`).
+  /// Whether forward works as it should with bfloat16 parameters, the loss in float32
+  /// (`bf16_mode=auto`).
   virtual bool takes_bf16_weights() const { return false; }
-  /// The tensor whose size measures a batch for FLOP and token counts ("input_ids", "pixel_values" …).
+  /// The tensor whose size measures a batch for FLOP and token counts ("input_ids", "pixel_values"
+  /// …).
   virtual std::string main_input_name() const { return "input_ids"; }
 
   /// The module whose parameter names go into files: this one, or the one it wraps.
@@ -67,27 +71,33 @@ class Model : public torch::nn::Module {
 
   /// Takes over the tokenizer's special ids (bos, eos, pad) where the model has a config for them.
   virtual void align_special_tokens(const TokenizerLike&) {}
-  /// The option `use_cache`, which a Trainer writes into the config of its model. Training itself keeps no keys and values.
+  /// The option `use_cache`, which a Trainer writes into the config of its model. Training itself
+  /// keeps no keys and values.
   virtual void set_use_cache(bool) {}
   /// Floating-point operations of forward and backward on `inputs`; 0 when the model cannot say.
   virtual double floating_point_ops(const Batch&) const { return 0; }
 
   /// Recompute activations in backward. Throws G-MODEL-3 when the model has no such points.
   virtual void gradient_checkpointing_enable(const GradientCheckpointing& how = {});
-  /// NEFTune: noise on the input embeddings while training; nullopt switches it off. Throws G-MODEL-4 where there are none.
+  /// NEFTune: noise on the input embeddings while training; nullopt switches it off. Throws
+  /// G-MODEL-4 where there are none.
   virtual void set_embedding_noise(std::optional<double> alpha);
 };
 
 /// The parameters to train of `module`, tied ones once, in module order, with their names.
-std::vector<std::pair<std::string, torch::Tensor>> trainable_parameters(const torch::nn::Module& module);
+std::vector<std::pair<std::string, torch::Tensor>> trainable_parameters(
+    const torch::nn::Module& module);
 
 namespace detail {
 
 template <class Impl, class F>
 class FunctionModel : public Model {
  public:
-  FunctionModel(std::shared_ptr<Impl> module, F function) : module_(register_module("module", std::move(module))), function_(std::move(function)) {}
-  ModelOutput forward(const Batch& inputs, const ForwardOptions&) override { return function_(*module_, inputs); }
+  FunctionModel(std::shared_ptr<Impl> module, F function)
+      : module_(register_module("module", std::move(module))), function_(std::move(function)) {}
+  ModelOutput forward(const Batch& inputs, const ForwardOptions&) override {
+    return function_(*module_, inputs);
+  }
   torch::nn::Module& named_module() override { return *module_; }
 
  private:
@@ -96,9 +106,13 @@ class FunctionModel : public Model {
 };
 
 template <class Impl>
-std::shared_ptr<Impl> module_ptr(std::shared_ptr<Impl> module) { return module; }
+std::shared_ptr<Impl> module_ptr(std::shared_ptr<Impl> module) {
+  return module;
+}
 template <class Impl>
-std::shared_ptr<Impl> module_ptr(const torch::nn::ModuleHolder<Impl>& holder) { return holder.ptr(); }
+std::shared_ptr<Impl> module_ptr(const torch::nn::ModuleHolder<Impl>& holder) {
+  return holder.ptr();
+}
 
 }  // namespace detail
 

@@ -10,7 +10,8 @@
 
 namespace gradus {
 
-/// What a model's forward gives: an ordered map from name to tensor, the loss first when there is one.
+/// What a model's forward gives: an ordered map from name to tensor, the loss first when there is
+/// one.
 class ModelOutput {
  public:
   using Entry = std::pair<std::string, torch::Tensor>;

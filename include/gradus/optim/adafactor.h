@@ -34,20 +34,24 @@ class Adafactor : public Optimizer {
 
  protected:
   void update(Bucket& bucket, const StepContext& context) override;
-  std::vector<std::string> slot_names() const override { return {"exp_avg", "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq", "RMS"}; }
+  std::vector<std::string> slot_names() const override {
+    return {"exp_avg", "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq", "RMS"};
+  }
   StepForm step_form() const override { return StepForm::integer; }
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
   StateTree group_options(size_t group) const override;
   void load_group_options(size_t group, const StateTree& saved) override;
 
  private:
-  void update_one(const AdafactorOptions& options, const ParamGroup& group, Bucket& bucket, size_t i);
+  void update_one(const AdafactorOptions& options, const ParamGroup& group, Bucket& bucket,
+                  size_t i);
   double base_rate(const AdafactorOptions& options, const ParamGroup& group, int64_t step) const;
 
   std::vector<AdafactorOptions> options_;  // one per group
 };
 
-/// Shows the rates an `Adafactor` with `relative_step` chooses itself, for logs. It changes nothing.
+/// Shows the rates an `Adafactor` with `relative_step` chooses itself, for logs. It changes
+/// nothing.
 class AdafactorSchedule : public LRScheduler {
  public:
   /// `initial_lr` is shown until the first step. `optimizer` must outlive the schedule.

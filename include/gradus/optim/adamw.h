@@ -13,12 +13,14 @@ struct AdamWOptions {
   double weight_decay = 1e-2;  ///< for groups that set none
   bool amsgrad = false;
   bool maximize = false;
-  /// One pass over the parameters. Without it a CPU takes the step in torch's separate operations, whose last bits differ; a GPU is fused either way.
+  /// One pass over the parameters. Without it a CPU takes the step in torch's separate operations,
+  /// whose last bits differ; a GPU is fused either way.
   bool fused = true;
 };
 
-/// Adam with decoupled weight decay, `torch.optim.AdamW`, on ATen's kernels. On a GPU with the CUDA plugin one launch per group
-/// does everything: clipping, the step, and the bfloat16 copies of master weights.
+/// Adam with decoupled weight decay, `torch.optim.AdamW`, on ATen's kernels. On a GPU with the CUDA
+/// plugin one launch per group does everything: clipping, the step, and the bfloat16 copies of
+/// master weights.
 class AdamW : public Optimizer {
  public:
   explicit AdamW(std::vector<torch::Tensor> params, AdamWOptions options = {});
@@ -35,7 +37,9 @@ class AdamW : public Optimizer {
  protected:
   bool updates_weights() const override;
   void update(Bucket& bucket, const StepContext& context) override;
-  std::vector<std::string> slot_names() const override { return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}; }
+  std::vector<std::string> slot_names() const override {
+    return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+  }
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
   int64_t bucket_step(const Bucket& bucket) const override { return read_step_tensor(bucket); }
   StateTree group_options(size_t group) const override;

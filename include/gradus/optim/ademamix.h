@@ -8,10 +8,11 @@ namespace gradus {
 
 struct AdEMAMixOptions {
   double lr = 1e-3;
-  std::array<double, 3> betas = {0.9, 0.999, 0.9999};  ///< fast momentum, second moment, slow momentum
-  double alpha = 5.0;                                  ///< weight of the slow momentum
-  std::optional<int64_t> t_alpha = std::nullopt;       ///< steps over which alpha grows from zero
-  std::optional<int64_t> t_beta3 = std::nullopt;       ///< steps over which beta3 grows from beta1
+  std::array<double, 3> betas = {0.9, 0.999,
+                                 0.9999};         ///< fast momentum, second moment, slow momentum
+  double alpha = 5.0;                             ///< weight of the slow momentum
+  std::optional<int64_t> t_alpha = std::nullopt;  ///< steps over which alpha grows from zero
+  std::optional<int64_t> t_beta3 = std::nullopt;  ///< steps over which beta3 grows from beta1
   double eps = 1e-8;
   double weight_decay = 1e-2;  ///< decoupled
 };
@@ -33,7 +34,8 @@ class AdEMAMix : public Optimizer {
   StateTree group_options(size_t group) const override;
   void load_group_options(size_t group, const StateTree& saved) override;
   StateTree param_entry(const ParamState& state, size_t group) const override;
-  ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group, const std::string& what) const override;
+  ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group,
+                              const std::string& what) const override;
 
  private:
   std::vector<AdEMAMixOptions> options_;  // one per group

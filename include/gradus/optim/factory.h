@@ -20,15 +20,19 @@ struct OptimizerArguments {
 };
 
 /// Makes the optimizer HF's `--optim` calls `name`, with the settings `Trainer` would give it.
-/// Throws `Error` G-OPTIM-5 for a name of the reference that is not there yet, with the list of those that are;
-/// G-OPTIM-6 for an unknown name, with the nearest; G-OPTIM-7 for `optim_args` that do not parse or are not known.
-std::shared_ptr<Optimizer> make_optimizer(const std::string& name, std::vector<ParamGroupInit> groups, const OptimizerArguments& args = {});
+/// Throws `Error` G-OPTIM-5 for a name of the reference that is not there yet, with the list of
+/// those that are; G-OPTIM-6 for an unknown name, with the nearest; G-OPTIM-7 for `optim_args` that
+/// do not parse or are not known.
+std::shared_ptr<Optimizer> make_optimizer(const std::string& name,
+                                          std::vector<ParamGroupInit> groups,
+                                          const OptimizerArguments& args = {});
 
 /// The names `make_optimizer` takes.
 const std::vector<std::string>& optimizer_names();
 /// Names of the reference that are not there yet.
 const std::vector<std::string>& missing_optimizer_names();
-/// Throws what `make_optimizer` would for `name`, without parameters: for checks before work begins.
+/// Throws what `make_optimizer` would for `name`, without parameters: for checks before work
+/// begins.
 void check_optimizer_name(const std::string& name);
 
 }  // namespace gradus

@@ -14,12 +14,12 @@ struct GradScalerOptions {
   bool enabled = true;
 };
 
-/// Loss scaling for float16, `torch.amp.GradScaler`: scale the loss, unscale the gradients, skip a step with
-/// infinities and lower the scale, raise it after `growth_interval` good steps.
+/// Loss scaling for float16, `torch.amp.GradScaler`: scale the loss, unscale the gradients, skip a
+/// step with infinities and lower the scale, raise it after `growth_interval` good steps.
 ///
 /// Scale and counters live on `device`; nothing is read back unless asked.
-/// Order of a step: `scale(loss).backward()`, `unscale_(optimizer)` (only needed before clipping), `step`, `update`.
-/// Thread-safety: none.
+/// Order of a step: `scale(loss).backward()`, `unscale_(optimizer)` (only needed before clipping),
+/// `step`, `update`. Thread-safety: none.
 class GradScaler {
  public:
   explicit GradScaler(torch::Device device = torch::kCPU, GradScalerOptions options = {});
@@ -30,13 +30,15 @@ class GradScaler {
   /// Divides the gradients by the scale and notes whether one is not finite.
   /// Throws `Error` G-OPTIM-8 when called twice since the last `update`.
   void unscale_(Optimizer& optimizer);
-  /// Steps unless a gradient was not finite. Unscales first when that was not done. `context`: what the step takes besides.
+  /// Steps unless a gradient was not finite. Unscales first when that was not done. `context`: what
+  /// the step takes besides.
   void step(Optimizer& optimizer, StepContext context = {});
-  /// Moves the scale up or down for the next step. Throws G-OPTIM-8 when no gradient was checked since the last.
+  /// Moves the scale up or down for the next step. Throws G-OPTIM-8 when no gradient was checked
+  /// since the last.
   void update();
 
-  /// One element, non-zero when `unscale_` met a gradient that is not finite. Ranks that hold different gradients
-  /// add theirs up between `unscale_` and `step`.
+  /// One element, non-zero when `unscale_` met a gradient that is not finite. Ranks that hold
+  /// different gradients add theirs up between `unscale_` and `step`.
   torch::Tensor& found_inf() { return found_inf_; }
   /// Whether the last `step` was skipped. Reads the device.
   bool step_was_skipped() const;
@@ -44,7 +46,8 @@ class GradScaler {
   double get_scale() const;
   void set_scale(double scale);
 
-  /// Python's keys: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; empty when disabled.
+  /// Python's keys: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; empty
+  /// when disabled.
   StateTree state_dict() const;
   void load_state_dict(const StateTree& state);
 

@@ -28,7 +28,8 @@ class Lion : public Optimizer {
   StateTree group_options(size_t group) const override;
   void load_group_options(size_t group, const StateTree& saved) override;
   StateTree param_entry(const ParamState& state, size_t group) const override;
-  ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group, const std::string& what) const override;
+  ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group,
+                              const std::string& what) const override;
 
  private:
   std::vector<LionOptions> options_;  // one per group

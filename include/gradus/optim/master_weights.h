@@ -10,13 +10,15 @@ class Optimizer;
 
 /// A module that computes in bfloat16 while float32 values of its parameters are trained.
 ///
-/// From the constructor to the destructor the module's float32 parameters are bfloat16; their former storage holds the masters.
-/// Parameters of batch norms stay float32: their kernels want them so. The same parameter objects are used all along, so
-/// handles, ties and files stay as they are. Thread-safety: none.
+/// From the constructor to the destructor the module's float32 parameters are bfloat16; their
+/// former storage holds the masters. Parameters of batch norms stay float32: their kernels want
+/// them so. The same parameter objects are used all along, so handles, ties and files stay as they
+/// are. Thread-safety: none.
 class MasterWeights {
  public:
   explicit MasterWeights(torch::nn::Module& module);
-  /// The module gets its float32 values back, with the training in them; the optimizer its parameters.
+  /// The module gets its float32 values back, with the training in them; the optimizer its
+  /// parameters.
   ~MasterWeights();
   MasterWeights(const MasterWeights&) = delete;
   MasterWeights& operator=(const MasterWeights&) = delete;
@@ -24,8 +26,9 @@ class MasterWeights {
   /// Makes `optimizer`, built over the module's parameters, train the masters.
   void attach(Optimizer& optimizer);
 
-  /// While one lives, the module's parameters are the masters: to save, average or change them. With `written`, the
-  /// bfloat16 values are made anew at its end. Does nothing for a null `masters`.
+  /// While one lives, the module's parameters are the masters: to save, average or change them.
+  /// With `written`, the bfloat16 values are made anew at its end. Does nothing for a null
+  /// `masters`.
   class Shown {
    public:
     enum class Use { read, written };
@@ -47,7 +50,7 @@ class MasterWeights {
   void show();
   void hide(bool refresh);
 
-  std::vector<torch::Tensor> weights_;  // the module's parameters
+  std::vector<torch::Tensor> weights_;           // the module's parameters
   std::vector<torch::Tensor> masters_, halves_;  // their values in float32 and bfloat16
   Optimizer* optimizer_ = nullptr;
 };

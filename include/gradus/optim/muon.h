@@ -24,9 +24,9 @@ struct MuonOptions {
 
 /// Muon: momentum made orthogonal by Newton-Schulz steps, `torch.optim.Muon` for matrices.
 ///
-/// Each given group is split in two: two-dimensional parameters, and the rest (biases, norms, convolutions), which
-/// AdamW updates. Embeddings and output heads belong to the rest too; they are told by name ("embed", "wte", "wpe",
-/// "lm_head") where names are given. Empty halves are dropped.
+/// Each given group is split in two: two-dimensional parameters, and the rest (biases, norms,
+/// convolutions), which AdamW updates. Embeddings and output heads belong to the rest too; they are
+/// told by name ("embed", "wte", "wpe", "lm_head") where names are given. Empty halves are dropped.
 class Muon : public Optimizer {
  public:
   explicit Muon(std::vector<torch::Tensor> params, MuonOptions options = {});
@@ -38,7 +38,9 @@ class Muon : public Optimizer {
 
  protected:
   void update(Bucket& bucket, const StepContext& context) override;
-  std::vector<std::string> slot_names() const override { return {"momentum_buffer", "exp_avg", "exp_avg_sq"}; }
+  std::vector<std::string> slot_names() const override {
+    return {"momentum_buffer", "exp_avg", "exp_avg_sq"};
+  }
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
   int64_t bucket_step(const Bucket& bucket) const override;
   StateTree group_options(size_t group) const override;

@@ -14,12 +14,14 @@ namespace gradus {
 /// What is not set here comes from the optimizer's own options.
 struct ParamGroupInit {
   std::vector<torch::Tensor> params = {};
-  std::vector<std::string> names = {};  ///< one per parameter, or none; only for messages and rules by name
+  std::vector<std::string> names =
+      {};  ///< one per parameter, or none; only for messages and rules by name
   std::optional<double> lr = std::nullopt;
   std::optional<double> weight_decay = std::nullopt;
 };
 
-/// One group of a living optimizer. `lr` and `weight_decay` may be changed between steps; schedules do so.
+/// One group of a living optimizer. `lr` and `weight_decay` may be changed between steps; schedules
+/// do so.
 struct ParamGroup {
   std::vector<torch::Tensor> params;
   std::vector<std::string> names;
@@ -28,21 +30,28 @@ struct ParamGroup {
   double weight_decay = 0.0;
 };
 
-/// What a step may take from the device instead of the host. One-element float32 tensors on the parameters' device, but for `lr`.
+/// What a step may take from the device instead of the host. One-element float32 tensors on the
+/// parameters' device, but for `lr`.
 struct StepContext {
-  std::optional<torch::Tensor> grad_scale = std::nullopt;  ///< gradients are still multiplied by this; only where `takes_grad_scale()`
-  std::optional<torch::Tensor> found_inf = std::nullopt;   ///< non-zero: leave parameters and state as they are
-  std::optional<torch::Tensor> clip_coef = std::nullopt;   ///< gradients are to be multiplied by this, as clipping asks
-  std::optional<torch::Tensor> lr = std::nullopt;          ///< learning rates, one per group, in place of the groups' own; only where `takes_device_lr()`
+  std::optional<torch::Tensor> grad_scale =
+      std::nullopt;  ///< gradients are still multiplied by this; only where `takes_grad_scale()`
+  std::optional<torch::Tensor> found_inf =
+      std::nullopt;  ///< non-zero: leave parameters and state as they are
+  std::optional<torch::Tensor> clip_coef =
+      std::nullopt;  ///< gradients are to be multiplied by this, as clipping asks
+  std::optional<torch::Tensor> lr =
+      std::nullopt;  ///< learning rates, one per group, in place of the groups' own; only where
+                     ///< `takes_device_lr()`
 };
 
-/// The base of all optimizers: parameter groups, per-parameter state, and Python's file layout of both.
+/// The base of all optimizers: parameter groups, per-parameter state, and Python's file layout of
+/// both.
 ///
-/// Parameters are held as handles that share storage with the model. State is made when a parameter first has a
-/// gradient, as in torch. A step works on buckets: parameters of one group that share device, dtype and step count,
-/// with their lists kept between steps, so that a step costs one kernel call per bucket and no host-device sync
-/// (a `found_inf` on a GPU is read back only by optimizers where `skips_on_device()` is false).
-/// Thread-safety: none; one thread at a time.
+/// Parameters are held as handles that share storage with the model. State is made when a parameter
+/// first has a gradient, as in torch. A step works on buckets: parameters of one group that share
+/// device, dtype and step count, with their lists kept between steps, so that a step costs one
+/// kernel call per bucket and no host-device sync (a `found_inf` on a GPU is read back only by
+/// optimizers where `skips_on_device()` is false). Thread-safety: none; one thread at a time.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -59,11 +68,13 @@ class Optimizer {
   std::vector<ParamGroup>& param_groups() { return groups_; }
   const std::vector<ParamGroup>& param_groups() const { return groups_; }
 
-  /// The learning rate the optimizer was made with, before any schedule (`optimizer.defaults["lr"]` in Python).
+  /// The learning rate the optimizer was made with, before any schedule (`optimizer.defaults["lr"]`
+  /// in Python).
   double default_lr() const { return default_lr_; }
 
-  /// `{"state": {index: {...}}, "param_groups": [{...}]}` with the keys the Python optimizer of this name writes.
-  /// Tensors are shared with the optimizer, except step counts: copy them before the next step.
+  /// `{"state": {index: {...}}, "param_groups": [{...}]}` with the keys the Python optimizer of
+  /// this name writes. Tensors are shared with the optimizer, except step counts: copy them before
+  /// the next step.
   virtual StateTree state_dict() const;
 
   /// Takes over a state of this layout, written here or by Python, including the groups' settings.
@@ -71,8 +82,9 @@ class Optimizer {
   /// Throws G-OPTIM-3 when groups, sizes or shapes differ, before anything is changed.
   virtual void load_state_dict(const StateTree& state);
 
-  /// Switch the parameters between the values gradients are taken at and those to evaluate and save.
-  /// Only schedule-free optimizers keep two; they refuse to step in eval mode. New optimizers are in train mode.
+  /// Switch the parameters between the values gradients are taken at and those to evaluate and
+  /// save. Only schedule-free optimizers keep two; they refuse to step in eval mode. New optimizers
+  /// are in train mode.
   virtual void train() {}
   virtual void eval() {}
 
@@ -85,16 +97,19 @@ class Optimizer {
   virtual bool skips_on_device() const { return false; }
   /// Whether `StepContext::lr` is used.
   virtual bool takes_device_lr() const { return false; }
-  /// Whether a step recorded now as a CUDA graph may stand for later ones: all that changes from step to step is on the device. It holds as long as
-  /// `arrangement()` and the groups' weight decay stay as they are.
+  /// Whether a step recorded now as a CUDA graph may stand for later ones: all that changes from
+  /// step to step is on the device. It holds as long as `arrangement()` and the groups' weight
+  /// decay stay as they are.
   virtual bool is_recordable() const { return false; }
   /// Changes whenever the lists that a step works on are made anew.
   int64_t arrangement() const { return arrangement_; }
 
-  /// Master weights: from now on `masters[i]` (float32) is trained in place of the parameter `weights[i]` (bfloat16), which keeps
-  /// the gradients and receives the new values after every step. The groups hold the masters; state is made and saved for them.
-  /// Only where `can_train_masters()`; a weight that no group has is passed over.
-  void train_masters(const std::vector<torch::Tensor>& weights, const std::vector<torch::Tensor>& masters);
+  /// Master weights: from now on `masters[i]` (float32) is trained in place of the parameter
+  /// `weights[i]` (bfloat16), which keeps the gradients and receives the new values after every
+  /// step. The groups hold the masters; state is made and saved for them. Only where
+  /// `can_train_masters()`; a weight that no group has is passed over.
+  void train_masters(const std::vector<torch::Tensor>& weights,
+                     const std::vector<torch::Tensor>& masters);
   /// Undoes it: the groups hold the weights again.
   void release_masters();
   virtual bool can_train_masters() const { return true; }
@@ -102,7 +117,8 @@ class Optimizer {
   std::vector<torch::Tensor> gradient_holders() const;
 
  protected:
-  /// State of one parameter. Slots are in the order of `slot_names()`; an undefined tensor is a slot not in use.
+  /// State of one parameter. Slots are in the order of `slot_names()`; an undefined tensor is a
+  /// slot not in use.
   struct ParamState {
     bool exists = false;
     int64_t step = 0;
@@ -114,12 +130,15 @@ class Optimizer {
     size_t group = 0;
     std::vector<size_t> index;  ///< positions in the group
     std::vector<torch::Tensor> params;
-    std::vector<torch::Tensor> weights;             ///< half-precision copies of `params` to bring up to date; empty without masters
-    std::vector<torch::Tensor> grads;               ///< refreshed every step; in float32 unless `updates_weights()`
-    std::vector<std::vector<torch::Tensor>> slots;  ///< [slot][parameter]; empty for a slot not in use
-    int64_t step = 0;                               ///< steps taken; already counts the one under way in `update`
-    torch::Tensor step_tensor;                      ///< the same for kernels that read it; see `advance_step_tensor`
-    std::vector<torch::Tensor> steps;               ///< `step_tensor` once per parameter
+    std::vector<torch::Tensor>
+        weights;  ///< half-precision copies of `params` to bring up to date; empty without masters
+    std::vector<torch::Tensor>
+        grads;  ///< refreshed every step; in float32 unless `updates_weights()`
+    std::vector<std::vector<torch::Tensor>>
+        slots;                  ///< [slot][parameter]; empty for a slot not in use
+    int64_t step = 0;           ///< steps taken; already counts the one under way in `update`
+    torch::Tensor step_tensor;  ///< the same for kernels that read it; see `advance_step_tensor`
+    std::vector<torch::Tensor> steps;  ///< `step_tensor` once per parameter
   };
 
   /// How a step count stands in the state of a parameter.
@@ -130,10 +149,12 @@ class Optimizer {
   /// Throws G-OPTIM-1 unless lr and weight decay are not negative and `betas` lie in [0, 1).
   void check_ranges(const std::vector<double>& betas = {}) const;
 
-  /// Whether `update` reads half-precision gradients of masters, applies `clip_coef` and writes `weights` itself.
+  /// Whether `update` reads half-precision gradients of masters, applies `clip_coef` and writes
+  /// `weights` itself.
   virtual bool updates_weights() const { return false; }
 
-  /// Updates one bucket; gradients are recorded nowhere. `context.found_inf` is set only where `skips_on_device()`.
+  /// Updates one bucket; gradients are recorded nowhere. `context.found_inf` is set only where
+  /// `skips_on_device()`.
   virtual void update(Bucket& bucket, const StepContext& context) = 0;
   /// Called once before the buckets of a step.
   virtual void begin_step() {}
@@ -143,22 +164,25 @@ class Optimizer {
   virtual StepForm step_form() const { return StepForm::tensor; }
   /// Makes the slots of a parameter at its first gradient.
   virtual std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const = 0;
-  /// Whether there are lists for the next step that it will not have to make anew as long as the same parameters get gradients.
+  /// Whether there are lists for the next step that it will not have to make anew as long as the
+  /// same parameters get gradients.
   bool is_arranged() const { return !stale_ && !buckets_.empty(); }
   /// The step count of a bucket; reads the device where the truth is there.
   virtual int64_t bucket_step(const Bucket& bucket) const { return bucket.step; }
-  /// Brings `bucket.step_tensor` to `bucket.step`: a plain store on the CPU, a counter of its own on a GPU, where a
-  /// step that was skipped or replayed from a graph is unknown to the host.
+  /// Brings `bucket.step_tensor` to `bucket.step`: a plain store on the CPU, a counter of its own
+  /// on a GPU, where a step that was skipped or replayed from a graph is unknown to the host.
   static void advance_step_tensor(Bucket& bucket);
   /// `bucket_step` for optimizers that use `advance_step_tensor`.
   static int64_t read_step_tensor(const Bucket& bucket);
 
-  /// The options of a group in Python's names and order, without weight_decay, lr, initial_lr and params.
+  /// The options of a group in Python's names and order, without weight_decay, lr, initial_lr and
+  /// params.
   virtual StateTree group_options(size_t group) const = 0;
   virtual void load_group_options(size_t group, const StateTree& saved) = 0;
   /// One parameter's entry under "state"; an empty dict is left out of the file.
   virtual StateTree param_entry(const ParamState& state, size_t group) const;
-  virtual ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group, const std::string& what) const;
+  virtual ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param,
+                                      size_t group, const std::string& what) const;
 
   /// "parameter 3 (linear.weight)", for messages.
   std::string parameter_text(size_t group, size_t index) const;
@@ -178,8 +202,10 @@ class Optimizer {
   void store_bucket_steps() const;
   void complete_slots(ParamState& state, const torch::Tensor& param, size_t group) const;
 
-  mutable std::vector<std::vector<ParamState>> states_;  // [group][parameter]; step counts of buckets are stored when asked for
-  std::vector<std::vector<torch::Tensor>> weights_;      // [group][parameter] of masters; undefined where there is none, empty without
+  mutable std::vector<std::vector<ParamState>>
+      states_;  // [group][parameter]; step counts of buckets are stored when asked for
+  std::vector<std::vector<torch::Tensor>>
+      weights_;  // [group][parameter] of masters; undefined where there is none, empty without
   std::vector<Bucket> buckets_;
   std::vector<std::pair<size_t, size_t>> inactive_;  // parameters without gradient at the last step
   bool stale_ = true;

@@ -23,7 +23,9 @@ class RMSprop : public Optimizer {
 
  protected:
   void update(Bucket& bucket, const StepContext& context) override;
-  std::vector<std::string> slot_names() const override { return {"square_avg", "momentum_buffer", "grad_avg"}; }
+  std::vector<std::string> slot_names() const override {
+    return {"square_avg", "momentum_buffer", "grad_avg"};
+  }
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
   StateTree group_options(size_t group) const override;
   void load_group_options(size_t group, const StateTree& saved) override;

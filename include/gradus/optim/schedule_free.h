@@ -20,19 +20,25 @@ struct ScheduleFreeOptions {
 
 enum class ScheduleFreeKind { adamw, sgd, radam };
 
-/// The schedule-free optimizers of the `schedulefree` package: no schedule, an average of the iterates instead.
+/// The schedule-free optimizers of the `schedulefree` package: no schedule, an average of the
+/// iterates instead.
 ///
-/// Gradients are taken at one set of parameters, evaluation and saving want another. Call `train()` before steps and
-/// `eval()` before evaluation or saving; a step in eval mode throws `Error` G-OPTIM-4. Use a constant schedule.
+/// Gradients are taken at one set of parameters, evaluation and saving want another. Call `train()`
+/// before steps and `eval()` before evaluation or saving; a step in eval mode throws `Error`
+/// G-OPTIM-4. Use a constant schedule.
 class ScheduleFree : public Optimizer {
  public:
-  ScheduleFree(ScheduleFreeKind kind, std::vector<torch::Tensor> params, ScheduleFreeOptions options = {});
-  ScheduleFree(ScheduleFreeKind kind, std::vector<ParamGroupInit> groups, ScheduleFreeOptions options = {});
+  ScheduleFree(ScheduleFreeKind kind, std::vector<torch::Tensor> params,
+               ScheduleFreeOptions options = {});
+  ScheduleFree(ScheduleFreeKind kind, std::vector<ParamGroupInit> groups,
+               ScheduleFreeOptions options = {});
 
   std::string name() const override;
   void train() override;
   void eval() override;
-  bool can_train_masters() const override { return false; }  // two sets of values per parameter already
+  bool can_train_masters() const override {
+    return false;
+  }  // two sets of values per parameter already
 
  protected:
   void begin_step() override;

@@ -15,8 +15,9 @@ namespace gradus {
 
 /// Sets the learning rates of an optimizer's groups as training goes on.
 ///
-/// A schedule sets the rates for step 0 when it is made; `step()` moves on by one. The optimizer must outlive it.
-/// States have the layout of the Python class of the same name. Thread-safety: none.
+/// A schedule sets the rates for step 0 when it is made; `step()` moves on by one. The optimizer
+/// must outlive it. States have the layout of the Python class of the same name. Thread-safety:
+/// none.
 class LRScheduler {
  public:
   virtual ~LRScheduler() = default;
@@ -30,7 +31,8 @@ class LRScheduler {
 
   /// The rates set last, one per group.
   virtual std::vector<double> last_lr() const = 0;
-  /// The rates after `steps` calls of `step()` in all; empty where they do not follow from that number alone.
+  /// The rates after `steps` calls of `step()` in all; empty where they do not follow from that
+  /// number alone.
   virtual std::vector<double> rates_after(int64_t /*steps*/) const { return {}; }
   /// Calls of `step()` so far.
   virtual int64_t steps_done() const { return 0; }
@@ -112,7 +114,8 @@ struct GreedyLROptions {
   int64_t reset_start = 500;  ///< reductions at the lower bound before everything starts over
 };
 
-/// `transformers.optimization.GreedyLR`: raises the rates while a metric improves, lowers them when it does not.
+/// `transformers.optimization.GreedyLR`: raises the rates while a metric improves, lowers them when
+/// it does not.
 class GreedyLR : public LRScheduler {
  public:
   explicit GreedyLR(Optimizer& optimizer, GreedyLROptions options = {});
@@ -137,17 +140,22 @@ class GreedyLR : public LRScheduler {
   std::vector<double> window_;
   double window_sum_ = 0.0;
   double best_;
-  int64_t last_epoch_ = 0, cooldown_counter_ = 0, warmup_counter_ = 0, num_bad_epochs_ = 0, num_good_epochs_ = 0, reset_left_;
+  int64_t last_epoch_ = 0, cooldown_counter_ = 0, warmup_counter_ = 0, num_bad_epochs_ = 0,
+          num_good_epochs_ = 0, reset_left_;
 };
 
-/// Makes one of HF's twelve schedules, `transformers.get_scheduler`. `kwargs` is `lr_scheduler_kwargs`.
-/// Throws `Error` G-SCHED-1 for an unknown name, G-SCHED-2 for a missing number of steps,
-/// G-SCHED-3 for an unknown option (with those known), G-SCHED-4 for a value that cannot be used.
-/// `constant` and `constant_with_warmup` ignore `kwargs`, as in the reference.
-std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, Optimizer& optimizer, std::optional<int64_t> num_warmup_steps,
-                                           std::optional<int64_t> num_training_steps, const nlohmann::json& kwargs);
-std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, Optimizer& optimizer, std::optional<int64_t> num_warmup_steps = std::nullopt,
-                                           std::optional<int64_t> num_training_steps = std::nullopt);
+/// Makes one of HF's twelve schedules, `transformers.get_scheduler`. `kwargs` is
+/// `lr_scheduler_kwargs`. Throws `Error` G-SCHED-1 for an unknown name, G-SCHED-2 for a missing
+/// number of steps, G-SCHED-3 for an unknown option (with those known), G-SCHED-4 for a value that
+/// cannot be used. `constant` and `constant_with_warmup` ignore `kwargs`, as in the reference.
+std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, Optimizer& optimizer,
+                                           std::optional<int64_t> num_warmup_steps,
+                                           std::optional<int64_t> num_training_steps,
+                                           const nlohmann::json& kwargs);
+std::unique_ptr<LRScheduler> get_scheduler(
+    const std::string& name, Optimizer& optimizer,
+    std::optional<int64_t> num_warmup_steps = std::nullopt,
+    std::optional<int64_t> num_training_steps = std::nullopt);
 
 /// The twelve names.
 const std::vector<std::string>& scheduler_names();

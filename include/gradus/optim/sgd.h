@@ -31,7 +31,8 @@ class SGD : public Optimizer {
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
   StateTree group_options(size_t group) const override;
   void load_group_options(size_t group, const StateTree& saved) override;
-  ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group, const std::string& what) const override;
+  ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group,
+                              const std::string& what) const override;
 
  private:
   std::vector<SGDOptions> options_;  // one per group

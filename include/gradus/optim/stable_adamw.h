@@ -11,8 +11,9 @@ struct StableAdamWOptions {
   std::array<double, 2> betas = {0.9, 0.99};
   double eps = 1e-6;
   double weight_decay = 1e-2;
-  bool decouple_lr = false;                     ///< weight decay independent of the learning rate
-  std::optional<double> max_lr = std::nullopt;  ///< highest scheduled rate, for `decouple_lr`; default `lr`
+  bool decouple_lr = false;  ///< weight decay independent of the learning rate
+  std::optional<double> max_lr =
+      std::nullopt;  ///< highest scheduled rate, for `decouple_lr`; default `lr`
   /// Kahan summation for half-precision parameters; not set: used where they are.
   std::optional<bool> kahan_sum = std::nullopt;
 };
@@ -29,7 +30,9 @@ class StableAdamW : public Optimizer {
  protected:
   void begin_step() override;
   void update(Bucket& bucket, const StepContext& context) override;
-  std::vector<std::string> slot_names() const override { return {"exp_avg", "exp_avg_sq", "eps_sq", "kahan_comp"}; }
+  std::vector<std::string> slot_names() const override {
+    return {"exp_avg", "exp_avg_sq", "eps_sq", "kahan_comp"};
+  }
   StepForm step_form() const override { return StepForm::none; }
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
   StateTree group_options(size_t group) const override;

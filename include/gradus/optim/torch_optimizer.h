@@ -12,9 +12,9 @@ namespace gradus {
 
 /// A `torch::optim::Optimizer` as one of ours, for users who bring their own.
 ///
-/// Learning rates of `param_groups()` are handed down before each step; weight decay stays what the wrapped one says.
-/// Its state is saved as LibTorch saves it, inside our file: we read it back, Python does not.
-/// `wrapped` is shared. Throws `Error` G-OPTIM-1 for null.
+/// Learning rates of `param_groups()` are handed down before each step; weight decay stays what the
+/// wrapped one says. Its state is saved as LibTorch saves it, inside our file: we read it back,
+/// Python does not. `wrapped` is shared. Throws `Error` G-OPTIM-1 for null.
 class TorchOptimizer : public Optimizer {
  public:
   explicit TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> wrapped);

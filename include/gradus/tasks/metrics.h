@@ -10,9 +10,10 @@
 
 /// The scores of HF's example scripts, with the numbers of scikit-learn, scipy and seqeval.
 ///
-/// References (what is right) come first, predictions second, as in scikit-learn; both have the same length, else G-TASK-6 is
-/// thrown. A ratio whose denominator is zero is 0, as there. Where nothing can be said (no rows, a constant column, NaN
-/// among the values) the result is NaN. Pure functions; safe from any thread.
+/// References (what is right) come first, predictions second, as in scikit-learn; both have the
+/// same length, else G-TASK-6 is thrown. A ratio whose denominator is zero is 0, as there. Where
+/// nothing can be said (no rows, a constant column, NaN among the values) the result is NaN. Pure
+/// functions; safe from any thread.
 namespace gradus::metrics {
 
 /// How the scores of several classes become one.
@@ -31,17 +32,24 @@ struct PrecisionRecallF1 {
 
 /// The share of equal entries.
 double accuracy(std::span<const int64_t> references, std::span<const int64_t> predictions);
-PrecisionRecallF1 precision_recall_f1(std::span<const int64_t> references, std::span<const int64_t> predictions, Average average = Average::binary);
-/// Each row has any number of labels: tensors (rows, labels), nonzero where one is set. `binary` is not possible.
-PrecisionRecallF1 multilabel_precision_recall_f1(const torch::Tensor& references, const torch::Tensor& predictions, Average average = Average::micro);
+PrecisionRecallF1 precision_recall_f1(std::span<const int64_t> references,
+                                      std::span<const int64_t> predictions,
+                                      Average average = Average::binary);
+/// Each row has any number of labels: tensors (rows, labels), nonzero where one is set. `binary` is
+/// not possible.
+PrecisionRecallF1 multilabel_precision_recall_f1(const torch::Tensor& references,
+                                                 const torch::Tensor& predictions,
+                                                 Average average = Average::micro);
 /// Matthews' correlation coefficient for any number of classes; 0 when one side has a single class.
-double matthews_correlation(std::span<const int64_t> references, std::span<const int64_t> predictions);
+double matthews_correlation(std::span<const int64_t> references,
+                            std::span<const int64_t> predictions);
 
 double mean_squared_error(std::span<const double> references, std::span<const double> predictions);
 /// NaN for fewer than two rows or a constant column.
 double pearson_correlation(std::span<const double> references, std::span<const double> predictions);
 /// Pearson's of the ranks; equal values share the mean of their ranks.
-double spearman_correlation(std::span<const double> references, std::span<const double> predictions);
+double spearman_correlation(std::span<const double> references,
+                            std::span<const double> predictions);
 
 /// exp(loss); infinity when that is too large.
 double perplexity(double loss);
@@ -54,8 +62,9 @@ struct Entity {
   auto operator<=>(const Entity&) const = default;
 };
 
-/// The entities of tags such as B-PER, I-PER, O, by seqeval's forgiving rules: I- after O or after another type begins an
-/// entity; E- and S- are known too; a tag without a prefix has its first character taken for one.
+/// The entities of tags such as B-PER, I-PER, O, by seqeval's forgiving rules: I- after O or after
+/// another type begins an entity; E- and S- are known too; a tag without a prefix has its first
+/// character taken for one.
 std::vector<Entity> entities_of(std::span<const std::string> tags);
 
 struct EntityScores {

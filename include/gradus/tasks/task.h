@@ -22,11 +22,14 @@ struct FurtherSet {
 struct PreparedTask {
   TrainerOptions trainer;
   DatasetRef predict_dataset;
-  /// Whether the metrics of a prediction are printed and written; HF's text classification keeps them to itself.
+  /// Whether the metrics of a prediction are printed and written; HF's text classification keeps
+  /// them to itself.
   bool report_predict_metrics = true;
-  /// False: labels of `predict_dataset` only mark places, so that its loss and scores say nothing and are dropped.
+  /// False: labels of `predict_dataset` only mark places, so that its loss and scores say nothing
+  /// and are dropped.
   bool predict_has_labels = true;
-  /// Writes the predictions into a folder, in the files of HF's script for the task; may add to the metrics.
+  /// Writes the predictions into a folder, in the files of HF's script for the task; may add to the
+  /// metrics.
   std::function<void(const PredictionOutput&, const std::filesystem::path&)> write_predictions;
   std::vector<FurtherSet> further_sets;
   /// Completes the metrics of an evaluation (perplexity, say) before they are written.
@@ -35,7 +38,8 @@ struct PreparedTask {
   std::function<std::unique_ptr<Trainer>(TrainerOptions)> make_trainer;
 };
 
-/// A task: model head, data preparation and metrics, as one object. The command line runs it; C++ may too.
+/// A task: model head, data preparation and metrics, as one object. The command line runs it; C++
+/// may too.
 class Task {
  public:
   virtual ~Task() = default;

@@ -17,7 +17,8 @@ struct EncodingWindow {
   std::vector<int64_t> type_ids;
   std::vector<int64_t> attention_mask;
   std::vector<int64_t> special_tokens_mask;
-  /// Where the token stands in its text: first and past-the-last character (not byte). Empty with `ids_only`.
+  /// Where the token stands in its text: first and past-the-last character (not byte). Empty with
+  /// `ids_only`.
   std::vector<std::pair<int64_t, int64_t>> offsets;
   /// Number of the word the token is part of; nothing for special tokens. Empty with `ids_only`.
   std::vector<std::optional<int64_t>> word_ids;
@@ -27,9 +28,10 @@ struct EncodingWindow {
 
 /// What `Tokenizer::encode` makes of a text: ids and everything known about them.
 ///
-/// It turns into an `Example` by itself, with the columns the model takes in transformers' order (`input_ids`,
-/// `token_type_ids`, `attention_mask`, then those asked for), so a function that encodes a row can return it.
-/// A value; copying copies the lists. Thread-safety: as a `std::vector`.
+/// It turns into an `Example` by itself, with the columns the model takes in transformers' order
+/// (`input_ids`, `token_type_ids`, `attention_mask`, then those asked for), so a function that
+/// encodes a row can return it. A value; copying copies the lists. Thread-safety: as a
+/// `std::vector`.
 class Encoding {
  public:
   /// Which columns `example()` and `batch()` have beside `input_ids`.
@@ -42,7 +44,8 @@ class Encoding {
   };
 
   Encoding() = default;
-  Encoding(EncodingWindow window, Columns columns) : window_(std::move(window)), columns_(columns) {}
+  Encoding(EncodingWindow window, Columns columns)
+      : window_(std::move(window)), columns_(columns) {}
 
   int64_t size() const { return static_cast<int64_t>(window_.ids.size()); }
   const std::vector<int64_t>& ids() const { return window_.ids; }
@@ -57,14 +60,17 @@ class Encoding {
   const std::vector<int64_t>& assistant_masks() const { return assistant_masks_; }
   void set_assistant_masks(std::vector<int64_t> masks) { assistant_masks_ = std::move(masks); }
 
-  /// The windows after this one when the text was longer than `max_length` and `return_overflowing_tokens` was asked for.
+  /// The windows after this one when the text was longer than `max_length` and
+  /// `return_overflowing_tokens` was asked for.
   const std::vector<Encoding>& overflowing() const { return overflowing_; }
   void set_overflowing(std::vector<Encoding> windows) { overflowing_ = std::move(windows); }
 
-  /// The first token that covers character `position` of the first (0) or second (1) text; nothing when none does.
+  /// The first token that covers character `position` of the first (0) or second (1) text; nothing
+  /// when none does.
   std::optional<int64_t> char_to_token(int64_t position, int64_t sequence = 0) const;
   /// First and past-the-last token of word `word`.
-  std::optional<std::pair<int64_t, int64_t>> word_to_tokens(int64_t word, int64_t sequence = 0) const;
+  std::optional<std::pair<int64_t, int64_t>> word_to_tokens(int64_t word,
+                                                            int64_t sequence = 0) const;
 
   /// One row. `offset_mapping` is nested: [[begin, end], …].
   Example example() const;

@@ -10,11 +10,13 @@
 namespace gradus {
 
 struct ProgressBarOptions {
-  int64_t total = 0;    ///< steps in all; 0 when nobody knows
-  int64_t initial = 0;  ///< steps done before, after a resume; they count in the bar, not in the rate
+  int64_t total = 0;  ///< steps in all; 0 when nobody knows
+  int64_t initial =
+      0;  ///< steps done before, after a resume; they count in the bar, not in the rate
   std::string description = "";
-  std::chrono::milliseconds redraw_interval{100};    ///< on a terminal
-  std::chrono::milliseconds line_interval{3000};     ///< elsewhere: at most one line in this time, at every tenth …
+  std::chrono::milliseconds redraw_interval{100};  ///< on a terminal
+  std::chrono::milliseconds line_interval{
+      3000};  ///< elsewhere: at most one line in this time, at every tenth …
   std::chrono::milliseconds longest_silence{60000};  ///< … and one at least every so often
   /// The time; replaced in tests.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
@@ -22,8 +24,9 @@ struct ProgressBarOptions {
 
 /// How far a run is: share, rate, time left, and a word of the caller's (the loss).
 ///
-/// Writes through the log sink's `print`. On a terminal one line is drawn over; elsewhere plain lines appear now and
-/// then. `update` costs a look at the clock when nothing is due. Thread-safety: none.
+/// Writes through the log sink's `print`. On a terminal one line is drawn over; elsewhere plain
+/// lines appear now and then. `update` costs a look at the clock when nothing is due.
+/// Thread-safety: none.
 class ProgressBar {
  public:
   explicit ProgressBar(ProgressBarOptions options);

@@ -39,7 +39,8 @@ constexpr int kEventCount = 16;
 /// "on_step_end" and so on.
 const char* event_name(Event event);
 
-/// What a callback may look at. Pointers are null while the part does not exist; nothing outlives the call.
+/// What a callback may look at. Pointers are null while the part does not exist; nothing outlives
+/// the call.
 struct CallbackContext {
   const TrainerState& state;
   const Logs& logs;        ///< filled for on_log
@@ -56,14 +57,15 @@ struct CallbackContext {
 
 /// Watches a run and asks for things through `TrainerControl`. Override the events of interest.
 ///
-/// Callbacks are called in the order they were added, from the training thread. What one throws ends the run: `on_train_end` comes with
-/// the reason, then `train()` throws it.
+/// Callbacks are called in the order they were added, from the training thread. What one throws
+/// ends the run: `on_train_end` comes with the reason, then `train()` throws it.
 class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
 
-#define GRADUS_EVENT(name) \
-  virtual void on_##name(const TrainingArguments& /*args*/, TrainerState& /*state*/, TrainerControl& /*control*/, const CallbackContext& /*at*/) {}
+#define GRADUS_EVENT(name)                                                           \
+  virtual void on_##name(const TrainingArguments& /*args*/, TrainerState& /*state*/, \
+                         TrainerControl& /*control*/, const CallbackContext& /*at*/) {}
   GRADUS_EVENT(init_end)
   GRADUS_EVENT(train_begin)
   GRADUS_EVENT(train_end)
@@ -81,8 +83,10 @@ class TrainerCallback {
   GRADUS_EVENT(push_begin)
 #undef GRADUS_EVENT
 
-  /// After clipping, before the optimizer's step. On a GPU, a callback that overrides it keeps that step out of the recorded one.
-  virtual void on_pre_optimizer_step(const TrainingArguments& /*args*/, TrainerState& /*state*/, TrainerControl& /*control*/, const CallbackContext& /*at*/) {
+  /// After clipping, before the optimizer's step. On a GPU, a callback that overrides it keeps that
+  /// step out of the recorded one.
+  virtual void on_pre_optimizer_step(const TrainingArguments& /*args*/, TrainerState& /*state*/,
+                                     TrainerControl& /*control*/, const CallbackContext& /*at*/) {
     passes_pre_optimizer_step_ = true;
   }
   /// Whether the event came and nothing was done: the class does not override it.
@@ -97,14 +101,16 @@ class TrainerCallback {
   /// The same for tensors (kept in optimizer.pt).
   virtual StateTree tensor_state() const { return {}; }
   virtual void load_tensor_state(const StateTree&) {}
-  /// Whether `state_dict` has HF's exported form {"args", "attributes"} and also goes to trainer_state.json.
+  /// Whether `state_dict` has HF's exported form {"args", "attributes"} and also goes to
+  /// trainer_state.json.
   virtual bool is_exportable() const { return false; }
 
  private:
   bool passes_pre_optimizer_step_ = false;
 };
 
-/// A cadence for `Trainer::on`: every `n`-th occurrence of a global step (for step events) or of the event itself.
+/// A cadence for `Trainer::on`: every `n`-th occurrence of a global step (for step events) or of
+/// the event itself.
 struct Every {
   int64_t n = 1;
 };
@@ -112,7 +118,8 @@ struct Every {
 Every every(int64_t n);
 
 using EventFunction = std::function<void(const CallbackContext&, TrainerControl&)>;
-/// A callback of one function for one event. Throws `Error` G-TRAIN-1 for a cadence below 1, G-TRAIN-9 for an empty function.
+/// A callback of one function for one event. Throws `Error` G-TRAIN-1 for a cadence below 1,
+/// G-TRAIN-9 for an empty function.
 std::shared_ptr<TrainerCallback> make_callback(Event event, Every cadence, EventFunction function);
 
 }  // namespace gradus

@@ -24,7 +24,9 @@ class Resume {
   /// From the newest checkpoint in output_dir; an error when there is none (HF's `True`).
   static Resume newest() { return Resume(Kind::newest, {}); }
   /// From this checkpoint, which must be complete.
-  static Resume from(std::filesystem::path checkpoint) { return Resume(Kind::path, std::move(checkpoint)); }
+  static Resume from(std::filesystem::path checkpoint) {
+    return Resume(Kind::path, std::move(checkpoint));
+  }
   /// The value of `--resume_from_checkpoint`: a path, "true", "false", "last".
   static Resume parse(const std::string& text);
 
@@ -50,7 +52,8 @@ struct Loss {
   ModelOutput outputs = {};
 };
 
-/// The Hugging Face Trainer: data, model and arguments in; training, evaluation, prediction and checkpoints out.
+/// The Hugging Face Trainer: data, model and arguments in; training, evaluation, prediction and
+/// checkpoints out.
 ///
 /// Subclass it and override the protected methods, which are small and named as in transformers.
 /// Thread-safety: use one Trainer from one thread.
@@ -61,15 +64,22 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Trains from the beginning of `state()`, or from a checkpoint. Called again it goes on with the model and the optimizer as they are
-  /// (with `model_init`: new ones) and a new schedule. When it throws, what was being saved is on disk, `on_train_end` was called with the
-  /// reason, and the Trainer can be used again.
+  /// Trains from the beginning of `state()`, or from a checkpoint. Called again it goes on with the
+  /// model and the optimizer as they are (with `model_init`: new ones) and a new schedule. When it
+  /// throws, what was being saved is on disk, `on_train_end` was called with the reason, and the
+  /// Trainer can be used again.
   TrainOutput train(Resume resume = Resume::none());
-  /// Works before `train()` too. `ignore_keys`: outputs that are no predictions; default: what the model says. Throws `Error` G-TRAIN-12 without data.
-  virtual Metrics evaluate(EvalDatasets eval_dataset = {}, std::optional<Names> ignore_keys = {}, const std::string& metric_key_prefix = "eval");
-  virtual PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys = {}, const std::string& metric_key_prefix = "test");
-  virtual EvalLoopOutput evaluation_loop(const DataLoader& dataloader, const std::string& description, std::optional<bool> prediction_loss_only = {},
-                                         std::optional<Names> ignore_keys = {}, const std::string& metric_key_prefix = "eval");
+  /// Works before `train()` too. `ignore_keys`: outputs that are no predictions; default: what the
+  /// model says. Throws `Error` G-TRAIN-12 without data.
+  virtual Metrics evaluate(EvalDatasets eval_dataset = {}, std::optional<Names> ignore_keys = {},
+                           const std::string& metric_key_prefix = "eval");
+  virtual PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys = {},
+                                   const std::string& metric_key_prefix = "test");
+  virtual EvalLoopOutput evaluation_loop(const DataLoader& dataloader,
+                                         const std::string& description,
+                                         std::optional<bool> prediction_loss_only = {},
+                                         std::optional<Names> ignore_keys = {},
+                                         const std::string& metric_key_prefix = "eval");
 
   /// Weights, config, tokenizer and arguments; default: into output_dir.
   virtual void save_model(const std::filesystem::path& directory = {});
@@ -85,7 +95,8 @@ class Trainer {
   void wait_for_saves();
 
   void add_callback(std::shared_ptr<TrainerCallback> callback);
-  /// Removes the first callback of that name, or the object itself; null / false when it is not there.
+  /// Removes the first callback of that name, or the object itself; null / false when it is not
+  /// there.
   std::shared_ptr<TrainerCallback> pop_callback(const std::string& name);
   bool remove_callback(const std::shared_ptr<TrainerCallback>& callback);
   /// The first callback of type `T`, taken out; null when there is none.
@@ -130,7 +141,8 @@ class Trainer {
   virtual DataLoaderOptions train_dataloader_options();
   virtual DataLoaderOptions eval_dataloader_options(const DatasetRef& eval_dataset);
   virtual std::shared_ptr<Sampler> get_train_sampler();
-  /// Null except for train_sampling_strategy batch_rebalance; where it is not null, there is no train sampler.
+  /// Null except for train_sampling_strategy batch_rebalance; where it is not null, there is no
+  /// train sampler.
   virtual std::shared_ptr<BatchSampler> get_train_batch_sampler();
   virtual std::shared_ptr<Sampler> get_eval_sampler(const DatasetRef& eval_dataset);
 
@@ -142,9 +154,12 @@ class Trainer {
   void set_lr_scheduler(std::shared_ptr<LRScheduler> lr_scheduler);
 
   // A step.
-  virtual Loss compute_loss(Model& model, Batch inputs, std::optional<torch::Tensor> num_items_in_batch);
-  virtual torch::Tensor training_step(Model& model, Batch inputs, std::optional<torch::Tensor> num_items_in_batch);
-  virtual PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only, const Names& ignore_keys);
+  virtual Loss compute_loss(Model& model, Batch inputs,
+                            std::optional<torch::Tensor> num_items_in_batch);
+  virtual torch::Tensor training_step(Model& model, Batch inputs,
+                                      std::optional<torch::Tensor> num_items_in_batch);
+  virtual PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
+                                         const Names& ignore_keys);
   /// The model's forward under the run's precision.
   virtual ModelOutput run_model(Model& model, const Batch& inputs, bool training);
   virtual Batch prepare_inputs(Batch inputs) const;
@@ -152,16 +167,19 @@ class Trainer {
   virtual int64_t rows_of_loss(int64_t rows) const { return rows; }
   /// While it lives, forwards run in the run's precision.
   device::AutocastGuard compute_loss_context_manager() const;
-  virtual std::optional<torch::Tensor> get_num_items_in_batch(const std::vector<Batch>& window) const;
+  virtual std::optional<torch::Tensor> get_num_items_in_batch(
+      const std::vector<Batch>& window) const;
   virtual double floating_point_ops(const Batch& inputs) const;
 
   /// What training_args.json holds: `args()`, and whatever a trainer with further arguments adds.
   virtual nlohmann::ordered_json arguments_to_save() const;
 
-  /// Adds epoch and token counts, appends to log_history, calls on_log. `start_time` in seconds gives train speeds.
+  /// Adds epoch and token counts, appends to log_history, calls on_log. `start_time` in seconds
+  /// gives train speeds.
   virtual void log(Logs logs, std::optional<double> start_time = {});
 
-  /// Whether compute_loss already divides by the whole accumulation window. Unset: decided as in HF.
+  /// Whether compute_loss already divides by the whole accumulation window. Unset: decided as in
+  /// HF.
   std::optional<bool> loss_is_scaled_for_ga;
 
  private:
@@ -182,7 +200,9 @@ class Trainer {
   void begin_device_run(Run& run);
   void end_device_run();
   Batch upload(Batch inputs) const;
-  torch::Tensor run_training_step(const Batch& batch, const std::optional<torch::Tensor>& num_items_in_batch, bool ends_window);
+  torch::Tensor run_training_step(const Batch& batch,
+                                  const std::optional<torch::Tensor>& num_items_in_batch,
+                                  bool ends_window);
   bool update_is_recordable() const;
   void choose_attention(const Batch& inputs);
   void settle_schedule(Run& run);
@@ -202,7 +222,8 @@ class Trainer {
   void restore_rng(const RngState& rng);
   void load_weights(const std::filesystem::path& checkpoint);
   void restore_run(Run& run, const std::filesystem::path& checkpoint);
-  void call(Event event, const Logs& logs = {}, const Metrics& metrics = {}, const std::string& exception = {});
+  void call(Event event, const Logs& logs = {}, const Metrics& metrics = {},
+            const std::string& exception = {});
 
   std::unique_ptr<Parts> parts_;
 };

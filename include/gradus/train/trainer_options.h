@@ -44,18 +44,22 @@ class EvalDatasets {
 };
 
 /// `(outputs, labels or undefined, num_items_in_batch) -> loss`
-using ComputeLossFunction = std::function<torch::Tensor(const ModelOutput&, const torch::Tensor&, const std::optional<torch::Tensor>&)>;
+using ComputeLossFunction = std::function<torch::Tensor(const ModelOutput&, const torch::Tensor&,
+                                                        const std::optional<torch::Tensor>&)>;
 /// `(logits, labels) -> logits`, applied to each batch before it is kept.
-using PreprocessLogits = std::function<TensorList(const TensorList& logits, const TensorList& labels)>;
+using PreprocessLogits =
+    std::function<TensorList(const TensorList& logits, const TensorList& labels)>;
 /// Makes an optimizer for the two parameter groups (decay, no decay).
-using OptimizerFactory = std::function<std::shared_ptr<Optimizer>(std::vector<ParamGroupInit>, const TrainingArguments&)>;
+using OptimizerFactory = std::function<std::shared_ptr<Optimizer>(std::vector<ParamGroupInit>,
+                                                                  const TrainingArguments&)>;
 
 struct Optimizers {
   std::shared_ptr<Optimizer> optimizer = nullptr;
   std::shared_ptr<LRScheduler> lr_scheduler = nullptr;
 };
 
-/// The constructor's 13 parameters, by name. `Arguments`: TrainingArguments, or the wider ones of a trainer that adds to them.
+/// The constructor's 13 parameters, by name. `Arguments`: TrainingArguments, or the wider ones of a
+/// trainer that adds to them.
 template <class Arguments>
 struct TrainerOptionsWith {
   std::shared_ptr<Model> model = nullptr;  ///< exactly one of `model` and `model_init`
@@ -64,7 +68,8 @@ struct TrainerOptionsWith {
   DatasetRef train_dataset = nullptr;
   EvalDatasets eval_dataset = nullptr;
   std::shared_ptr<TokenizerLike> processing_class = nullptr;  ///< saved with the model
-  std::function<std::shared_ptr<Model>()> model_init = nullptr;  ///< called after seeding, now and at every train()
+  std::function<std::shared_ptr<Model>()> model_init =
+      nullptr;  ///< called after seeding, now and at every train()
   ComputeLossFunction compute_loss_func = nullptr;
   ComputeMetrics compute_metrics = nullptr;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
@@ -76,7 +81,19 @@ struct TrainerOptionsWith {
   operator TrainerOptionsWith<TrainingArguments>() const  // NOLINT: meant to convert
     requires(!std::is_same_v<Arguments, TrainingArguments>)
   {
-    return {model, TrainingArguments(args), data_collator, train_dataset, eval_dataset, processing_class, model_init, compute_loss_func, compute_metrics, callbacks, optimizers, optimizer_factory, preprocess_logits_for_metrics};
+    return {model,
+            TrainingArguments(args),
+            data_collator,
+            train_dataset,
+            eval_dataset,
+            processing_class,
+            model_init,
+            compute_loss_func,
+            compute_metrics,
+            callbacks,
+            optimizers,
+            optimizer_factory,
+            preprocess_logits_for_metrics};
   }
 };
 

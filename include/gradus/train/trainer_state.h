@@ -14,7 +14,8 @@ struct TrainingArguments;
 using Metrics = std::map<std::string, double>;
 using Logs = std::map<std::string, double>;
 
-/// Where a run stands. The 20 fields of HF's TrainerState; `trainer_state.json` holds exactly these.
+/// Where a run stands. The 20 fields of HF's TrainerState; `trainer_state.json` holds exactly
+/// these.
 struct TrainerState {
   double epoch = 0;
   int64_t global_step = 0;
@@ -34,8 +35,9 @@ struct TrainerState {
   bool is_world_process_zero = true;
   bool is_hyper_param_search = false;
   std::optional<std::string> trial_name;
-  nlohmann::json trial_params;                                       ///< null or an object
-  nlohmann::json stateful_callbacks = nlohmann::json::object();      ///< name -> exported state, or a list of them
+  nlohmann::json trial_params;  ///< null or an object
+  nlohmann::json stateful_callbacks =
+      nlohmann::json::object();  ///< name -> exported state, or a list of them
 
   /// Turns ratios of `max_steps` into counts (ceil) and keeps counts.
   void compute_steps(const TrainingArguments& args, int64_t steps);

@@ -11,25 +11,33 @@ using Seq2SeqTrainerOptions = TrainerOptionsWith<Seq2SeqTrainingArguments>;
 
 /// The Trainer for models that write text from text, transformers' `Seq2SeqTrainer`.
 ///
-/// With `predict_with_generate`, `evaluate` and `predict` give the tokens the model generates in place of its logits; the loss is the model's.
-/// How to generate: what `evaluate` and `predict` are given, then `generation_max_length` and `generation_num_beams`, then the model's
-/// generation_config, which the option `generation_config` (a file, a folder or a dictionary) replaces.
+/// With `predict_with_generate`, `evaluate` and `predict` give the tokens the model generates in
+/// place of its logits; the loss is the model's. How to generate: what `evaluate` and `predict` are
+/// given, then `generation_max_length` and `generation_num_beams`, then the model's
+/// generation_config, which the option `generation_config` (a file, a folder or a dictionary)
+/// replaces.
 class Seq2SeqTrainer : public Trainer {
  public:
-  /// Throws `Error` G-GEN-1 or G-GEN-2 for a generation_config that makes no sense, G-TRAIN-19 for a model that cannot generate but should.
+  /// Throws `Error` G-GEN-1 or G-GEN-2 for a generation_config that makes no sense, G-TRAIN-19 for
+  /// a model that cannot generate but should.
   explicit Seq2SeqTrainer(Seq2SeqTrainerOptions options);
 
   using Trainer::evaluate;
   using Trainer::predict;
   /// With options of generation for this call.
-  Metrics evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation);
-  PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys, const std::string& metric_key_prefix, const GenerationOptions& generation);
+  Metrics evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys,
+                   const std::string& metric_key_prefix, const GenerationOptions& generation);
+  PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys,
+                           const std::string& metric_key_prefix,
+                           const GenerationOptions& generation);
 
-  /// As given and resolved, with the five options of this trainer; later changes of the others are in `args()`.
+  /// As given and resolved, with the five options of this trainer; later changes of the others are
+  /// in `args()`.
   const Seq2SeqTrainingArguments& seq2seq_args() const { return args_; }
 
  protected:
-  PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only, const Names& ignore_keys) override;
+  PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
+                                 const Names& ignore_keys) override;
   /// Every batch counts as a full one, as in HF.
   int64_t rows_of_loss(int64_t rows) const override;
   nlohmann::ordered_json arguments_to_save() const override;

@@ -8,7 +8,8 @@ namespace {
 constexpr float kLowest = -3.0e38f;
 
 // The maximum and the sum of exponentials over it, for the whole block.
-__device__ __forceinline__ void block_softmax(float& maximum, float& sum, float* maxima, float* sums) {
+__device__ __forceinline__ void block_softmax(float& maximum, float& sum, float* maxima,
+                                              float* sums) {
   const float of_warp = warp_max(maximum);
   sum = warp_sum(sum * __expf(maximum - of_warp));
   const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
@@ -23,7 +24,8 @@ __device__ __forceinline__ void block_softmax(float& maximum, float& sum, float*
   for (int i = 0; i < warps; ++i) sum += sums[i] * __expf(maxima[i] - maximum);
 }
 
-// One block a row. The first reading gives the softmax's normaliser, the second, mostly from the cache, writes the gradient over it.
+// One block a row. The first reading gives the softmax's normaliser, the second, mostly from the
+// cache, writes the gradient over it.
 template <typename T>
 __global__ void cross_entropy_row(CrossEntropy work) {
   __shared__ float maxima[kWarp], sums[kWarp];
@@ -34,7 +36,8 @@ __global__ void cross_entropy_row(CrossEntropy work) {
     if (threadIdx.x == 0) work.losses[row] = 0.0f;
     if (!work.gradient) return;
     const float zeros[kVector] = {};
-    for (int column = threadIdx.x * kVector; column < columns; column += step) store(logits + column, zeros);
+    for (int column = threadIdx.x * kVector; column < columns; column += step)
+      store(logits + column, zeros);
     return;
   }
 
@@ -57,7 +60,8 @@ __global__ void cross_entropy_row(CrossEntropy work) {
   }
   block_softmax(maximum, sum, maxima, sums);
   const bool known = label >= 0 && label < work.classes;
-  if (threadIdx.x == 0) work.losses[row] = known ? logf(sum) + maximum - Traits<T>::widen(logits[label]) : NAN;
+  if (threadIdx.x == 0)
+    work.losses[row] = known ? logf(sum) + maximum - Traits<T>::widen(logits[label]) : NAN;
   if (!work.gradient) return;
   __syncthreads();  // the label's logit has been read
 
@@ -80,7 +84,9 @@ cudaError_t cross_entropy(const CrossEntropy& work, cudaStream_t stream) {
   if (work.rows == 0) return cudaSuccess;
   const int64_t wanted = divided_up(divided_up(work.columns, kVector), kWarp) * kWarp;
   const auto threads = unsigned(std::min<int64_t>(wanted, 1024));
-  return with_type(work.type, [&](auto element) { cross_entropy_row<decltype(element)><<<unsigned(work.rows), threads, 0, stream>>>(work); });
+  return with_type(work.type, [&](auto element) {
+    cross_entropy_row<decltype(element)><<<unsigned(work.rows), threads, 0, stream>>>(work);
+  });
 }
 
 }  // namespace gradus::cuda

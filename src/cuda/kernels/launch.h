@@ -5,15 +5,18 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The kernels as plain functions: pointers on the current device, sizes, a stream. Nothing of torch, so that nvcc need not read it.
+/// The kernels as plain functions: pointers on the current device, sizes, a stream. Nothing of
+/// torch, so that nvcc need not read it.
 ///
-/// All only enqueue work, allocate nothing and may be captured. They return the error of the launch. Pointers of rows and vectors must be
-/// aligned to 16 bytes; the callers in this folder see to it.
+/// All only enqueue work, allocate nothing and may be captured. They return the error of the
+/// launch. Pointers of rows and vectors must be aligned to 16 bytes; the callers in this folder see
+/// to it.
 namespace gradus::cuda {
 
 enum class Element : uint8_t { float32, float16, bfloat16 };
 
-// --- norm.cu -----------------------------------------------------------------------------------------------------------
+// --- norm.cu
+// -----------------------------------------------------------------------------------------------------------
 
 constexpr int kMaxNormWidth = 8192;  // and a multiple of 8
 
@@ -41,13 +44,16 @@ struct NormBackward {
 int64_t norm_backward_scratch(int64_t rows, int width, bool layer_norm);
 cudaError_t norm_backward(const NormBackward& norm, cudaStream_t stream);
 
-// --- elementwise.cu ----------------------------------------------------------------------------------------------------
+// --- elementwise.cu
+// ----------------------------------------------------------------------------------------------------
 
 /// `count` is a multiple of 8.
-cudaError_t swiglu_forward(Element type, const void* gate, const void* up, void* out, int64_t count, cudaStream_t stream);
+cudaError_t swiglu_forward(Element type, const void* gate, const void* up, void* out, int64_t count,
+                           cudaStream_t stream);
 /// `product`, where not null, becomes silu(gate) · up.
-cudaError_t swiglu_backward(Element type, const void* grad, const void* gate, const void* up, void* grad_gate, void* grad_up, void* product,
-                            int64_t count, cudaStream_t stream);
+cudaError_t swiglu_backward(Element type, const void* grad, const void* gate, const void* up,
+                            void* grad_gate, void* grad_up, void* product, int64_t count,
+                            cudaStream_t stream);
 
 struct RotaryTensor {
   const void* in;
@@ -55,7 +61,8 @@ struct RotaryTensor {
   int64_t batch_stride, token_stride, head_stride;
   int heads;
 };
-/// Strides, `width` and half of `rotated` are multiples of 8. Angles: (angle rows, tokens, rotated / 2), `angle_rows` 1 or batch.
+/// Strides, `width` and half of `rotated` are multiples of 8. Angles: (angle rows, tokens, rotated
+/// / 2), `angle_rows` 1 or batch.
 struct Rotary {
   Element type;
   RotaryTensor query, key;
@@ -66,7 +73,8 @@ struct Rotary {
 };
 cudaError_t rotary(const Rotary& work, cudaStream_t stream);
 
-/// Copies three (batch, tokens, heads, width) with any strides, multiples of 8, to (batch, tokens, 3, heads, width).
+/// Copies three (batch, tokens, heads, width) with any strides, multiples of 8, to (batch, tokens,
+/// 3, heads, width).
 struct PackHeads {
   Element type;
   const void* in[3];
@@ -77,20 +85,24 @@ struct PackHeads {
 };
 cudaError_t pack_heads(const PackHeads& work, cudaStream_t stream);
 
-// --- cross_entropy.cu --------------------------------------------------------------------------------------------------
+// --- cross_entropy.cu
+// --------------------------------------------------------------------------------------------------
 
 struct CrossEntropy {
   Element type;
-  void* logits;  // (rows, columns), columns a multiple of 8; overwritten by scale · gradient when `gradient`
+  void* logits;  // (rows, columns), columns a multiple of 8; overwritten by scale · gradient when
+                 // `gradient`
   const int64_t* labels;
   const float* scale;
-  float* losses;  // (rows), not scaled; 0 where the label is ignored, NaN where it is none of the classes
+  float* losses;  // (rows), not scaled; 0 where the label is ignored, NaN where it is none of the
+                  // classes
   int64_t rows, columns, classes, ignore_index;
   bool gradient;
 };
 cudaError_t cross_entropy(const CrossEntropy& work, cudaStream_t stream);
 
-// --- multi_tensor.cu ---------------------------------------------------------------------------------------------------
+// --- multi_tensor.cu
+// ---------------------------------------------------------------------------------------------------
 
 struct AdamWTensor {
   float* master;
@@ -106,7 +118,8 @@ struct AdamWStep {
   float eps, weight_decay;
   bool maximize;
 };
-cudaError_t adamw(const AdamWTensor* tensors, size_t count, const AdamWStep& step, cudaStream_t stream);
+cudaError_t adamw(const AdamWTensor* tensors, size_t count, const AdamWStep& step,
+                  cudaStream_t stream);
 
 struct ListTensor {
   void* data;
@@ -116,12 +129,15 @@ struct ListTensor {
 /// Floats of scratch that `list_norm` needs for these tensors.
 int64_t list_norm_scratch(const ListTensor* tensors, size_t count);
 /// The L2 norm of all elements, to `result`.
-cudaError_t list_norm(const ListTensor* tensors, size_t count, float* partial, float* result, cudaStream_t stream);
+cudaError_t list_norm(const ListTensor* tensors, size_t count, float* partial, float* result,
+                      cudaStream_t stream);
 /// Every element times `*factor`; nothing is touched when that is exactly 1.
-cudaError_t list_scale(const ListTensor* tensors, size_t count, const float* factor, cudaStream_t stream);
+cudaError_t list_scale(const ListTensor* tensors, size_t count, const float* factor,
+                       cudaStream_t stream);
 
 /// Sums of the columns of (rows, width), to (width) in the same type; width a multiple of 8.
 int64_t column_sum_scratch(int64_t rows, int64_t width);
-cudaError_t column_sum(Element type, const void* x, void* out, float* partial, int64_t rows, int64_t width, cudaStream_t stream);
+cudaError_t column_sum(Element type, const void* x, void* out, float* partial, int64_t rows,
+                       int64_t width, cudaStream_t stream);
 
 }  // namespace gradus::cuda

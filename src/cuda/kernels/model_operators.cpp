@@ -4,7 +4,8 @@
 
 #include "cuda/kernels/tensor_arguments.h"
 
-// The kernels of a model's forward and backward pass as operators for CUDA tensors; schemas and plain forms are in src/kernels.
+// The kernels of a model's forward and backward pass as operators for CUDA tensors; schemas and
+// plain forms are in src/kernels.
 namespace gradus::cuda {
 namespace {
 
@@ -13,16 +14,22 @@ using OptionalTensor = std::optional<Tensor>;
 
 void check_norm(const Tensor& x, const Tensor& weight) {
   const auto width = x.size(-1);
-  TORCH_CHECK(x.is_contiguous() && width % 8 == 0 && width <= kMaxNormWidth && weight.dim() == 1 && weight.size(0) == width && weight.is_contiguous() &&
+  TORCH_CHECK(x.is_contiguous() && width % 8 == 0 && width <= kMaxNormWidth && weight.dim() == 1 &&
+                  weight.size(0) == width && weight.is_contiguous() &&
                   weight.scalar_type() == x.scalar_type(),
-              "gradus norm: expected contiguous rows with a width that is a multiple of 8 up to ", kMaxNormWidth, " and a weight of that width, received ",
-              x.sizes(), " and ", weight.sizes());
+              "gradus norm: expected contiguous rows with a width that is a multiple of 8 up to ",
+              kMaxNormWidth, " and a weight of that width, received ", x.sizes(), " and ",
+              weight.sizes());
 }
 
-Tensor floats(int64_t count, const Tensor& like) { return at::empty({count}, like.options().dtype(at::kFloat)); }
+Tensor floats(int64_t count, const Tensor& like) {
+  return at::empty({count}, like.options().dtype(at::kFloat));
+}
 
 /// Both norms; an undefined bias means RMSNorm, whose mean stays undefined.
-std::tuple<Tensor, Tensor, Tensor, Tensor> any_norm(const OptionalTensor& residual, const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> any_norm(const OptionalTensor& residual, const Tensor& x,
+                                                    const Tensor& weight, const Tensor& bias,
+                                                    double eps) {
   check_norm(x, weight);
   if (residual) check_same(x, *residual, "gradus norm, residual");
   if (bias.defined()) check_same(weight, bias, "gradus norm, bias");
@@ -47,14 +54,17 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> any_norm(const OptionalTensor& residu
   return {sum, out, mean, rstd};
 }
 
-std::tuple<Tensor, Tensor, Tensor> any_norm_backward(const Tensor& grad_out, const OptionalTensor& grad_sum, const Tensor& sum, const Tensor& weight,
+std::tuple<Tensor, Tensor, Tensor> any_norm_backward(const Tensor& grad_out,
+                                                     const OptionalTensor& grad_sum,
+                                                     const Tensor& sum, const Tensor& weight,
                                                      const Tensor& mean, const Tensor& rstd) {
   check_norm(sum, weight);
   check_same(sum, grad_out, "gradus norm, gradient");
   if (grad_sum) check_same(sum, *grad_sum, "gradus norm, gradient of the sum");
   const c10::cuda::CUDAGuard device(sum.device());
   const auto rows = sum.numel() / sum.size(-1);
-  const auto to_x = at::empty_like(sum), to_weight = at::empty_like(weight), to_bias = mean.defined() ? at::empty_like(weight) : Tensor();
+  const auto to_x = at::empty_like(sum), to_weight = at::empty_like(weight),
+             to_bias = mean.defined() ? at::empty_like(weight) : Tensor();
   NormBackward norm{};
   norm.type = element_of(sum);
   norm.grad_out = grad_out.const_data_ptr();
@@ -74,12 +84,15 @@ std::tuple<Tensor, Tensor, Tensor> any_norm_backward(const Tensor& grad_out, con
   return {to_x, to_weight, to_bias};
 }
 
-std::tuple<Tensor, Tensor, Tensor> rms_norm_forward(const OptionalTensor& residual, const Tensor& x, const Tensor& weight, double eps) {
+std::tuple<Tensor, Tensor, Tensor> rms_norm_forward(const OptionalTensor& residual, const Tensor& x,
+                                                    const Tensor& weight, double eps) {
   auto [sum, out, mean, rstd] = any_norm(residual, x, weight, Tensor(), eps);
   return {sum, out, rstd};
 }
 
-std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad_out, const OptionalTensor& grad_sum, const Tensor& sum, const Tensor& weight, const Tensor& rstd) {
+std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad_out, const OptionalTensor& grad_sum,
+                                             const Tensor& sum, const Tensor& weight,
+                                             const Tensor& rstd) {
   auto [to_x, to_weight, none] = any_norm_backward(grad_out, grad_sum, sum, weight, Tensor(), rstd);
   return {to_x, to_weight};
 }
@@ -87,43 +100,56 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad_out, const Optio
 void check_gates(const Tensor& gate, const Tensor& up) {
   check_same(gate, gate, "gradus swiglu, gate");
   check_same(gate, up, "gradus swiglu, up");
-  TORCH_CHECK(gate.numel() % 8 == 0, "gradus swiglu: expected a multiple of 8 elements, received ", gate.numel());
+  TORCH_CHECK(gate.numel() % 8 == 0, "gradus swiglu: expected a multiple of 8 elements, received ",
+              gate.numel());
 }
 
 Tensor swiglu_of(const Tensor& gate, const Tensor& up) {
   check_gates(gate, up);
   const c10::cuda::CUDAGuard device(gate.device());
   auto out = at::empty_like(gate);
-  C10_CUDA_CHECK(swiglu_forward(element_of(gate), gate.const_data_ptr(), up.const_data_ptr(), out.mutable_data_ptr(), gate.numel(), stream_of(gate)));
+  C10_CUDA_CHECK(swiglu_forward(element_of(gate), gate.const_data_ptr(), up.const_data_ptr(),
+                                out.mutable_data_ptr(), gate.numel(), stream_of(gate)));
   return out;
 }
 
-std::tuple<Tensor, Tensor, Tensor> swiglu_backward_of(const Tensor& grad, const Tensor& gate, const Tensor& up, bool with_product) {
+std::tuple<Tensor, Tensor, Tensor> swiglu_backward_of(const Tensor& grad, const Tensor& gate,
+                                                      const Tensor& up, bool with_product) {
   check_gates(gate, up);
   check_same(gate, grad, "gradus swiglu, gradient");
   const c10::cuda::CUDAGuard device(gate.device());
   auto to_gate = at::empty_like(gate), to_up = at::empty_like(gate);
   auto product = with_product ? at::empty_like(gate) : Tensor();
-  C10_CUDA_CHECK(swiglu_backward(element_of(gate), grad.const_data_ptr(), gate.const_data_ptr(), up.const_data_ptr(), to_gate.mutable_data_ptr(),
-                                 to_up.mutable_data_ptr(), with_product ? product.mutable_data_ptr() : nullptr, gate.numel(), stream_of(gate)));
+  C10_CUDA_CHECK(swiglu_backward(
+      element_of(gate), grad.const_data_ptr(), gate.const_data_ptr(), up.const_data_ptr(),
+      to_gate.mutable_data_ptr(), to_up.mutable_data_ptr(),
+      with_product ? product.mutable_data_ptr() : nullptr, gate.numel(), stream_of(gate)));
   return {to_gate, to_up, product};
 }
 
 RotaryTensor rotary_tensor(const Tensor& in, const Tensor& out) {
-  TORCH_CHECK(in.dim() == 4 && in.stride(3) == 1 && in.stride(0) % 8 == 0 && in.stride(1) % 8 == 0 && in.stride(2) % 8 == 0 && in.size(3) % 8 == 0,
-              "gradus rotary: expected (batch, tokens, heads, width) in steps of 8 elements, received ", in.sizes(), " with strides ", in.strides());
-  return {in.const_data_ptr(), out.mutable_data_ptr(), in.stride(0), in.stride(1), in.stride(2), int(in.size(2))};
+  TORCH_CHECK(
+      in.dim() == 4 && in.stride(3) == 1 && in.stride(0) % 8 == 0 && in.stride(1) % 8 == 0 &&
+          in.stride(2) % 8 == 0 && in.size(3) % 8 == 0,
+      "gradus rotary: expected (batch, tokens, heads, width) in steps of 8 elements, received ",
+      in.sizes(), " with strides ", in.strides());
+  return {in.const_data_ptr(), out.mutable_data_ptr(), in.stride(0),
+          in.stride(1),        in.stride(2),           int(in.size(2))};
 }
 
-std::tuple<Tensor, Tensor> rotary_of(const Tensor& query, const Tensor& key, const Tensor& cos, const Tensor& sin, bool inverse) {
+std::tuple<Tensor, Tensor> rotary_of(const Tensor& query, const Tensor& key, const Tensor& cos,
+                                     const Tensor& sin, bool inverse) {
   check_same(cos, sin, "gradus rotary, sin");
   const auto batch = query.size(0), tokens = query.size(1);
-  TORCH_CHECK(cos.is_contiguous() && cos.scalar_type() == at::kFloat && cos.size(-1) % 8 == 0 && 2 * cos.size(-1) <= query.size(3) &&
-                  (cos.size(0) == 1 || cos.size(0) == batch) && cos.size(1) == tokens && key.size(0) == batch && key.size(1) == tokens &&
+  TORCH_CHECK(cos.is_contiguous() && cos.scalar_type() == at::kFloat && cos.size(-1) % 8 == 0 &&
+                  2 * cos.size(-1) <= query.size(3) && (cos.size(0) == 1 || cos.size(0) == batch) &&
+                  cos.size(1) == tokens && key.size(0) == batch && key.size(1) == tokens &&
                   key.size(3) == query.size(3) && key.scalar_type() == query.scalar_type(),
-              "gradus rotary: the angles ", cos.sizes(), ", query ", query.sizes(), " and key ", key.sizes(), " do not fit");
+              "gradus rotary: the angles ", cos.sizes(), ", query ", query.sizes(), " and key ",
+              key.sizes(), " do not fit");
   const c10::cuda::CUDAGuard device(query.device());
-  auto out_query = at::empty(query.sizes(), query.options()), out_key = at::empty(key.sizes(), key.options());
+  auto out_query = at::empty(query.sizes(), query.options()),
+       out_key = at::empty(key.sizes(), key.options());
   Rotary work{};
   work.type = element_of(query);
   work.query = rotary_tensor(query, out_query);
@@ -142,13 +168,17 @@ std::tuple<Tensor, Tensor> rotary_of(const Tensor& query, const Tensor& key, con
 
 Tensor pack_heads_of(const Tensor& query, const Tensor& key, const Tensor& value) {
   const c10::cuda::CUDAGuard device(query.device());
-  auto out = at::empty({query.size(0), query.size(1), 3, query.size(2), query.size(3)}, query.options());
+  auto out =
+      at::empty({query.size(0), query.size(1), 3, query.size(2), query.size(3)}, query.options());
   PackHeads work{};
   work.type = element_of(query);
   const Tensor parts[3] = {query, key, value};
   for (int i = 0; i < 3; ++i) {
-    TORCH_CHECK(parts[i].sizes() == query.sizes() && parts[i].scalar_type() == query.scalar_type() && parts[i].device() == query.device(),
-                "gradus pack_heads: query ", query.sizes(), " and part ", i, " ", parts[i].sizes(), " do not fit");
+    TORCH_CHECK(parts[i].sizes() == query.sizes() &&
+                    parts[i].scalar_type() == query.scalar_type() &&
+                    parts[i].device() == query.device(),
+                "gradus pack_heads: query ", query.sizes(), " and part ", i, " ", parts[i].sizes(),
+                " do not fit");
     const auto tensor = rotary_tensor(parts[i], out);  // checks the strides
     work.in[i] = tensor.in;
     work.batch_stride[i] = tensor.batch_stride;
@@ -164,11 +194,16 @@ Tensor pack_heads_of(const Tensor& query, const Tensor& key, const Tensor& value
   return out;
 }
 
-void cross_entropy_of(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses, int64_t classes, int64_t ignore_index, bool gradient) {
-  TORCH_CHECK(logits.dim() == 2 && logits.is_contiguous() && logits.size(1) % 8 == 0 && classes <= logits.size(1) && classes > 0 &&
-                  labels.scalar_type() == at::kLong && labels.is_contiguous() && labels.numel() == logits.size(0) && losses.scalar_type() == at::kFloat &&
-                  losses.is_contiguous() && losses.numel() == logits.size(0) && labels.device() == logits.device() && losses.device() == logits.device(),
-              "gradus cross_entropy_: logits ", logits.sizes(), ", labels ", labels.sizes(), " and losses ", losses.sizes(), " do not fit");
+void cross_entropy_of(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses,
+                      int64_t classes, int64_t ignore_index, bool gradient) {
+  TORCH_CHECK(logits.dim() == 2 && logits.is_contiguous() && logits.size(1) % 8 == 0 &&
+                  classes <= logits.size(1) && classes > 0 && labels.scalar_type() == at::kLong &&
+                  labels.is_contiguous() && labels.numel() == logits.size(0) &&
+                  losses.scalar_type() == at::kFloat && losses.is_contiguous() &&
+                  losses.numel() == logits.size(0) && labels.device() == logits.device() &&
+                  losses.device() == logits.device(),
+              "gradus cross_entropy_: logits ", logits.sizes(), ", labels ", labels.sizes(),
+              " and losses ", losses.sizes(), " do not fit");
   const c10::cuda::CUDAGuard device(logits.device());
   CrossEntropy work{};
   work.type = element_of(logits);
@@ -186,11 +221,14 @@ void cross_entropy_of(Tensor logits, const Tensor& labels, const Tensor& scale, 
 
 Tensor column_sum_of(const Tensor& x) {
   TORCH_CHECK(x.dim() == 2, "gradus column_sum: expected a matrix, received ", x.sizes());
-  if (x.size(1) % 8 != 0 || !x.is_contiguous() || x.numel() == 0 || reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 != 0) return x.sum(0);
+  if (x.size(1) % 8 != 0 || !x.is_contiguous() || x.numel() == 0 ||
+      reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 != 0)
+    return x.sum(0);
   const c10::cuda::CUDAGuard device(x.device());
   auto out = at::empty({x.size(1)}, x.options());
   const auto partial = floats(column_sum_scratch(x.size(0), x.size(1)), x);
-  C10_CUDA_CHECK(column_sum(element_of(x), x.const_data_ptr(), out.mutable_data_ptr(), partial.mutable_data_ptr<float>(), x.size(0), x.size(1), stream_of(x)));
+  C10_CUDA_CHECK(column_sum(element_of(x), x.const_data_ptr(), out.mutable_data_ptr(),
+                            partial.mutable_data_ptr<float>(), x.size(0), x.size(1), stream_of(x)));
   return out;
 }
 

@@ -2,13 +2,14 @@
 
 #include "cuda/kernels/vector.cuh"
 
-// Many tensors in one launch. Their addresses and sizes go along as parameters of the kernel; a block finds its tensor by a binary search
-// over the number of chunks before each. A graph that captured the launch has them too.
+// Many tensors in one launch. Their addresses and sizes go along as parameters of the kernel; a
+// block finds its tensor by a binary search over the number of chunks before each. A graph that
+// captured the launch has them too.
 namespace gradus::cuda {
 namespace {
 
 constexpr int kBlock = 512;
-constexpr int kChunk = 32768;     // elements of one block
+constexpr int kChunk = 32768;  // elements of one block
 constexpr int kMostChunks = 1 << 30;
 
 struct Place {
@@ -31,7 +32,8 @@ __device__ __forceinline__ Place place_of(const Table& table, int block) {
   return {low, start, min(start + kChunk, count), table.aligned[low] != 0};
 }
 
-__device__ __forceinline__ void load_any(Element type, const void* from, int64_t at, float (&values)[kVector]) {
+__device__ __forceinline__ void load_any(Element type, const void* from, int64_t at,
+                                         float (&values)[kVector]) {
   if (type == Element::bfloat16)
     load(static_cast<const Bfloat*>(from) + at, values);
   else if (type == Element::float32)
@@ -44,7 +46,8 @@ __device__ __forceinline__ float load_one(Element type, const void* from, int64_
   if (type == Element::float32) return static_cast<const float*>(from)[at];
   return Traits<Half>::widen(static_cast<const Half*>(from)[at]);
 }
-__device__ __forceinline__ void store_any(Element type, void* to, int64_t at, const float (&values)[kVector]) {
+__device__ __forceinline__ void store_any(Element type, void* to, int64_t at,
+                                          const float (&values)[kVector]) {
   if (type == Element::bfloat16)
     store(static_cast<Bfloat*>(to) + at, values);
   else if (type == Element::float32)
@@ -61,7 +64,8 @@ __device__ __forceinline__ void store_one(Element type, void* to, int64_t at, fl
     static_cast<Half*>(to)[at] = Traits<Half>::narrow(value);
 }
 
-// --- AdamW -------------------------------------------------------------------------------------------------------------
+// --- AdamW
+// -------------------------------------------------------------------------------------------------------------
 
 template <int kCapacity>
 struct AdamWTable {
@@ -99,7 +103,8 @@ __device__ __forceinline__ AdamWNumbers numbers_of(const AdamWStep& step) {
   return n;
 }
 
-__device__ __forceinline__ void adamw_element(float& param, float& average, float& square, float grad, const AdamWNumbers& n) {
+__device__ __forceinline__ void adamw_element(float& param, float& average, float& square,
+                                              float grad, const AdamWNumbers& n) {
   if (n.scaled) grad = grad / n.grad_scale;
   grad *= n.maximize ? -n.clip : n.clip;
   if (n.decays) param -= n.lr_decay * param;
@@ -109,18 +114,22 @@ __device__ __forceinline__ void adamw_element(float& param, float& average, floa
 }
 
 template <int kCapacity>
-__global__ void __launch_bounds__(kBlock) adamw_chunks(const __grid_constant__ AdamWTable<kCapacity> table, const AdamWStep step) {
+__global__ void __launch_bounds__(kBlock)
+    adamw_chunks(const __grid_constant__ AdamWTable<kCapacity> table, const AdamWStep step) {
   if (step.found_inf != nullptr && *step.found_inf != 0.0f) return;
   __shared__ AdamWNumbers numbers;
   if (threadIdx.x == 0) numbers = numbers_of(step);
   __syncthreads();
   const AdamWNumbers n = numbers;
   const Place place = place_of(table, blockIdx.x);
-  float *master = table.master[place.tensor], *average = table.exp_avg[place.tensor], *square = table.exp_avg_sq[place.tensor];
+  float *master = table.master[place.tensor], *average = table.exp_avg[place.tensor],
+        *square = table.exp_avg_sq[place.tensor];
   void* weight = table.weight[place.tensor];
   const void* grad = table.grad[place.tensor];
-  const Element weight_type = table.weight_type[place.tensor], grad_type = table.grad_type[place.tensor];
-  const int64_t whole = place.vectors ? place.start + (place.end - place.start) / kVector * kVector : place.start;
+  const Element weight_type = table.weight_type[place.tensor],
+                grad_type = table.grad_type[place.tensor];
+  const int64_t whole =
+      place.vectors ? place.start + (place.end - place.start) / kVector * kVector : place.start;
   for (int64_t i = place.start + threadIdx.x * kVector; i < whole; i += kBlock * kVector) {
     float p[kVector], m[kVector], v[kVector], g[kVector];
     load_any(grad_type, grad, i, g);
@@ -143,7 +152,8 @@ __global__ void __launch_bounds__(kBlock) adamw_chunks(const __grid_constant__ A
 bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 template <int kCapacity>
-cudaError_t launch_adamw(const AdamWTensor*& next, const AdamWTensor* end, const AdamWStep& step, cudaStream_t stream) {
+cudaError_t launch_adamw(const AdamWTensor*& next, const AdamWTensor* end, const AdamWStep& step,
+                         cudaStream_t stream) {
   AdamWTable<kCapacity> table;
   int64_t chunks = 0;
   int n = 0;
@@ -158,7 +168,9 @@ cudaError_t launch_adamw(const AdamWTensor*& next, const AdamWTensor* end, const
     table.first_chunk[n] = int(chunks);
     table.weight_type[n] = next->weight_type;
     table.grad_type[n] = next->grad_type;
-    table.aligned[n] = is_aligned(next->master) && is_aligned(next->exp_avg) && is_aligned(next->exp_avg_sq) && is_aligned(next->weight) && is_aligned(next->grad);
+    table.aligned[n] = is_aligned(next->master) && is_aligned(next->exp_avg) &&
+                       is_aligned(next->exp_avg_sq) && is_aligned(next->weight) &&
+                       is_aligned(next->grad);
     chunks += divided_up(next->count, kChunk);
     ++n;
   }
@@ -167,7 +179,8 @@ cudaError_t launch_adamw(const AdamWTensor*& next, const AdamWTensor* end, const
   return cudaGetLastError();
 }
 
-// --- lists of one tensor each ------------------------------------------------------------------------------------------
+// --- lists of one tensor each
+// ------------------------------------------------------------------------------------------
 
 template <int kCapacity>
 struct ListTable {
@@ -180,12 +193,14 @@ struct ListTable {
 };
 
 template <int kCapacity>
-__global__ void __launch_bounds__(kBlock) square_chunks(const __grid_constant__ ListTable<kCapacity> table, float* partial) {
+__global__ void __launch_bounds__(kBlock)
+    square_chunks(const __grid_constant__ ListTable<kCapacity> table, float* partial) {
   __shared__ float scratch[2 * kBlock / kWarp];
   const Place place = place_of(table, blockIdx.x);
   const void* data = table.data[place.tensor];
   const Element type = table.type[place.tensor];
-  const int64_t whole = place.vectors ? place.start + (place.end - place.start) / kVector * kVector : place.start;
+  const int64_t whole =
+      place.vectors ? place.start + (place.end - place.start) / kVector * kVector : place.start;
   float sum = 0.0f, unused = 0.0f;
   for (int64_t i = place.start + threadIdx.x * kVector; i < whole; i += kBlock * kVector) {
     float values[kVector];
@@ -203,7 +218,8 @@ __global__ void __launch_bounds__(kBlock) square_chunks(const __grid_constant__ 
 
 constexpr int kLastBlock = 1024;
 
-__global__ void __launch_bounds__(kLastBlock) norm_of_parts(const float* partial, int64_t count, float* result) {
+__global__ void __launch_bounds__(kLastBlock)
+    norm_of_parts(const float* partial, int64_t count, float* result) {
   __shared__ double sums[kLastBlock];
   double sum = 0.0;
   for (int64_t i = threadIdx.x; i < count; i += kLastBlock) sum += partial[i];
@@ -217,13 +233,15 @@ __global__ void __launch_bounds__(kLastBlock) norm_of_parts(const float* partial
 }
 
 template <int kCapacity>
-__global__ void __launch_bounds__(kBlock) scale_chunks(const __grid_constant__ ListTable<kCapacity> table, const float* factor) {
+__global__ void __launch_bounds__(kBlock)
+    scale_chunks(const __grid_constant__ ListTable<kCapacity> table, const float* factor) {
   const float times = *factor;
   if (times == 1.0f) return;
   const Place place = place_of(table, blockIdx.x);
   void* data = table.data[place.tensor];
   const Element type = table.type[place.tensor];
-  const int64_t whole = place.vectors ? place.start + (place.end - place.start) / kVector * kVector : place.start;
+  const int64_t whole =
+      place.vectors ? place.start + (place.end - place.start) / kVector * kVector : place.start;
   for (int64_t i = place.start + threadIdx.x * kVector; i < whole; i += kBlock * kVector) {
     float values[kVector];
     load_any(type, data, i, values);
@@ -231,7 +249,8 @@ __global__ void __launch_bounds__(kBlock) scale_chunks(const __grid_constant__ L
     for (int j = 0; j < kVector; ++j) values[j] *= times;
     store_any(type, data, i, values);
   }
-  for (int64_t i = whole + threadIdx.x; i < place.end; i += kBlock) store_one(type, data, i, load_one(type, data, i) * times);
+  for (int64_t i = whole + threadIdx.x; i < place.end; i += kBlock)
+    store_one(type, data, i, load_one(type, data, i) * times);
 }
 
 // Fills a table from `next` on, which it moves past what fitted; gives the number of chunks.
@@ -268,15 +287,19 @@ cudaError_t for_tables(const ListTensor* tensors, size_t count, const Launch& la
   return cudaSuccess;
 }
 
-constexpr int kFew = 64, kMany = 512;  // tensors a launch takes; parameters of a kernel may take 32,764 bytes
-static_assert(sizeof(AdamWTable<kMany>) + sizeof(AdamWStep) < 32764 && sizeof(ListTable<kMany>) + 64 < 32764);
+constexpr int kFew = 64,
+              kMany = 512;  // tensors a launch takes; parameters of a kernel may take 32,764 bytes
+static_assert(sizeof(AdamWTable<kMany>) + sizeof(AdamWStep) < 32764 &&
+              sizeof(ListTable<kMany>) + 64 < 32764);
 
 }  // namespace
 
-cudaError_t adamw(const AdamWTensor* tensors, size_t count, const AdamWStep& step, cudaStream_t stream) {
+cudaError_t adamw(const AdamWTensor* tensors, size_t count, const AdamWStep& step,
+                  cudaStream_t stream) {
   const auto* end = tensors + count;
   for (const auto* next = tensors; next != end;) {
-    const auto error = end - next <= kFew ? launch_adamw<kFew>(next, end, step, stream) : launch_adamw<kMany>(next, end, step, stream);
+    const auto error = end - next <= kFew ? launch_adamw<kFew>(next, end, step, stream)
+                                          : launch_adamw<kMany>(next, end, step, stream);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
@@ -288,21 +311,27 @@ int64_t list_norm_scratch(const ListTensor* tensors, size_t count) {
   return std::max<int64_t>(chunks, 1);
 }
 
-cudaError_t list_norm(const ListTensor* tensors, size_t count, float* partial, float* result, cudaStream_t stream) {
+cudaError_t list_norm(const ListTensor* tensors, size_t count, float* partial, float* result,
+                      cudaStream_t stream) {
   int64_t parts = 0;
   const auto launch = [&](const auto& table, int64_t chunks, int64_t before) {
     square_chunks<<<unsigned(chunks), kBlock, 0, stream>>>(table, partial + before);
     parts = before + chunks;
   };
-  const auto error = count <= kFew ? for_tables<kFew>(tensors, count, launch) : for_tables<kMany>(tensors, count, launch);
+  const auto error = count <= kFew ? for_tables<kFew>(tensors, count, launch)
+                                   : for_tables<kMany>(tensors, count, launch);
   if (error != cudaSuccess) return error;
   norm_of_parts<<<1, kLastBlock, 0, stream>>>(partial, parts, result);
   return cudaGetLastError();
 }
 
-cudaError_t list_scale(const ListTensor* tensors, size_t count, const float* factor, cudaStream_t stream) {
-  const auto launch = [&](const auto& table, int64_t chunks, int64_t) { scale_chunks<<<unsigned(chunks), kBlock, 0, stream>>>(table, factor); };
-  return count <= kFew ? for_tables<kFew>(tensors, count, launch) : for_tables<kMany>(tensors, count, launch);
+cudaError_t list_scale(const ListTensor* tensors, size_t count, const float* factor,
+                       cudaStream_t stream) {
+  const auto launch = [&](const auto& table, int64_t chunks, int64_t) {
+    scale_chunks<<<unsigned(chunks), kBlock, 0, stream>>>(table, factor);
+  };
+  return count <= kFew ? for_tables<kFew>(tensors, count, launch)
+                       : for_tables<kMany>(tensors, count, launch);
 }
 
 }  // namespace gradus::cuda

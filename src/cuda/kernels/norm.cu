@@ -2,8 +2,9 @@
 
 #include "cuda/kernels/vector.cuh"
 
-// LayerNorm and RMSNorm with the residual's sum before them. A narrow row belongs to one warp, a wider one to a block; every thread keeps
-// its part of the row in registers, so that the row is read once.
+// LayerNorm and RMSNorm with the residual's sum before them. A narrow row belongs to one warp, a
+// wider one to a block; every thread keeps its part of the row in registers, so that the row is
+// read once.
 namespace gradus::cuda {
 namespace {
 
@@ -17,7 +18,8 @@ __global__ void __launch_bounds__(kBlock) forward_rows(NormForward norm) {
   if (row >= norm.rows) return;
   const int64_t start = row * norm.width;
   const T* x = static_cast<const T*>(norm.x) + start;
-  const T* residual = norm.residual == nullptr ? nullptr : static_cast<const T*>(norm.residual) + start;
+  const T* residual =
+      norm.residual == nullptr ? nullptr : static_cast<const T*>(norm.residual) + start;
   T* sum = static_cast<T*>(norm.sum) + start;
 
   float values[kVectors][kVector];
@@ -43,13 +45,15 @@ __global__ void __launch_bounds__(kBlock) forward_rows(NormForward norm) {
   }
   group_sum<kThreads>(total, squares, scratch);
   const float mean = kLayerNorm ? total / norm.width : 0.0f;
-  if constexpr (kLayerNorm) {  // squares of the differences: a mean far from 0 would cancel in E[x²] - E[x]²
+  if constexpr (kLayerNorm) {  // squares of the differences: a mean far from 0 would cancel in
+                               // E[x²] - E[x]²
     float differences = 0.0f, unused = 0.0f;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if ((lane + k * kThreads) * kVector >= norm.width) continue;
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) differences += (values[k][j] - mean) * (values[k][j] - mean);
+      for (int j = 0; j < kVector; ++j)
+        differences += (values[k][j] - mean) * (values[k][j] - mean);
     }
     group_sum<kThreads>(differences, unused, scratch);
     squares = differences;
@@ -80,10 +84,12 @@ __global__ void __launch_bounds__(kBlock) forward_rows(NormForward norm) {
   }
 }
 
-// Every block goes through its share of the rows and adds up what they give to the gradients of weight and bias; the sums of the blocks
-// are added in a second launch, always in the same order.
+// Every block goes through its share of the rows and adds up what they give to the gradients of
+// weight and bias; the sums of the blocks are added in a second launch, always in the same order.
 // The threads of a block of backward_rows with `threads` for a row.
-__host__ __device__ constexpr int backward_block(int threads) { return threads == kWarp ? kBlock : threads; }
+__host__ __device__ constexpr int backward_block(int threads) {
+  return threads == kWarp ? kBlock : threads;
+}
 
 template <typename T, bool kLayerNorm, int kThreads, int kVectors>
 __global__ void __launch_bounds__(backward_block(kThreads)) backward_rows(NormBackward norm) {
@@ -91,12 +97,15 @@ __global__ void __launch_bounds__(backward_block(kThreads)) backward_rows(NormBa
   __shared__ float scratch[2 * backward_block(kThreads) / kWarp];
   extern __shared__ __align__(16) float shared[];  // (width), for several groups
   const int lane = threadIdx.x % kThreads, group = threadIdx.x / kThreads;
-  const T *weight = static_cast<const T*>(norm.weight), *grad_sum = static_cast<const T*>(norm.grad_sum);
+  const T *weight = static_cast<const T*>(norm.weight),
+          *grad_sum = static_cast<const T*>(norm.grad_sum);
   float to_weight[kVectors][kVector] = {}, to_bias[kVectors][kVector] = {};
 
-  for (int64_t row = int64_t(blockIdx.x) * kGroups + group; row < norm.rows; row += int64_t(gridDim.x) * kGroups) {
+  for (int64_t row = int64_t(blockIdx.x) * kGroups + group; row < norm.rows;
+       row += int64_t(gridDim.x) * kGroups) {
     const int64_t start = row * norm.width;
-    const T *grad_out = static_cast<const T*>(norm.grad_out) + start, *sum = static_cast<const T*>(norm.sum) + start;
+    const T *grad_out = static_cast<const T*>(norm.grad_out) + start,
+            *sum = static_cast<const T*>(norm.sum) + start;
     T* grad_x = static_cast<T*>(norm.grad_x) + start;
     const float mean = kLayerNorm ? norm.mean[row] : 0.0f, rstd = norm.rstd[row];
     float grads[kVectors][kVector], normed[kVectors][kVector];
@@ -130,7 +139,8 @@ __global__ void __launch_bounds__(backward_block(kThreads)) backward_rows(NormBa
       float further[kVector] = {}, result[kVector];
       if (grad_sum != nullptr) load(grad_sum + start + column, further);
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) result[j] = (grads[k][j] - first - normed[k][j] * second) * rstd + further[j];
+      for (int j = 0; j < kVector; ++j)
+        result[j] = (grads[k][j] - first - normed[k][j] * second) * rstd + further[j];
       store(grad_x + column, result);
     }
   }
@@ -154,13 +164,15 @@ __global__ void __launch_bounds__(backward_block(kThreads)) backward_rows(NormBa
             float so_far[kVector] = {};
             if (turn > 0) load(shared + column, so_far);
 #pragma unroll
-            for (int j = 0; j < kVector; ++j) so_far[j] += which == 0 ? to_weight[k][j] : to_bias[k][j];
+            for (int j = 0; j < kVector; ++j)
+              so_far[j] += which == 0 ? to_weight[k][j] : to_bias[k][j];
             store(shared + column, so_far);
           }
         }
         __syncthreads();
       }
-      for (int column = threadIdx.x; column < norm.width; column += backward_block(kThreads)) partial[column] = shared[column];
+      for (int column = threadIdx.x; column < norm.width; column += backward_block(kThreads))
+        partial[column] = shared[column];
       __syncthreads();
     }
   }
@@ -170,7 +182,8 @@ constexpr int kColumns = 32, kSlices = 32;
 
 // (blocks, width) partial sums -> (width); blockIdx.y chooses weight or bias.
 template <typename T>
-__global__ void __launch_bounds__(kColumns* kSlices) add_partial(const float* partial, T* grad_weight, T* grad_bias, int blocks, int width) {
+__global__ void __launch_bounds__(kColumns* kSlices)
+    add_partial(const float* partial, T* grad_weight, T* grad_bias, int blocks, int width) {
   __shared__ float sums[kSlices][kColumns];
   const int column = blockIdx.x * kColumns + threadIdx.x % kColumns, slice = threadIdx.x / kColumns;
   const float* mine = partial + int64_t(blockIdx.y) * blocks * width;
@@ -188,7 +201,8 @@ __global__ void __launch_bounds__(kColumns* kSlices) add_partial(const float* pa
 
 // Eight rows of columns sums at a time, as above but for any matrix: the gradient of a bias.
 template <typename T>
-__global__ void __launch_bounds__(kBlock) column_parts(const T* x, float* partial, int64_t rows, int64_t width) {
+__global__ void __launch_bounds__(kBlock)
+    column_parts(const T* x, float* partial, int64_t rows, int64_t width) {
   const int64_t column = (int64_t(blockIdx.x) * kWarp + threadIdx.x % kWarp) * kVector;
   const int slice = threadIdx.x / kWarp;
   constexpr int kRowSlices = kBlock / kWarp;
@@ -196,7 +210,8 @@ __global__ void __launch_bounds__(kBlock) column_parts(const T* x, float* partia
   float sum[kVector] = {};
   if (column < width) {
 #pragma unroll 4
-    for (int64_t row = int64_t(blockIdx.y) * kRowSlices + slice; row < rows; row += int64_t(gridDim.y) * kRowSlices) {
+    for (int64_t row = int64_t(blockIdx.y) * kRowSlices + slice; row < rows;
+         row += int64_t(gridDim.y) * kRowSlices) {
       float values[kVector];
       load(x + row * width + column, values);
 #pragma unroll
@@ -215,12 +230,14 @@ __global__ void __launch_bounds__(kBlock) column_parts(const T* x, float* partia
 
 int64_t column_blocks(int64_t rows, int64_t width) {
   const auto across = divided_up(width, kWarp * kVector);
-  return std::max<int64_t>(1, std::min(divided_up(rows, 64), 4 * int64_t(multiprocessors()) / across));
+  return std::max<int64_t>(1,
+                           std::min(divided_up(rows, 64), 4 * int64_t(multiprocessors()) / across));
 }
 
 bool is_narrow(int width) { return width <= 4 * kWarp * kVector; }
 
-// The backward pass keeps four numbers per element and its sums in registers: few elements per thread, or too few rows are under way.
+// The backward pass keeps four numbers per element and its sums in registers: few elements per
+// thread, or too few rows are under way.
 int backward_threads(int width) {
   int threads = 4 * kWarp;
   while (threads * kVector < width) threads *= 2;
@@ -229,7 +246,8 @@ int backward_threads(int width) {
 
 int backward_blocks(int64_t rows, int width) {
   const int threads = backward_threads(width), block = backward_block(threads);
-  const int64_t wanted = divided_up(rows, block / threads), per_processor = std::max(2, 1024 / block);
+  const int64_t wanted = divided_up(rows, block / threads),
+                per_processor = std::max(2, 1024 / block);
   return int(std::max<int64_t>(1, std::min<int64_t>(wanted, multiprocessors() * per_processor)));
 }
 
@@ -263,7 +281,8 @@ void with_shape(int width, const Run& run) {
       default: run(threads, std::integral_constant<int, 4>()); break;
     }
   };
-  is_narrow(width) ? pick(std::integral_constant<int, kWarp>()) : pick(std::integral_constant<int, kBlock>());
+  is_narrow(width) ? pick(std::integral_constant<int, kWarp>())
+                   : pick(std::integral_constant<int, kBlock>());
 }
 
 }  // namespace
@@ -282,7 +301,9 @@ cudaError_t norm_forward(const NormForward& norm, cudaStream_t stream) {
   });
 }
 
-int64_t norm_backward_scratch(int64_t rows, int width, bool layer_norm) { return int64_t(backward_blocks(rows, width)) * width * (layer_norm ? 2 : 1); }
+int64_t norm_backward_scratch(int64_t rows, int width, bool layer_norm) {
+  return int64_t(backward_blocks(rows, width)) * width * (layer_norm ? 2 : 1);
+}
 
 cudaError_t norm_backward(const NormBackward& norm, cudaStream_t stream) {
   const int blocks = backward_blocks(norm.rows, norm.width);
@@ -298,19 +319,26 @@ cudaError_t norm_backward(const NormBackward& norm, cudaStream_t stream) {
         backward_rows<T, false, threads(), vectors()><<<blocks, block, shared, stream>>>(norm);
     });
     const dim3 grid(unsigned(divided_up(norm.width, kColumns)), layer_norm ? 2 : 1);
-    add_partial<T><<<grid, kColumns * kSlices, 0, stream>>>(norm.partial, static_cast<T*>(norm.grad_weight), static_cast<T*>(norm.grad_bias), blocks, norm.width);
+    add_partial<T><<<grid, kColumns * kSlices, 0, stream>>>(
+        norm.partial, static_cast<T*>(norm.grad_weight), static_cast<T*>(norm.grad_bias), blocks,
+        norm.width);
   });
 }
 
-int64_t column_sum_scratch(int64_t rows, int64_t width) { return column_blocks(rows, width) * width; }
+int64_t column_sum_scratch(int64_t rows, int64_t width) {
+  return column_blocks(rows, width) * width;
+}
 
-cudaError_t column_sum(Element type, const void* x, void* out, float* partial, int64_t rows, int64_t width, cudaStream_t stream) {
+cudaError_t column_sum(Element type, const void* x, void* out, float* partial, int64_t rows,
+                       int64_t width, cudaStream_t stream) {
   const auto blocks = column_blocks(rows, width);
   return with_type(type, [&](auto element) {
     using T = decltype(element);
     const dim3 grid(unsigned(divided_up(width, kWarp * kVector)), unsigned(blocks));
     column_parts<T><<<grid, kBlock, 0, stream>>>(static_cast<const T*>(x), partial, rows, width);
-    add_partial<T><<<dim3(unsigned(divided_up(width, kColumns)), 1), kColumns * kSlices, 0, stream>>>(partial, static_cast<T*>(out), nullptr, int(blocks), int(width));
+    add_partial<T>
+        <<<dim3(unsigned(divided_up(width, kColumns)), 1), kColumns * kSlices, 0, stream>>>(
+            partial, static_cast<T*>(out), nullptr, int(blocks), int(width));
   });
 }
 

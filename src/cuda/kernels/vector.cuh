@@ -5,7 +5,8 @@
 
 #include "cuda/kernels/launch.h"
 
-/// What the kernels share: eight elements at a time in 16-byte accesses, computed in float32, and sums over a warp or a block.
+/// What the kernels share: eight elements at a time in 16-byte accesses, computed in float32, and
+/// sums over a warp or a block.
 namespace gradus::cuda {
 
 using Half = __half;
@@ -22,14 +23,18 @@ struct Traits;
 template <>
 struct Traits<Half> {
   using Pair = __half2;
-  static __device__ __forceinline__ Pair packed(float a, float b) { return __floats2half2_rn(a, b); }
+  static __device__ __forceinline__ Pair packed(float a, float b) {
+    return __floats2half2_rn(a, b);
+  }
   static __device__ __forceinline__ Half narrow(float a) { return __float2half_rn(a); }
   static __device__ __forceinline__ float widen(Half a) { return __half2float(a); }
 };
 template <>
 struct Traits<Bfloat> {
   using Pair = __nv_bfloat162;
-  static __device__ __forceinline__ Pair packed(float a, float b) { return __floats2bfloat162_rn(a, b); }
+  static __device__ __forceinline__ Pair packed(float a, float b) {
+    return __floats2bfloat162_rn(a, b);
+  }
   static __device__ __forceinline__ Bfloat narrow(float a) { return __float2bfloat16_rn(a); }
   static __device__ __forceinline__ float widen(Bfloat a) { return __bfloat162float(a); }
 };
@@ -57,7 +62,8 @@ __device__ __forceinline__ void load(const T* from, float (&values)[kVector]) {
   }
 }
 __device__ __forceinline__ void load(const float* from, float (&values)[kVector]) {
-  const float4 a = *reinterpret_cast<const float4*>(from), b = *reinterpret_cast<const float4*>(from + 4);
+  const float4 a = *reinterpret_cast<const float4*>(from),
+               b = *reinterpret_cast<const float4*>(from + 4);
   values[0] = a.x, values[1] = a.y, values[2] = a.z, values[3] = a.w;
   values[4] = b.x, values[5] = b.y, values[6] = b.z, values[7] = b.w;
 }
@@ -68,7 +74,8 @@ __device__ __forceinline__ void store(T* to, const float (&values)[kVector]) {
   using Pair = typename Traits<T>::Pair;
   Pair* pairs = reinterpret_cast<Pair*>(&raw);
 #pragma unroll
-  for (int i = 0; i < kVector / 2; ++i) pairs[i] = Traits<T>::packed(values[2 * i], values[2 * i + 1]);
+  for (int i = 0; i < kVector / 2; ++i)
+    pairs[i] = Traits<T>::packed(values[2 * i], values[2 * i + 1]);
   *reinterpret_cast<uint4*>(to) = raw;
 }
 __device__ __forceinline__ void store(float* to, const float (&values)[kVector]) {
@@ -78,17 +85,19 @@ __device__ __forceinline__ void store(float* to, const float (&values)[kVector])
 
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    value += __shfl_xor_sync(0xffffffffu, value, offset);
   return value;
 }
 __device__ __forceinline__ float warp_max(float value) {
 #pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
   return value;
 }
 
-/// The sums of two values over kThreads neighbouring threads (a warp or the whole block), for all of them.
-/// `scratch` holds two numbers per warp; a block of one warp per group does not use it.
+/// The sums of two values over kThreads neighbouring threads (a warp or the whole block), for all
+/// of them. `scratch` holds two numbers per warp; a block of one warp per group does not use it.
 template <int kThreads>
 __device__ __forceinline__ void group_sum(float& a, float& b, float* scratch) {
   a = warp_sum(a);
@@ -126,7 +135,8 @@ cudaError_t with_type(Element type, const Run& run) {
 inline int multiprocessors() {
   int device = 0, count = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return 1;
-  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 1;
+  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+    return 1;
   return count;
 }
 

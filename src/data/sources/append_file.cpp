@@ -9,7 +9,8 @@
 
 namespace gradus::sources {
 
-AppendFile::AppendFile(const std::filesystem::path& path, int64_t keep) : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
+AppendFile::AppendFile(const std::filesystem::path& path, int64_t keep)
+    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
   if (descriptor_ < 0) throw unwritable(path, errno);
   if (::ftruncate(descriptor_, keep) != 0 || ::lseek(descriptor_, keep, SEEK_SET) < 0) {
     const int code = errno;
@@ -42,7 +43,8 @@ void AppendFile::sync() {
 
 void AppendFile::overwrite(std::string_view bytes) {
   flush();
-  if (::pwrite(descriptor_, bytes.data(), bytes.size(), 0) != ssize_t(bytes.size())) throw unwritable(path_, errno);
+  if (::pwrite(descriptor_, bytes.data(), bytes.size(), 0) != ssize_t(bytes.size()))
+    throw unwritable(path_, errno);
 }
 
 }  // namespace gradus::sources

@@ -24,7 +24,8 @@ using arrow::Type;
 using Json = nlohmann::json;
 
 Error broken(const Array& column, const std::string& what) {
-  return {"G-SRC-8", ErrorKind::data, fmt::format("a column of type {} is damaged: {}", column.type()->ToString(), what),
+  return {"G-SRC-8", ErrorKind::data,
+          fmt::format("a column of type {} is damaged: {}", column.type()->ToString(), what),
           "Fetch or write the data file again."};
 }
 
@@ -39,7 +40,8 @@ std::string binary_cell(const Array& column, int64_t row) {
   const int64_t begin = cells.value_offset(row), end = cells.value_offset(row + 1);
   const auto* bytes = column.data()->buffers[2].get();
   const auto size = bytes != nullptr ? bytes->size() : 0;
-  if (begin < 0 || end < begin || end > size) throw broken(column, fmt::format("row {} spans bytes {} to {} of {}", row, begin, end, size));
+  if (begin < 0 || end < begin || end > size)
+    throw broken(column, fmt::format("row {} spans bytes {} to {} of {}", row, begin, end, size));
   if (begin == end) return {};
   return {reinterpret_cast<const char*>(bytes->data()) + begin, size_t(end - begin)};
 }
@@ -50,8 +52,10 @@ std::string text_cell(const Array& column, int64_t row) {
     case Type::LARGE_STRING: return binary_cell<arrow::LargeStringArray>(column, row);
     case Type::BINARY: return binary_cell<arrow::BinaryArray>(column, row);
     case Type::LARGE_BINARY: return binary_cell<arrow::LargeBinaryArray>(column, row);
-    case Type::STRING_VIEW: case Type::BINARY_VIEW: return std::string(as<arrow::BinaryViewArray>(column).GetView(row));
-    case Type::FIXED_SIZE_BINARY: return std::string(as<arrow::FixedSizeBinaryArray>(column).GetView(row));
+    case Type::STRING_VIEW:
+    case Type::BINARY_VIEW: return std::string(as<arrow::BinaryViewArray>(column).GetView(row));
+    case Type::FIXED_SIZE_BINARY:
+      return std::string(as<arrow::FixedSizeBinaryArray>(column).GetView(row));
     default: {  // dates, times and the like, as Arrow writes them
       const auto scalar = column.GetScalar(row);
       return scalar.ok() ? (*scalar)->ToString() : std::string();
@@ -59,7 +63,8 @@ std::string text_cell(const Array& column, int64_t row) {
   }
 }
 
-// Calls `use(first element, elements)` with the raw values when `column` is of a plain integer type.
+// Calls `use(first element, elements)` with the raw values when `column` is of a plain integer
+// type.
 template <class Use>
 bool with_integers(const Array& column, Use use) {
   switch (column.type_id()) {
@@ -75,7 +80,9 @@ bool with_integers(const Array& column, Use use) {
   }
 }
 
-double half_to_double(uint16_t bits) { return double(float(c10::Half(bits, c10::Half::from_bits()))); }
+double half_to_double(uint16_t bits) {
+  return double(float(c10::Half(bits, c10::Half::from_bits())));
+}
 
 double number_cell(const Array& column, int64_t row) {
   switch (column.type_id()) {
@@ -103,7 +110,8 @@ struct Range {
 Range list_range(const Array& column, int64_t row) {
   Range range{};
   switch (column.type_id()) {
-    case Type::LIST: case Type::MAP: {
+    case Type::LIST:
+    case Type::MAP: {
       const auto& list = as<arrow::ListArray>(column);
       range = {list.values().get(), list.value_offset(row), list.value_offset(row + 1)};
       break;
@@ -115,16 +123,19 @@ Range list_range(const Array& column, int64_t row) {
     }
     default: {
       const auto& list = as<arrow::FixedSizeListArray>(column);
-      range = {list.values().get(), list.value_offset(row), list.value_offset(row) + list.value_length(row)};
+      range = {list.values().get(), list.value_offset(row),
+               list.value_offset(row) + list.value_length(row)};
     }
   }
   if (range.begin < 0 || range.end < range.begin || range.end > range.values->length())
-    throw broken(column, fmt::format("row {} spans elements {} to {} of {}", row, range.begin, range.end, range.values->length()));
+    throw broken(column, fmt::format("row {} spans elements {} to {} of {}", row, range.begin,
+                                     range.end, range.values->length()));
   return range;
 }
 
 bool has_nulls(const Range& range) {
-  if (range.values->null_bitmap_data() == nullptr) return range.values->type_id() == Type::NA && range.end > range.begin;
+  if (range.values->null_bitmap_data() == nullptr)
+    return range.values->type_id() == Type::NA && range.end > range.begin;
   for (auto i = range.begin; i < range.end; ++i)
     if (range.values->IsNull(i)) return true;
   return false;
@@ -149,30 +160,36 @@ Value list_cell(const Array& column, int64_t row) {
     case ColumnKind::nested: return Value::nested(json_list(range));
     case ColumnKind::numbers: {
       Value::Floats numbers(count);
-      for (size_t i = 0; i < count; ++i) numbers[i] = read_cell(*range.values, range.begin + int64_t(i)).number();
+      for (size_t i = 0; i < count; ++i)
+        numbers[i] = read_cell(*range.values, range.begin + int64_t(i)).number();
       return numbers;
     }
     case ColumnKind::texts: {
       Value::Strings texts(count);
-      for (size_t i = 0; i < count; ++i) texts[i] = read_cell(*range.values, range.begin + int64_t(i)).str();
+      for (size_t i = 0; i < count; ++i)
+        texts[i] = read_cell(*range.values, range.begin + int64_t(i)).str();
       return texts;
     }
     default: {
       Value::Ints ints(count);
-      for (size_t i = 0; i < count; ++i) ints[i] = read_cell(*range.values, range.begin + int64_t(i)).integer();  // bools, dictionaries
+      for (size_t i = 0; i < count; ++i)
+        ints[i] =
+            read_cell(*range.values, range.begin + int64_t(i)).integer();  // bools, dictionaries
       return ints;
     }
   }
 }
 
 bool is_json_extension(const arrow::DataType& type) {
-  return type.id() == Type::EXTENSION && static_cast<const arrow::ExtensionType&>(type).extension_name() == "arrow.json";
+  return type.id() == Type::EXTENSION &&
+         static_cast<const arrow::ExtensionType&>(type).extension_name() == "arrow.json";
 }
 
 Json struct_cell(const Array& column, int64_t row) {
   const auto& cells = as<arrow::StructArray>(column);
   auto object = Json::object();
-  for (int i = 0; i < cells.num_fields(); ++i) object[cells.type()->field(i)->name()] = read_json_cell(*cells.field(i), row);
+  for (int i = 0; i < cells.num_fields(); ++i)
+    object[cells.type()->field(i)->name()] = read_json_cell(*cells.field(i), row);
   return object;
 }
 
@@ -191,10 +208,14 @@ void check_arrow(const arrow::Status& status, const std::filesystem::path& file)
 CellCoding coding_of(const arrow::Field& field) {
   if (is_json_extension(*field.type())) return CellCoding::json;
   if (field.metadata() == nullptr) return CellCoding::plain;
-  if (const auto name = field.metadata()->Get("ARROW:extension:name"); name.ok() && *name == "arrow.json") return CellCoding::json;
+  if (const auto name = field.metadata()->Get("ARROW:extension:name");
+      name.ok() && *name == "arrow.json")
+    return CellCoding::json;
   const auto coding = field.metadata()->Get(kCodingKey);
   if (!coding.ok()) return CellCoding::plain;
-  return *coding == "json" ? CellCoding::json : *coding == "tensor" ? CellCoding::tensor : CellCoding::plain;
+  return *coding == "json"     ? CellCoding::json
+         : *coding == "tensor" ? CellCoding::tensor
+                               : CellCoding::plain;
 }
 
 ColumnKind kind_of_type(const arrow::DataType& type) {
@@ -202,17 +223,35 @@ ColumnKind kind_of_type(const arrow::DataType& type) {
   switch (type.id()) {
     case Type::NA: return ColumnKind::null;
     case Type::BOOL: return ColumnKind::boolean;
-    case Type::INT8: case Type::INT16: case Type::INT32: case Type::INT64:
-    case Type::UINT8: case Type::UINT16: case Type::UINT32: case Type::UINT64: return ColumnKind::integer;
-    case Type::HALF_FLOAT: case Type::FLOAT: case Type::DOUBLE:
-    case Type::DECIMAL32: case Type::DECIMAL64: case Type::DECIMAL128: case Type::DECIMAL256: return ColumnKind::number;
-    case Type::DICTIONARY: return kind_of_type(*static_cast<const arrow::DictionaryType&>(type).value_type());
-    case Type::EXTENSION: return kind_of_type(*static_cast<const arrow::ExtensionType&>(type).storage_type());
-    case Type::STRUCT: case Type::MAP: return ColumnKind::nested;
-    case Type::LIST: case Type::LARGE_LIST: case Type::FIXED_SIZE_LIST:
+    case Type::INT8:
+    case Type::INT16:
+    case Type::INT32:
+    case Type::INT64:
+    case Type::UINT8:
+    case Type::UINT16:
+    case Type::UINT32:
+    case Type::UINT64: return ColumnKind::integer;
+    case Type::HALF_FLOAT:
+    case Type::FLOAT:
+    case Type::DOUBLE:
+    case Type::DECIMAL32:
+    case Type::DECIMAL64:
+    case Type::DECIMAL128:
+    case Type::DECIMAL256: return ColumnKind::number;
+    case Type::DICTIONARY:
+      return kind_of_type(*static_cast<const arrow::DictionaryType&>(type).value_type());
+    case Type::EXTENSION:
+      return kind_of_type(*static_cast<const arrow::ExtensionType&>(type).storage_type());
+    case Type::STRUCT:
+    case Type::MAP: return ColumnKind::nested;
+    case Type::LIST:
+    case Type::LARGE_LIST:
+    case Type::FIXED_SIZE_LIST:
       if (is_json_extension(*type.field(0)->type())) return ColumnKind::nested;
       switch (kind_of_type(*type.field(0)->type())) {
-        case ColumnKind::null: case ColumnKind::boolean: case ColumnKind::integer: return ColumnKind::integers;
+        case ColumnKind::null:
+        case ColumnKind::boolean:
+        case ColumnKind::integer: return ColumnKind::integers;
         case ColumnKind::number: return ColumnKind::numbers;
         case ColumnKind::text: return ColumnKind::texts;
         default: return ColumnKind::nested;
@@ -228,20 +267,28 @@ Value read_cell(const Array& column, int64_t row) {
     case Type::BOOL: return as<arrow::BooleanArray>(column).Value(row);
     case Type::UINT64: {  // beyond int64: a float, as in JSON files
       const auto number = as<arrow::UInt64Array>(column).Value(row);
-      return number <= uint64_t(std::numeric_limits<int64_t>::max()) ? Value(int64_t(number)) : Value(double(number));
+      return number <= uint64_t(std::numeric_limits<int64_t>::max()) ? Value(int64_t(number))
+                                                                     : Value(double(number));
     }
     case Type::DICTIONARY: {
       const auto& cells = as<arrow::DictionaryArray>(column);
       const auto index = cells.GetValueIndex(row);
-      if (index < 0 || index >= cells.dictionary()->length()) throw broken(column, fmt::format("row {} refers to entry {} of {}", row, index, cells.dictionary()->length()));
+      if (index < 0 || index >= cells.dictionary()->length())
+        throw broken(column, fmt::format("row {} refers to entry {} of {}", row, index,
+                                         cells.dictionary()->length()));
       return read_cell(*cells.dictionary(), index);
     }
     case Type::EXTENSION: {
       const auto& storage = *as<arrow::ExtensionArray>(column).storage();
-      return is_json_extension(*column.type()) ? value_from_json(parse_stored(text_cell(storage, row))) : read_cell(storage, row);
+      return is_json_extension(*column.type())
+                 ? value_from_json(parse_stored(text_cell(storage, row)))
+                 : read_cell(storage, row);
     }
-    case Type::STRUCT: case Type::MAP: return Value::nested(read_json_cell(column, row));
-    case Type::LIST: case Type::LARGE_LIST: case Type::FIXED_SIZE_LIST: return list_cell(column, row);
+    case Type::STRUCT:
+    case Type::MAP: return Value::nested(read_json_cell(column, row));
+    case Type::LIST:
+    case Type::LARGE_LIST:
+    case Type::FIXED_SIZE_LIST: return list_cell(column, row);
     default: break;
   }
   switch (kind_of_type(*column.type())) {
@@ -260,10 +307,14 @@ Json read_json_cell(const Array& column, int64_t row) {
       const auto range = list_range(column, row);
       auto pairs = Json::array();
       const auto& entries = as<arrow::StructArray>(*range.values);
-      for (auto i = range.begin; i < range.end; ++i) pairs.push_back({read_json_cell(*entries.field(0), i), read_json_cell(*entries.field(1), i)});
+      for (auto i = range.begin; i < range.end; ++i)
+        pairs.push_back(
+            {read_json_cell(*entries.field(0), i), read_json_cell(*entries.field(1), i)});
       return pairs;
     }
-    case Type::LIST: case Type::LARGE_LIST: case Type::FIXED_SIZE_LIST: return json_list(list_range(column, row));
+    case Type::LIST:
+    case Type::LARGE_LIST:
+    case Type::FIXED_SIZE_LIST: return json_list(list_range(column, row));
     default: return json_from_value(read_cell(column, row));
   }
 }
@@ -273,7 +324,8 @@ std::string pack_tensor(const torch::Tensor& tensor) {
   std::string bytes;
   bytes += char(plain.scalar_type());
   bytes += char(plain.dim());
-  for (const auto size : plain.sizes()) bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
+  for (const auto size : plain.sizes())
+    bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
   bytes.append(static_cast<const char*>(plain.data_ptr()), plain.nbytes());
   return bytes;
 }
@@ -281,7 +333,9 @@ std::string pack_tensor(const torch::Tensor& tensor) {
 Value read_tensor_cell(const Array& column, int64_t row) {
   if (column.IsNull(row)) return {};
   const auto bytes = text_cell(column, row);
-  const auto bad = [&] { return broken(column, fmt::format("row {} is not a packed tensor", row)); };
+  const auto bad = [&] {
+    return broken(column, fmt::format("row {} is not a packed tensor", row));
+  };
   if (bytes.size() < 2 || uint8_t(bytes[0]) >= uint8_t(torch::ScalarType::NumOptions)) throw bad();
   const auto type = torch::ScalarType(bytes[0]);
   std::vector<int64_t> sizes(static_cast<uint8_t>(bytes[1]));

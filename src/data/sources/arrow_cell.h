@@ -23,7 +23,8 @@ T take(arrow::Result<T> result, const std::filesystem::path& file) {
   return std::move(result).ValueUnsafe();
 }
 
-/// How the bytes of a field are to be understood beyond their Arrow type; kept in the field's metadata.
+/// How the bytes of a field are to be understood beyond their Arrow type; kept in the field's
+/// metadata.
 enum class CellCoding { plain, json, tensor };
 inline constexpr const char* kCodingKey = "gradus.coding";
 CellCoding coding_of(const arrow::Field& field);
@@ -31,7 +32,8 @@ CellCoding coding_of(const arrow::Field& field);
 /// What `read_cell` gives for a column of this type.
 ColumnKind kind_of_type(const arrow::DataType& type);
 
-/// Row `row` of a column. Offsets are checked against the data, so that a damaged file gives G-SRC-8, not a crash.
+/// Row `row` of a column. Offsets are checked against the data, so that a damaged file gives
+/// G-SRC-8, not a crash.
 Value read_cell(const arrow::Array& column, int64_t row);
 /// The same as JSON, for cells inside structs and lists.
 nlohmann::json read_json_cell(const arrow::Array& column, int64_t row);

@@ -21,19 +21,23 @@ namespace gradus::sources {
 namespace fs = std::filesystem;
 namespace {
 
-// The names of a `datasets.ClassLabel` column, or of a list of them, from what `datasets` writes beside the schema.
+// The names of a `datasets.ClassLabel` column, or of a list of them, from what `datasets` writes
+// beside the schema.
 void read_class_names(const arrow::Schema& schema, std::vector<ColumnInfo>& infos) {
   if (schema.metadata() == nullptr) return;
   const auto text = schema.metadata()->Get("huggingface");
   if (!text.ok()) return;
   const auto document = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   const auto features = nlohmann::json::json_pointer("/info/features");
-  if (!document.is_object() || !document.contains(features) || !document.at(features).is_object()) return;
+  if (!document.is_object() || !document.contains(features) || !document.at(features).is_object())
+    return;
   for (auto& info : infos) {
     const auto& all = document.at(features);
     const auto feature = all.find(info.name);
     if (feature == all.end() || !feature->is_object()) continue;
-    const auto& label = feature->contains("feature") && (*feature)["feature"].is_object() ? (*feature)["feature"] : *feature;
+    const auto& label = feature->contains("feature") && (*feature)["feature"].is_object()
+                            ? (*feature)["feature"]
+                            : *feature;
     if (label.value("_type", "") != "ClassLabel" || !label.contains("names")) continue;
     for (const auto& name : label["names"])
       if (name.is_string()) info.class_names.push_back(name.get<std::string>());
@@ -42,36 +46,46 @@ void read_class_names(const arrow::Schema& schema, std::vector<ColumnInfo>& info
 
 ColumnInfo describe(const arrow::Field& field) {
   const auto coding = coding_of(field);
-  const auto kind = coding == CellCoding::json ? ColumnKind::nested : coding == CellCoding::tensor ? ColumnKind::tensor : kind_of_type(*field.type());
+  const auto kind = coding == CellCoding::json     ? ColumnKind::nested
+                    : coding == CellCoding::tensor ? ColumnKind::tensor
+                                                   : kind_of_type(*field.type());
   return {.name = field.name(), .kind = kind, .stored_as = field.type()->ToString()};
 }
 
 class MappedBuffer : public arrow::Buffer {
  public:
-  explicit MappedBuffer(std::shared_ptr<const MappedFile> file) : arrow::Buffer(file->data(), file->size()), file_(std::move(file)) {}
+  explicit MappedBuffer(std::shared_ptr<const MappedFile> file)
+      : arrow::Buffer(file->data(), file->size()), file_(std::move(file)) {}
 
  private:
   std::shared_ptr<const MappedFile> file_;
 };
 
-arrow::ipc::IpcReadOptions read_options(const arrow::Schema& schema, const std::vector<ColumnInfo>& columns) {
+arrow::ipc::IpcReadOptions read_options(const arrow::Schema& schema,
+                                        const std::vector<ColumnInfo>& columns) {
   auto options = arrow::ipc::IpcReadOptions::Defaults();
   options.use_threads = false;
   for (const auto& column : columns)
-    if (const int i = schema.GetFieldIndex(column.name); i >= 0) options.included_fields.push_back(i);
+    if (const int i = schema.GetFieldIndex(column.name); i >= 0)
+      options.included_fields.push_back(i);
   std::sort(options.included_fields.begin(), options.included_fields.end());
   return options;
 }
 
-bool is_file_format(const MappedFile& file) { return file.size() >= 6 && std::memcmp(file.data(), "ARROW1", 6) == 0; }
+bool is_file_format(const MappedFile& file) {
+  return file.size() >= 6 && std::memcmp(file.data(), "ARROW1", 6) == 0;
+}
 
-std::shared_ptr<arrow::Schema> schema_of(const MappedFile& file, const std::shared_ptr<arrow::Buffer>& buffer) {
+std::shared_ptr<arrow::Schema> schema_of(const MappedFile& file,
+                                         const std::shared_ptr<arrow::Buffer>& buffer) {
   arrow::io::BufferReader input(buffer);
-  if (is_file_format(file)) return take(arrow::ipc::RecordBatchFileReader::Open(&input), file.path())->schema();
+  if (is_file_format(file))
+    return take(arrow::ipc::RecordBatchFileReader::Open(&input), file.path())->schema();
   return take(arrow::ipc::RecordBatchStreamReader::Open(&input), file.path())->schema();
 }
 
-void add_file(std::shared_ptr<ArrowTable>& table, const std::shared_ptr<const MappedFile>& file, const std::vector<std::string>& columns) {
+void add_file(std::shared_ptr<ArrowTable>& table, const std::shared_ptr<const MappedFile>& file,
+              const std::vector<std::string>& columns) {
   if (file->size() == 0) throw damaged(file->path(), "the file is empty (0 bytes)");
   const auto buffer = std::make_shared<MappedBuffer>(file);
   const auto schema = schema_of(*file, buffer);
@@ -84,11 +98,14 @@ void add_file(std::shared_ptr<ArrowTable>& table, const std::shared_ptr<const Ma
 
 }  // namespace
 
-ArrowColumns ArrowColumns::of(const arrow::Schema& schema, const std::vector<std::string>& wanted, const fs::path& file) {
+ArrowColumns ArrowColumns::of(const arrow::Schema& schema, const std::vector<std::string>& wanted,
+                              const fs::path& file) {
   ArrowColumns columns;
   for (const auto& name : choose_columns(schema.field_names(), wanted, file.string())) {
     const auto field = schema.GetFieldByName(name);
-    if (field == nullptr) throw damaged(file, fmt::format("two columns are called \"{}\"", name), "Rename one of them.");
+    if (field == nullptr)
+      throw damaged(file, fmt::format("two columns are called \"{}\"", name),
+                    "Rename one of them.");
     columns.infos.push_back(describe(*field));
     columns.codings.push_back(coding_of(*field));
   }
@@ -102,9 +119,12 @@ void ArrowColumns::merge(const arrow::Schema& schema, const fs::path& file) {
     const auto other = describe(*schema.GetFieldByName(info.name));
     const auto kind = merge_kinds(info.kind, other.kind);
     if (kind == ColumnKind::mixed && info.kind != ColumnKind::mixed)
-      throw Error("G-SRC-7", ErrorKind::data,
-                  fmt::format("column \"{}\" of {} is {}; expected {} as in the files before", info.name, file.string(), kind_name(other.kind), kind_name(info.kind)),
-                  "Files that are read together need the same columns. Convert one of them, or leave the column out.");
+      throw Error(
+          "G-SRC-7", ErrorKind::data,
+          fmt::format("column \"{}\" of {} is {}; expected {} as in the files before", info.name,
+                      file.string(), kind_name(other.kind), kind_name(info.kind)),
+          "Files that are read together need the same columns. Convert one of them, or leave the "
+          "column out.");
     info.kind = kind;
   }
 }
@@ -118,12 +138,16 @@ std::vector<std::string> ArrowColumns::names() const {
 Value ArrowColumns::read(size_t column, const arrow::Array& array, int64_t row) const {
   if (codings[column] == CellCoding::tensor) return read_tensor_cell(array, row);
   auto value = read_cell(array, row);
-  if (codings[column] == CellCoding::json && value.is_string() && array.type_id() != arrow::Type::EXTENSION)
+  if (codings[column] == CellCoding::json && value.is_string() &&
+      array.type_id() != arrow::Type::EXTENSION)
     return value_from_json(parse_json(value.str(), "column " + infos[column].name));
-  return infos[column].kind == ColumnKind::number || infos[column].kind == ColumnKind::numbers ? as_kind(std::move(value), infos[column].kind) : value;
+  return infos[column].kind == ColumnKind::number || infos[column].kind == ColumnKind::numbers
+             ? as_kind(std::move(value), infos[column].kind)
+             : value;
 }
 
-std::vector<std::shared_ptr<arrow::Array>> ArrowColumns::pick(const arrow::RecordBatch& batch) const {
+std::vector<std::shared_ptr<arrow::Array>> ArrowColumns::pick(
+    const arrow::RecordBatch& batch) const {
   std::vector<std::shared_ptr<arrow::Array>> arrays;
   for (const auto& info : infos) arrays.push_back(batch.GetColumnByName(info.name));
   return arrays;
@@ -133,12 +157,14 @@ ArrowTable::ArrowTable(ArrowColumns columns) : columns_(std::move(columns)) {
   for (const auto& info : columns_.infos) empty_row_.set(info.name, {});
 }
 
-void ArrowTable::append(const arrow::RecordBatch& batch, const fs::path& file, std::shared_ptr<const MappedFile> mapping) {
+void ArrowTable::append(const arrow::RecordBatch& batch, const fs::path& file,
+                        std::shared_ptr<const MappedFile> mapping) {
   check_arrow(batch.Validate(), file);
   if (batch.num_rows() == 0) return;
   parts_.push_back({columns_.pick(batch), mapping.get()});
   first_rows_.push_back(first_rows_.back() + batch.num_rows());
-  if (mapping != nullptr && (mappings_.empty() || mappings_.back() != mapping)) mappings_.push_back(std::move(mapping));
+  if (mapping != nullptr && (mappings_.empty() || mappings_.back() != mapping))
+    mappings_.push_back(std::move(mapping));
 }
 
 void ArrowTable::append_mapped(const std::shared_ptr<const MappedFile>& file) {
@@ -147,7 +173,8 @@ void ArrowTable::append_mapped(const std::shared_ptr<const MappedFile>& file) {
   auto input = std::make_shared<arrow::io::BufferReader>(buffer);
   if (is_file_format(*file)) {
     const auto reader = take(arrow::ipc::RecordBatchFileReader::Open(input, options), file->path());
-    for (int i = 0; i < reader->num_record_batches(); ++i) append(*take(reader->ReadRecordBatch(i), file->path()), file->path(), file);
+    for (int i = 0; i < reader->num_record_batches(); ++i)
+      append(*take(reader->ReadRecordBatch(i), file->path()), file->path(), file);
     return;
   }
   const auto reader = take(arrow::ipc::RecordBatchStreamReader::Open(input, options), file->path());
@@ -164,25 +191,32 @@ Example ArrowTable::get(int64_t index) const {
   const auto part = part_of(index);
   if (parts_[part].mapping != nullptr) parts_[part].mapping->check_length();
   Example row = empty_row_;
-  for (size_t i = 0; i < columns_.infos.size(); ++i) row.set(columns_.infos[i].name, columns_.read(i, *parts_[part].arrays[i], index - first_rows_[part]));
+  for (size_t i = 0; i < columns_.infos.size(); ++i)
+    row.set(columns_.infos[i].name,
+            columns_.read(i, *parts_[part].arrays[i], index - first_rows_[part]));
   return row;
 }
 
 size_t ArrowTable::part_of(int64_t index) const {
-  return size_t(std::upper_bound(first_rows_.begin(), first_rows_.end(), index) - first_rows_.begin() - 1);
+  return size_t(std::upper_bound(first_rows_.begin(), first_rows_.end(), index) -
+                first_rows_.begin() - 1);
 }
 
 void ArrowTable::release_pages(int64_t index) const {
-  if (const auto* mapping = parts_.empty() ? nullptr : parts_[part_of(index)].mapping) mapping->release_pages();
+  if (const auto* mapping = parts_.empty() ? nullptr : parts_[part_of(index)].mapping)
+    mapping->release_pages();
 }
 
-std::shared_ptr<ArrowTable> load_arrow(const std::vector<SourceFile>& files, const LoadOptions& options) {
+std::shared_ptr<ArrowTable> load_arrow(const std::vector<SourceFile>& files,
+                                       const LoadOptions& options) {
   std::shared_ptr<ArrowTable> table;
-  for (const auto& file : files) add_file(table, std::make_shared<MappedFile>(file.path), options.columns);
+  for (const auto& file : files)
+    add_file(table, std::make_shared<MappedFile>(file.path), options.columns);
   return table;
 }
 
-std::shared_ptr<ArrowTable> map_arrow_file(std::shared_ptr<const MappedFile> mapping, const std::vector<std::string>& columns) {
+std::shared_ptr<ArrowTable> map_arrow_file(std::shared_ptr<const MappedFile> mapping,
+                                           const std::vector<std::string>& columns) {
   std::shared_ptr<ArrowTable> table;
   add_file(table, mapping, columns);
   return table;

@@ -22,8 +22,10 @@ struct ArrowColumns {
   std::vector<CellCoding> codings;
 
   /// Of a schema, less the columns not asked for. Throws G-SRC-6.
-  static ArrowColumns of(const arrow::Schema& schema, const std::vector<std::string>& wanted, const std::filesystem::path& file);
-  /// Another file's columns must have the same names; kinds that differ are merged. Throws G-SRC-6 and G-SRC-7.
+  static ArrowColumns of(const arrow::Schema& schema, const std::vector<std::string>& wanted,
+                         const std::filesystem::path& file);
+  /// Another file's columns must have the same names; kinds that differ are merged. Throws G-SRC-6
+  /// and G-SRC-7.
   void merge(const arrow::Schema& schema, const std::filesystem::path& file);
   std::vector<std::string> names() const;
   /// A column's cell as the kind of the whole column.
@@ -37,8 +39,10 @@ class ArrowTable : public TableDataset {
  public:
   explicit ArrowTable(ArrowColumns columns);
 
-  /// Adds rows; `mapping` is the file they lie in, if any. Throws G-SRC-8 when the batch is not sound.
-  void append(const arrow::RecordBatch& batch, const std::filesystem::path& file, std::shared_ptr<const MappedFile> mapping = nullptr);
+  /// Adds rows; `mapping` is the file they lie in, if any. Throws G-SRC-8 when the batch is not
+  /// sound.
+  void append(const arrow::RecordBatch& batch, const std::filesystem::path& file,
+              std::shared_ptr<const MappedFile> mapping = nullptr);
   /// Adds the rows of a mapped IPC file or stream.
   void append_mapped(const std::shared_ptr<const MappedFile>& file);
   ArrowColumns& arrow_columns() { return columns_; }
@@ -59,18 +63,22 @@ class ArrowTable : public TableDataset {
   size_t part_of(int64_t index) const;
 
   ArrowColumns columns_;
-  Example empty_row_;  // every column and null: copying it is cheaper than adding columns one by one
+  Example
+      empty_row_;  // every column and null: copying it is cheaper than adding columns one by one
   std::vector<Part> parts_;
   std::vector<int64_t> first_rows_{0};
   std::vector<std::shared_ptr<const MappedFile>> mappings_;
   int64_t skipped_ = 0;
 };
 
-std::shared_ptr<ArrowTable> load_arrow(const std::vector<SourceFile>& files, const LoadOptions& options);
-std::shared_ptr<ArrowTable> load_parquet(const std::vector<SourceFile>& files, const LoadOptions& options);
+std::shared_ptr<ArrowTable> load_arrow(const std::vector<SourceFile>& files,
+                                       const LoadOptions& options);
+std::shared_ptr<ArrowTable> load_parquet(const std::vector<SourceFile>& files,
+                                         const LoadOptions& options);
 
 /// An IPC file or stream that is mapped, as a table of its own.
-std::shared_ptr<ArrowTable> map_arrow_file(std::shared_ptr<const MappedFile> mapping, const std::vector<std::string>& columns);
+std::shared_ptr<ArrowTable> map_arrow_file(std::shared_ptr<const MappedFile> mapping,
+                                           const std::vector<std::string>& columns);
 
 }  // namespace gradus::sources
 

@@ -24,7 +24,9 @@ namespace fs = std::filesystem;
 namespace {
 
 void check_write(const arrow::Status& status, const fs::path& file) {
-  if (!status.ok()) throw Error("G-IO-2", ErrorKind::io, "cannot write " + file.string() + ": " + status.message(), "Check free space, quotas and rights of the folder.");
+  if (!status.ok())
+    throw Error("G-IO-2", ErrorKind::io, "cannot write " + file.string() + ": " + status.message(),
+                "Check free space, quotas and rights of the folder.");
 }
 
 template <class T>
@@ -35,7 +37,8 @@ T taken(arrow::Result<T> result, const fs::path& file) {
 
 std::shared_ptr<arrow::Field> field_of(const ColumnInfo& column) {
   const auto coded = [&](std::shared_ptr<arrow::DataType> type, const char* coding) {
-    return arrow::field(column.name, std::move(type), true, arrow::key_value_metadata({kCodingKey}, {coding}));
+    return arrow::field(column.name, std::move(type), true,
+                        arrow::key_value_metadata({kCodingKey}, {coding}));
   };
   switch (column.kind) {
     case ColumnKind::null: return arrow::field(column.name, arrow::null());
@@ -45,9 +48,11 @@ std::shared_ptr<arrow::Field> field_of(const ColumnInfo& column) {
     case ColumnKind::text: return arrow::field(column.name, arrow::large_utf8());
     case ColumnKind::integers: return arrow::field(column.name, arrow::large_list(arrow::int64()));
     case ColumnKind::numbers: return arrow::field(column.name, arrow::large_list(arrow::float64()));
-    case ColumnKind::texts: return arrow::field(column.name, arrow::large_list(arrow::large_utf8()));
+    case ColumnKind::texts:
+      return arrow::field(column.name, arrow::large_list(arrow::large_utf8()));
     case ColumnKind::tensor: return coded(arrow::large_binary(), "tensor");
-    case ColumnKind::nested: case ColumnKind::mixed: break;
+    case ColumnKind::nested:
+    case ColumnKind::mixed: break;
   }
   return coded(arrow::large_utf8(), "json");
 }
@@ -60,8 +65,10 @@ Builder& as(arrow::ArrayBuilder& builder) {
 arrow::Status append_list(arrow::ArrayBuilder& builder, const Value& value) {
   auto& list = as<arrow::LargeListBuilder>(builder);
   ARROW_RETURN_NOT_OK(list.Append());
-  if (value.is_ints()) return as<arrow::Int64Builder>(*list.value_builder()).AppendValues(value.ints());
-  if (value.is_floats()) return as<arrow::DoubleBuilder>(*list.value_builder()).AppendValues(value.floats());
+  if (value.is_ints())
+    return as<arrow::Int64Builder>(*list.value_builder()).AppendValues(value.ints());
+  if (value.is_floats())
+    return as<arrow::DoubleBuilder>(*list.value_builder()).AppendValues(value.floats());
   return as<arrow::LargeStringBuilder>(*list.value_builder()).AppendValues(value.strings());
 }
 
@@ -74,16 +81,21 @@ arrow::Status append_cell(arrow::ArrayBuilder& builder, const Value& value, Colu
     case ColumnKind::integer: return as<arrow::Int64Builder>(builder).Append(value.integer());
     case ColumnKind::number: return as<arrow::DoubleBuilder>(builder).Append(value.number());
     case ColumnKind::text: return as<arrow::LargeStringBuilder>(builder).Append(value.str());
-    case ColumnKind::integers: case ColumnKind::numbers: case ColumnKind::texts: return append_list(builder, value);
-    case ColumnKind::tensor: return as<arrow::LargeBinaryBuilder>(builder).Append(pack_tensor(value.tensor()));
-    case ColumnKind::nested: case ColumnKind::mixed: break;
+    case ColumnKind::integers:
+    case ColumnKind::numbers:
+    case ColumnKind::texts: return append_list(builder, value);
+    case ColumnKind::tensor:
+      return as<arrow::LargeBinaryBuilder>(builder).Append(pack_tensor(value.tensor()));
+    case ColumnKind::nested:
+    case ColumnKind::mixed: break;
   }
   return as<arrow::LargeStringBuilder>(builder).Append(dump_json(json_from_value(value)));
 }
 
 }  // namespace
 
-ArrowWriter::ArrowWriter(fs::path path) : path_(std::move(path)), temporary_(path_.string() + ".tmp-" + std::to_string(::getpid())) {}
+ArrowWriter::ArrowWriter(fs::path path)
+    : path_(std::move(path)), temporary_(path_.string() + ".tmp-" + std::to_string(::getpid())) {}
 
 ArrowWriter::~ArrowWriter() {
   if (closed_) return;
@@ -121,14 +133,21 @@ void ArrowWriter::write(std::span<const Example> rows) {
   const auto& columns = schema_.columns();
   for (size_t i = 0; i < columns.size(); ++i) {
     std::unique_ptr<arrow::ArrayBuilder> builder;
-    check_write(arrow::MakeBuilder(arrow::default_memory_pool(), arrow_schema_->field(int(i))->type(), &builder), path_);
+    check_write(arrow::MakeBuilder(arrow::default_memory_pool(),
+                                   arrow_schema_->field(int(i))->type(), &builder),
+                path_);
     for (const auto& row : rows) {
       const auto* value = row.find(columns[i].name);
-      check_write(value == nullptr ? builder->AppendNull() : append_cell(*builder, as_kind(*value, columns[i].kind), columns[i].kind), path_);
+      check_write(value == nullptr
+                      ? builder->AppendNull()
+                      : append_cell(*builder, as_kind(*value, columns[i].kind), columns[i].kind),
+                  path_);
     }
     arrays.push_back(taken(builder->Finish(), path_));
   }
-  check_write(writer_->WriteRecordBatch(*arrow::RecordBatch::Make(arrow_schema_, int64_t(rows.size()), std::move(arrays))), path_);
+  check_write(writer_->WriteRecordBatch(*arrow::RecordBatch::Make(
+                  arrow_schema_, int64_t(rows.size()), std::move(arrays))),
+              path_);
 }
 
 void ArrowWriter::rewrite() {
@@ -158,7 +177,9 @@ void ArrowWriter::close() {
   sync_path(temporary_);
   std::error_code code;
   fs::rename(temporary_, path_, code);
-  if (code) throw Error("G-IO-2", ErrorKind::io, "cannot write " + path_.string() + ": " + code.message(), "Check the rights of the folder.");
+  if (code)
+    throw Error("G-IO-2", ErrorKind::io, "cannot write " + path_.string() + ": " + code.message(),
+                "Check the rights of the folder.");
   sync_path(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
   closed_ = true;
 }

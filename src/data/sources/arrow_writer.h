@@ -20,11 +20,12 @@ class RecordBatchWriter;
 
 namespace gradus::sources {
 
-/// Writes rows as an Arrow IPC file that `map_arrow_file` reads: `<path>.tmp-<pid>` first, renamed by `close`.
+/// Writes rows as an Arrow IPC file that `map_arrow_file` reads: `<path>.tmp-<pid>` first, renamed
+/// by `close`.
 ///
-/// The columns and types are those of the rows; when later rows need a wider type (floats after ints, text
-/// after nulls) what was written is rewritten with it. Nested and mixed cells are stored as JSON.
-/// Destroyed without `close`, it leaves nothing behind.
+/// The columns and types are those of the rows; when later rows need a wider type (floats after
+/// ints, text after nulls) what was written is rewritten with it. Nested and mixed cells are stored
+/// as JSON. Destroyed without `close`, it leaves nothing behind.
 class ArrowWriter {
  public:
   explicit ArrowWriter(std::filesystem::path path);

@@ -19,7 +19,7 @@ namespace {
 int open_for_reading(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw unreadable(path, errno);
-  struct stat info {};
+  struct stat info{};
   if (::fstat(descriptor, &info) != 0 || S_ISDIR(info.st_mode)) {
     const int code = S_ISDIR(info.st_mode) ? EISDIR : errno;
     ::close(descriptor);
@@ -38,12 +38,14 @@ size_t read_some(int descriptor, char* to, size_t count, const std::filesystem::
 
 class PlainStream : public ByteStream {
  public:
-  explicit PlainStream(const std::filesystem::path& path) : path_(path), descriptor_(open_for_reading(path)) {}
+  explicit PlainStream(const std::filesystem::path& path)
+      : path_(path), descriptor_(open_for_reading(path)) {}
   ~PlainStream() override { ::close(descriptor_); }
   size_t read(char* to, size_t count) override { return read_some(descriptor_, to, count, path_); }
   void seek(int64_t offset) override {
-    struct stat info {};
-    if (::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode) && info.st_size < offset) throw cut_short(path_, offset, info.st_size);
+    struct stat info{};
+    if (::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode) && info.st_size < offset)
+      throw cut_short(path_, offset, info.st_size);
     if (::lseek(descriptor_, offset, SEEK_SET) < 0) throw unreadable(path_, errno);
   }
 
@@ -64,11 +66,15 @@ class GzipStream : public ByteStream {
     const int n = ::gzread(file_, to, unsigned(std::min<size_t>(count, 1 << 30)));
     int code = Z_OK;
     const char* reason = ::gzerror(file_, &code);
-    if (n < 0 || code == Z_BUF_ERROR) throw damaged(path_, code == Z_ERRNO ? std::strerror(errno) : code == Z_BUF_ERROR ? "the gzip data ends too early" : std::string("gzip: ") + reason);
+    if (n < 0 || code == Z_BUF_ERROR)
+      throw damaged(path_, code == Z_ERRNO       ? std::strerror(errno)
+                           : code == Z_BUF_ERROR ? "the gzip data ends too early"
+                                                 : std::string("gzip: ") + reason);
     return size_t(n);
   }
   void seek(int64_t offset) override {
-    if (::gzseek(file_, offset, SEEK_SET) != offset) throw damaged(path_, "the gzip data ends before the place to go on at");
+    if (::gzseek(file_, offset, SEEK_SET) != offset)
+      throw damaged(path_, "the gzip data ends before the place to go on at");
   }
 
  private:
@@ -108,7 +114,8 @@ class SharedStream : public ByteStream {
   int64_t at_ = 0;
 };
 
-// One past the last line break of `bytes` after `checked`, 0 when there is none. A "\r" at the very end may be half of "\r\n".
+// One past the last line break of `bytes` after `checked`, 0 when there is none. A "\r" at the very
+// end may be half of "\r\n".
 size_t last_break(const std::string& bytes, size_t checked) {
   for (size_t i = bytes.size(); i > checked; --i)
     if (bytes[i - 1] == '\n' || (bytes[i - 1] == '\r' && i < bytes.size())) return i;
@@ -126,7 +133,8 @@ std::unique_ptr<ByteStream> open_stream(const SourceFile& file) {
   return std::make_unique<PlainStream>(file.path);
 }
 
-BlockReader::BlockReader(std::unique_ptr<ByteStream> stream, size_t block_size) : stream_(std::move(stream)), block_size_(block_size) {}
+BlockReader::BlockReader(std::unique_ptr<ByteStream> stream, size_t block_size)
+    : stream_(std::move(stream)), block_size_(block_size) {}
 
 void BlockReader::seek(int64_t offset, int64_t line) {
   stream_->seek(offset);
@@ -171,7 +179,7 @@ TextBytes::TextBytes(const SourceFile& file, const LoadOptions& options) : path_
     return;
   }
   descriptor_ = open_for_reading(path_);
-  struct stat info {};
+  struct stat info{};
   ::fstat(descriptor_, &info);
   if (S_ISREG(info.st_mode)) {
     size_ = info.st_size;
@@ -230,7 +238,9 @@ std::unique_ptr<ByteStream> TextBytes::stream() const {
 }
 
 std::optional<size_t> invalid_utf8(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
   for (size_t i = 0; i < text.size();) {
     const unsigned lead = byte(i);
     if (lead < 0x80) {
@@ -242,7 +252,9 @@ std::optional<size_t> invalid_utf8(std::string_view text) {
     for (size_t k = 1; k < length; ++k)
       if ((byte(i + k) & 0xc0) != 0x80) return i;
     const unsigned second = byte(i + 1);  // overlong forms, surrogates, beyond U+10FFFF
-    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) || (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) return i;
+    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
+        (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f))
+      return i;
     i += length;
   }
   return std::nullopt;

@@ -11,7 +11,8 @@
 
 namespace gradus::sources {
 
-/// The bytes of a text file from front to back, unpacked. Not mapped, so that a file that is cut short is an error.
+/// The bytes of a text file from front to back, unpacked. Not mapped, so that a file that is cut
+/// short is an error.
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
@@ -54,7 +55,8 @@ class BlockReader {
 /// Thread-safety: `read` from any thread.
 class TextBytes {
  public:
-  /// Compressed files are unpacked now, into memory up to `options.in_memory_limit`, else into a file without a name.
+  /// Compressed files are unpacked now, into memory up to `options.in_memory_limit`, else into a
+  /// file without a name.
   TextBytes(const SourceFile& file, const LoadOptions& options);
   ~TextBytes();
   TextBytes(const TextBytes&) = delete;

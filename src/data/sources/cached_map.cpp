@@ -26,11 +26,13 @@ struct Slice {
   int64_t first, last;
 };
 
-// Batches of rows that do not cross the borders of `runs` even runs; the first runs have one row more where it does not come out even.
+// Batches of rows that do not cross the borders of `runs` even runs; the first runs have one row
+// more where it does not come out even.
 std::vector<Slice> slices(int64_t rows, const MapOptions& options) {
   std::vector<Slice> batches;
   const auto runs = std::clamp<int64_t>(options.runs, 1, std::max<int64_t>(rows, 1));
-  const auto size = options.batch_size > 0 ? options.batch_size : std::numeric_limits<int64_t>::max();
+  const auto size =
+      options.batch_size > 0 ? options.batch_size : std::numeric_limits<int64_t>::max();
   int64_t first = 0;
   for (int64_t run = 0; run < runs; ++run) {
     const auto end = first + rows / runs + (run < rows % runs ? 1 : 0);
@@ -44,7 +46,8 @@ std::vector<Slice> slices(int64_t rows, const MapOptions& options) {
 }
 
 // Calls `function` on all rows, in parallel, and `take` with what it gave, in order.
-void map_all(const Dataset& dataset, const MapFunction& function, const MapOptions& options, const std::function<void(std::vector<Example>)>& take) {
+void map_all(const Dataset& dataset, const MapFunction& function, const MapOptions& options,
+             const std::function<void(std::vector<Example>)>& take) {
   const auto batches = slices(dataset.size(), options);
   ProgressLine progress(options.description, "rows", dataset.size());
   size_t next = 0;
@@ -68,17 +71,22 @@ void map_all(const Dataset& dataset, const MapFunction& function, const MapOptio
 fs::path cache_folder(const MapOptions& options) {
   if (!options.cache_dir.empty()) return options.cache_dir;
   const char* base = std::getenv("XDG_CACHE_HOME");
-  return (base != nullptr && *base != '\0' ? fs::path(base) : expand_user("~/.cache")) / "gradus" / "datasets";
+  return (base != nullptr && *base != '\0' ? fs::path(base) : expand_user("~/.cache")) / "gradus" /
+         "datasets";
 }
 
-// What processes left behind that were ended while they wrote. A file that was touched of late may belong to another machine.
+// What processes left behind that were ended while they wrote. A file that was touched of late may
+// belong to another machine.
 void remove_abandoned(const fs::path& folder) {
   constexpr std::string_view kMark = ".arrow.tmp-";
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const auto name = entry.path().filename().string();
     const auto mark = name.find(kMark);
-    if (mark == std::string::npos || fs::file_time_type::clock::now() - entry.last_write_time(ignored) < std::chrono::minutes(10)) continue;
+    if (mark == std::string::npos ||
+        fs::file_time_type::clock::now() - entry.last_write_time(ignored) <
+            std::chrono::minutes(10))
+      continue;
     const auto process = std::atoi(name.c_str() + mark + kMark.size());
     if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH) fs::remove(entry.path(), ignored);
   }
@@ -96,9 +104,13 @@ std::shared_ptr<Dataset> open_cached(const fs::path& file) {
   }
 }
 
-std::shared_ptr<Dataset> map_through_cache(const Dataset& dataset, const MapFunction& function, const MapOptions& options) {
-  if (options.cache_key.find_first_of("/\\") != std::string::npos || options.cache_key.starts_with('.'))
-    throw Error("G-SRC-18", ErrorKind::usage, fmt::format("the cache key \"{}\" cannot be a file name", options.cache_key), "Use letters, digits, '-' and '_', for example a hash.");
+std::shared_ptr<Dataset> map_through_cache(const Dataset& dataset, const MapFunction& function,
+                                           const MapOptions& options) {
+  if (options.cache_key.find_first_of("/\\") != std::string::npos ||
+      options.cache_key.starts_with('.'))
+    throw Error("G-SRC-18", ErrorKind::usage,
+                fmt::format("the cache key \"{}\" cannot be a file name", options.cache_key),
+                "Use letters, digits, '-' and '_', for example a hash.");
   const auto folder = cache_folder(options);
   const auto file = folder / (options.cache_key + ".arrow");
   if (!options.overwrite_cache)
@@ -115,12 +127,15 @@ std::shared_ptr<Dataset> map_through_cache(const Dataset& dataset, const MapFunc
 }  // namespace
 }  // namespace sources
 
-std::shared_ptr<Dataset> map_rows(const Dataset& dataset, const MapFunction& function, const MapOptions& options) {
+std::shared_ptr<Dataset> map_rows(const Dataset& dataset, const MapFunction& function,
+                                  const MapOptions& options) {
 #ifdef GRADUS_WITH_ARROW
   if (!options.cache_key.empty()) return sources::map_through_cache(dataset, function, options);
 #endif
   std::vector<Example> all;
-  sources::map_all(dataset, function, options, [&](std::vector<Example> rows) { std::move(rows.begin(), rows.end(), std::back_inserter(all)); });
+  sources::map_all(dataset, function, options, [&](std::vector<Example> rows) {
+    std::move(rows.begin(), rows.end(), std::back_inserter(all));
+  });
   return from_examples(std::move(all));
 }
 

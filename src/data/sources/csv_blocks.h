@@ -15,10 +15,12 @@
 
 namespace gradus::sources {
 
-/// The rows of a CSV text, cut and unquoted by Arrow's parser, a block after the other on the caller's thread.
+/// The rows of a CSV text, cut and unquoted by Arrow's parser, a block after the other on the
+/// caller's thread.
 ///
-/// Arrow's own readers are not used: they read ahead with a thread. How a text is cut depends only on where the reading begins,
-/// so that a place once given can be gone to again. Memory: one block, or one row that is longer.
+/// Arrow's own readers are not used: they read ahead with a thread. How a text is cut depends only
+/// on where the reading begins, so that a place once given can be gone to again. Memory: one block,
+/// or one row that is longer.
 class CsvBlocks {
  public:
   struct Place {
@@ -31,12 +33,15 @@ class CsvBlocks {
   };
 
   /// Reads the header. Throws G-SRC-8 when there is none.
-  CsvBlocks(std::unique_ptr<ByteStream> stream, std::filesystem::path file, char delimiter, size_t block_size);
+  CsvBlocks(std::unique_ptr<ByteStream> stream, std::filesystem::path file, char delimiter,
+            size_t block_size);
 
-  /// Of the columns, as pandas has them ("Unnamed: 0" for none, "a.1" for a second "a"); empty when the file is.
+  /// Of the columns, as pandas has them ("Unnamed: 0" for none, "a.1" for a second "a"); empty when
+  /// the file is.
   const std::vector<std::string>& names() const { return names_; }
-  /// The next rows, perhaps none; nothing at the end. Rows with too many fields go to `bad_rows`, short ones are filled up with nulls.
-  /// Throws G-SRC-4 for one bad row too many and G-SRC-8 for a row that does not end (an open quotation mark).
+  /// The next rows, perhaps none; nothing at the end. Rows with too many fields go to `bad_rows`,
+  /// short ones are filled up with nulls. Throws G-SRC-4 for one bad row too many and G-SRC-8 for a
+  /// row that does not end (an open quotation mark).
   std::optional<Block> next(BadRows& bad_rows);
   /// The first row after the header.
   Place first() const { return first_; }
@@ -48,7 +53,9 @@ class CsvBlocks {
   void skip_mark();
   void read_header();
   void fill(size_t size);
-  std::string_view filled() const { return std::string_view(buffer_).substr(begin_, end_ - begin_); }
+  std::string_view filled() const {
+    return std::string_view(buffer_).substr(begin_, end_ - begin_);
+  }
   void drop(size_t bytes);
   void make_room(size_t& size) const;
 

@@ -19,7 +19,8 @@ namespace {
 
 // Tried in this order.
 const std::array<std::shared_ptr<arrow::DataType>, 5>& csv_types() {
-  static const std::array<std::shared_ptr<arrow::DataType>, 5> types = {arrow::null(), arrow::int64(), arrow::boolean(), arrow::float64(), arrow::utf8()};
+  static const std::array<std::shared_ptr<arrow::DataType>, 5> types = {
+      arrow::null(), arrow::int64(), arrow::boolean(), arrow::float64(), arrow::utf8()};
   return types;
 }
 
@@ -28,8 +29,9 @@ const arrow::csv::ConvertOptions& csv_conversion() {
   static const auto options = [] {
     auto conversion = arrow::csv::ConvertOptions::Defaults();
     // What pandas takes as missing.
-    conversion.null_values = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
-                              "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"};
+    conversion.null_values = {"",     "#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN",
+                              "-nan", "1.#IND", "1.#QNAN",  "<NA>", "N/A",     "NA",       "NULL",
+                              "NaN",  "None",   "n/a",      "nan",  "null"};
     conversion.strings_can_be_null = true;
     conversion.true_values = {"true", "True", "TRUE"};
     conversion.false_values = {"false", "False", "FALSE"};
@@ -40,9 +42,11 @@ const arrow::csv::ConvertOptions& csv_conversion() {
 
 }  // namespace
 
-CsvColumn::CsvColumn(std::string name, int32_t index, std::shared_ptr<arrow::DataType> type, std::filesystem::path file)
+CsvColumn::CsvColumn(std::string name, int32_t index, std::shared_ptr<arrow::DataType> type,
+                     std::filesystem::path file)
     : name_(std::move(name)), index_(index), file_(std::move(file)), given_(type != nullptr) {
-  converter_ = take(arrow::csv::Converter::Make(given_ ? type : csv_types().front(), csv_conversion()), file_);
+  converter_ = take(
+      arrow::csv::Converter::Make(given_ ? type : csv_types().front(), csv_conversion()), file_);
 }
 
 void CsvColumn::add(const arrow::csv::BlockParser& rows) {
@@ -63,7 +67,9 @@ void CsvColumn::redo(size_t block, const arrow::csv::BlockParser& rows) {
 }
 
 std::shared_ptr<arrow::ChunkedArray> CsvColumn::finish() {
-  if (not_utf8_) throw damaged(file_, fmt::format("column \"{}\" is not UTF-8", name_), "Convert the file to UTF-8.");
+  if (not_utf8_)
+    throw damaged(file_, fmt::format("column \"{}\" is not UTF-8", name_),
+                  "Convert the file to UTF-8.");
   arrow::ArrayVector arrays;
   for (auto& block : blocks_) arrays.push_back(std::move(block.array));
   blocks_.clear();
@@ -72,10 +78,15 @@ std::shared_ptr<arrow::ChunkedArray> CsvColumn::finish() {
 
 std::shared_ptr<arrow::Array> CsvColumn::convert(const arrow::csv::BlockParser& rows) {
   while (true) {
-    if (not_utf8_) return take(arrow::MakeArrayOfNull(converter_->type(), rows.num_rows()), file_);  // `finish` will say so
+    if (not_utf8_)
+      return take(arrow::MakeArrayOfNull(converter_->type(), rows.num_rows()),
+                  file_);  // `finish` will say so
     auto array = converter_->Convert(rows, index_);
     if (array.ok()) return std::move(array).ValueUnsafe();
-    if (given_ || !array.status().IsInvalid()) check_arrow(array.status().WithMessage("In CSV column #", index_, ": ", array.status().message()), file_);
+    if (given_ || !array.status().IsInvalid())
+      check_arrow(
+          array.status().WithMessage("In CSV column #", index_, ": ", array.status().message()),
+          file_);
     widen();
   }
 }
@@ -89,13 +100,17 @@ void CsvColumn::widen() {
   ++type_;
   converter_ = take(arrow::csv::Converter::Make(csv_types()[type_], csv_conversion()), file_);
   for (auto& block : blocks_)
-    if (block.array->null_count() == block.array->length()) block = {take(arrow::MakeArrayOfNull(converter_->type(), block.array->length()), file_), type_};
+    if (block.array->null_count() == block.array->length())
+      block = {take(arrow::MakeArrayOfNull(converter_->type(), block.array->length()), file_),
+               type_};
 }
 
-std::vector<CsvColumn> make_csv_columns(const std::vector<std::string>& names, const std::vector<std::shared_ptr<arrow::DataType>>& types,
+std::vector<CsvColumn> make_csv_columns(const std::vector<std::string>& names,
+                                        const std::vector<std::shared_ptr<arrow::DataType>>& types,
                                         const std::filesystem::path& file) {
   std::vector<CsvColumn> columns;
-  for (size_t i = 0; i < names.size(); ++i) columns.emplace_back(names[i], int32_t(i), i < types.size() ? types[i] : nullptr, file);
+  for (size_t i = 0; i < names.size(); ++i)
+    columns.emplace_back(names[i], int32_t(i), i < types.size() ? types[i] : nullptr, file);
   return columns;
 }
 

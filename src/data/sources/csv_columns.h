@@ -15,16 +15,19 @@ namespace gradus::sources {
 
 /// The cells of one CSV column, converted block by block.
 ///
-/// The type is given, or the first of null, int64, bool, double and text that holds all cells. Dates and times stay text, as with pandas.
+/// The type is given, or the first of null, int64, bool, double and text that holds all cells.
+/// Dates and times stay text, as with pandas.
 class CsvColumn {
  public:
   /// `type`: null when it is to be found.
-  CsvColumn(std::string name, int32_t index, std::shared_ptr<arrow::DataType> type, std::filesystem::path file);
+  CsvColumn(std::string name, int32_t index, std::shared_ptr<arrow::DataType> type,
+            std::filesystem::path file);
 
   const std::string& name() const { return name_; }
   /// Converts the cells of the next block. Throws G-SRC-8 for one that is not of the given type.
   void add(const arrow::csv::BlockParser& rows);
-  /// The blocks up to the last whose cells have a type that later ones did not fit: those are to be given to `redo` again.
+  /// The blocks up to the last whose cells have a type that later ones did not fit: those are to be
+  /// given to `redo` again.
   size_t stale_blocks() const;
   /// Converts the cells of block number `block` once more if need be. May leave other blocks stale.
   void redo(size_t block, const arrow::csv::BlockParser& rows);
@@ -50,7 +53,8 @@ class CsvColumn {
 };
 
 /// A column for each name. `types`: empty, or one for each, null where it is to be found.
-std::vector<CsvColumn> make_csv_columns(const std::vector<std::string>& names, const std::vector<std::shared_ptr<arrow::DataType>>& types,
+std::vector<CsvColumn> make_csv_columns(const std::vector<std::string>& names,
+                                        const std::vector<std::shared_ptr<arrow::DataType>>& types,
                                         const std::filesystem::path& file);
 std::shared_ptr<arrow::Table> csv_table(std::vector<CsvColumn>& columns);
 

@@ -23,9 +23,10 @@ namespace {
 // For rows that are met a second time.
 BadRows met_before() { return {.allowed = std::numeric_limits<int64_t>::max(), .silent = true}; }
 
-// All rows of a file. Where cells late in the file give a column another type than it had, the blocks before are read once more:
-// that takes less memory than keeping their text.
-std::shared_ptr<arrow::Table> read_table(CsvBlocks& blocks, const fs::path& file, BadRows& bad_rows) {
+// All rows of a file. Where cells late in the file give a column another type than it had, the
+// blocks before are read once more: that takes less memory than keeping their text.
+std::shared_ptr<arrow::Table> read_table(CsvBlocks& blocks, const fs::path& file,
+                                         BadRows& bad_rows) {
   auto columns = make_csv_columns(blocks.names(), {}, file);
   while (const auto block = blocks.next(bad_rows))
     for (auto& column : columns) column.add(*block->rows);
@@ -47,7 +48,8 @@ std::shared_ptr<arrow::Table> read_table(CsvBlocks& blocks, const fs::path& file
 void ints_with_gaps(const arrow::Table& table, ArrowColumns& columns) {
   for (auto& info : columns.infos) {
     const auto column = table.GetColumnByName(info.name);
-    if (info.kind == ColumnKind::integer && column->null_count() > 0) info.kind = ColumnKind::number;
+    if (info.kind == ColumnKind::integer && column->null_count() > 0)
+      info.kind = ColumnKind::number;
   }
 }
 
@@ -64,15 +66,19 @@ void append_table(ArrowTable& rows, const arrow::Table& table, const fs::path& f
 // Rows from front to back; what the columns are is decided by the first block.
 class CsvRows : public FileRows {
  public:
-  CsvRows(const SourceFile& source, const LoadOptions& options, std::shared_ptr<BadRows> bad_rows, size_t block_size)
-      : path_(source.path), bad_rows_(std::move(bad_rows)), blocks_(open_stream(source), source.path, source.delimiter, block_size) {
+  CsvRows(const SourceFile& source, const LoadOptions& options, std::shared_ptr<BadRows> bad_rows,
+          size_t block_size)
+      : path_(source.path),
+        bad_rows_(std::move(bad_rows)),
+        blocks_(open_stream(source), source.path, source.delimiter, block_size) {
     if (blocks_.names().empty()) return;
     auto known = met_before();
     auto columns = make_csv_columns(blocks_.names(), {}, path_);
     if (const auto block = blocks_.next(known))
       for (auto& column : columns) column.add(*block->rows);
     const auto table = csv_table(columns);
-    for (const auto& field : table->schema()->fields()) types_.push_back(field->type()->id() == arrow::Type::NA ? nullptr : field->type());
+    for (const auto& field : table->schema()->fields())
+      types_.push_back(field->type()->id() == arrow::Type::NA ? nullptr : field->type());
     columns_ = ArrowColumns::of(*table->schema(), options.columns, path_);
     ints_with_gaps(*table, columns_);
     blocks_.seek(blocks_.first());
@@ -81,12 +87,15 @@ class CsvRows : public FileRows {
     while (batch_ == nullptr || row_ == batch_->num_rows())
       if (!next_block()) return std::nullopt;
     Example example;
-    for (size_t i = 0; i < arrays_.size(); ++i) example.set(columns_.infos[i].name, columns_.read(i, *arrays_[i], row_));
+    for (size_t i = 0; i < arrays_.size(); ++i)
+      example.set(columns_.infos[i].name, columns_.read(i, *arrays_[i], row_));
     ++row_;
     return example;
   }
   std::vector<std::string> column_names() const override { return columns_.names(); }
-  nlohmann::json position() const override { return {{"offset", place_.offset}, {"line", place_.line}, {"row", row_}}; }
+  nlohmann::json position() const override {
+    return {{"offset", place_.offset}, {"line", place_.line}, {"row", row_}};
+  }
   void seek(const nlohmann::json& position) override {
     place_ = {position.at("offset").get<int64_t>(), position.at("line").get<int64_t>()};
     auto row = position.at("row").get<int64_t>();
@@ -95,7 +104,8 @@ class CsvRows : public FileRows {
     if (place_.offset == 0) place_ = blocks_.first();
     blocks_.seek(place_);
     for (; row > 0; row -= row_) {
-      if (!next_block()) throw foreign_state(fmt::format("{} has other rows than before", path_.string()));
+      if (!next_block())
+        throw foreign_state(fmt::format("{} has other rows than before", path_.string()));
       row_ = batch_ != nullptr ? std::min(row, batch_->num_rows()) : 0;
     }
   }
@@ -128,7 +138,8 @@ class CsvRows : public FileRows {
 
 }  // namespace
 
-std::shared_ptr<TableDataset> load_csv(const std::vector<SourceFile>& files, const LoadOptions& options, size_t block_size) {
+std::shared_ptr<TableDataset> load_csv(const std::vector<SourceFile>& files,
+                                       const LoadOptions& options, size_t block_size) {
   std::shared_ptr<ArrowTable> rows;
   BadRows bad_rows{.allowed = options.skip_bad_rows};
   for (const auto& file : files) {
@@ -149,7 +160,8 @@ std::shared_ptr<TableDataset> load_csv(const std::vector<SourceFile>& files, con
   return rows != nullptr ? rows : std::make_shared<ArrowTable>(ArrowColumns{});
 }
 
-std::unique_ptr<FileRows> open_csv_rows(const SourceFile& file, const LoadOptions& options, std::shared_ptr<BadRows> bad_rows, size_t block_size) {
+std::unique_ptr<FileRows> open_csv_rows(const SourceFile& file, const LoadOptions& options,
+                                        std::shared_ptr<BadRows> bad_rows, size_t block_size) {
   return std::make_unique<CsvRows>(file, options, std::move(bad_rows), block_size);
 }
 
@@ -161,8 +173,12 @@ std::unique_ptr<FileRows> open_csv_rows(const SourceFile& file, const LoadOption
 
 namespace gradus::sources {
 
-std::shared_ptr<TableDataset> load_csv(const std::vector<SourceFile>& files, const LoadOptions&, size_t) { throw needs_arrow("reading " + files.front().path.string()); }
-std::unique_ptr<FileRows> open_csv_rows(const SourceFile& file, const LoadOptions&, std::shared_ptr<BadRows>, size_t) {
+std::shared_ptr<TableDataset> load_csv(const std::vector<SourceFile>& files, const LoadOptions&,
+                                       size_t) {
+  throw needs_arrow("reading " + files.front().path.string());
+}
+std::unique_ptr<FileRows> open_csv_rows(const SourceFile& file, const LoadOptions&,
+                                        std::shared_ptr<BadRows>, size_t) {
   throw needs_arrow("reading " + file.path.string());
 }
 

@@ -24,16 +24,17 @@ constexpr size_t kMostValues = 12;  // distinct values that are still counted on
 // What was seen of a column.
 struct ColumnStatistics {
   int64_t nulls = 0;
-  std::vector<double> numbers;                // of numbers
-  std::vector<int64_t> lengths;               // of texts (characters) and lists (elements)
-  std::map<std::string, int64_t> values;      // while they are few
+  std::vector<double> numbers;            // of numbers
+  std::vector<int64_t> lengths;           // of texts (characters) and lists (elements)
+  std::map<std::string, int64_t> values;  // while they are few
   bool many_values = false;
 
   void add(const Value& value, const ColumnInfo& column);
 };
 
 int64_t characters(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
 void ColumnStatistics::add(const Value& value, const ColumnInfo& column) {
@@ -73,13 +74,19 @@ void ColumnStatistics::add(const Value& value, const ColumnInfo& column) {
 OrderedJson histogram(const std::vector<int64_t>& lengths, int64_t least, int64_t most) {
   constexpr int64_t kBins = 8;
   int64_t width = 1;
-  for (int64_t step = 1; (most - least) / width + 1 > kBins; ++step) width = int64_t(step % 3 == 1 ? 2 : step % 3 == 2 ? 5 : 10) * int64_t(std::pow(10, (step - 1) / 3));
+  for (int64_t step = 1; (most - least) / width + 1 > kBins; ++step)
+    width = int64_t(step % 3 == 1   ? 2
+                    : step % 3 == 2 ? 5
+                                    : 10) *
+            int64_t(std::pow(10, (step - 1) / 3));
   const auto first = least / width * width;
   std::vector<int64_t> counts(size_t((most - first) / width + 1));
   for (const auto length : lengths) ++counts[size_t((length - first) / width)];
   auto bins = OrderedJson::array();
   for (size_t i = 0; i < counts.size(); ++i)
-    bins.push_back({{"from", first + int64_t(i) * width}, {"to", first + int64_t(i + 1) * width - 1}, {"count", counts[i]}});
+    bins.push_back({{"from", first + int64_t(i) * width},
+                    {"to", first + int64_t(i + 1) * width - 1},
+                    {"count", counts[i]}});
   return bins;
 }
 
@@ -91,10 +98,14 @@ double mean(const std::vector<T>& values) {
 }
 
 OrderedJson describe(const ColumnInfo& column, const ColumnStatistics& statistics) {
-  OrderedJson report = {{"name", column.name}, {"type", kind_name(column.kind)}, {"stored_as", column.stored_as}, {"nulls", statistics.nulls}};
+  OrderedJson report = {{"name", column.name},
+                        {"type", kind_name(column.kind)},
+                        {"stored_as", column.stored_as},
+                        {"nulls", statistics.nulls}};
   if (!column.class_names.empty()) report["class_names"] = column.class_names;
   if (!statistics.numbers.empty()) {
-    const auto [least, most] = std::minmax_element(statistics.numbers.begin(), statistics.numbers.end());
+    const auto [least, most] =
+        std::minmax_element(statistics.numbers.begin(), statistics.numbers.end());
     if (column.kind == ColumnKind::integer) {
       report["min"] = int64_t(*least);
       report["mean"] = mean(statistics.numbers);
@@ -106,8 +117,13 @@ OrderedJson describe(const ColumnInfo& column, const ColumnStatistics& statistic
     }
   }
   if (!statistics.lengths.empty()) {
-    const auto [least, most] = std::minmax_element(statistics.lengths.begin(), statistics.lengths.end());
-    report["lengths"] = {{"unit", column.kind == ColumnKind::text ? "characters" : "elements"}, {"min", *least}, {"mean", mean(statistics.lengths)}, {"max", *most}, {"histogram", histogram(statistics.lengths, *least, *most)}};
+    const auto [least, most] =
+        std::minmax_element(statistics.lengths.begin(), statistics.lengths.end());
+    report["lengths"] = {{"unit", column.kind == ColumnKind::text ? "characters" : "elements"},
+                         {"min", *least},
+                         {"mean", mean(statistics.lengths)},
+                         {"max", *most},
+                         {"histogram", histogram(statistics.lengths, *least, *most)}};
   }
   if (!statistics.many_values && !statistics.values.empty()) report["values"] = statistics.values;
   return report;
@@ -117,7 +133,8 @@ OrderedJson show_row(const Example& row, const DataShowOptions& options) {
   auto shown = OrderedJson::object();
   for (const auto& [name, value] : row) {
     shown[name] = json_from_value(value);
-    if (options.decode && name == "input_ids" && value.is_ints()) shown["input_ids (decoded)"] = options.decode(value.ints());
+    if (options.decode && name == "input_ids" && value.is_ints())
+      shown["input_ids (decoded)"] = options.decode(value.ints());
   }
   return shown;
 }
@@ -131,17 +148,26 @@ std::string shortened(const OrderedJson& value, size_t room) {
   return text.substr(0, cut) + "…";
 }
 
-std::string number_text(const OrderedJson& number) { return number.is_number_float() ? fmt::format("{:.4g}", number.get<double>()) : with_commas(number.get<int64_t>()); }
+std::string number_text(const OrderedJson& number) {
+  return number.is_number_float() ? fmt::format("{:.4g}", number.get<double>())
+                                  : with_commas(number.get<int64_t>());
+}
 
 void format_column(std::string& out, const OrderedJson& column, size_t width) {
-  out += fmt::format("  {:<24} {:<16} {}", column["name"].get<std::string>(), column["type"].get<std::string>(), column["stored_as"].get<std::string>());
-  if (column["nulls"].get<int64_t>() > 0) out += fmt::format(", {} null", with_commas(column["nulls"].get<int64_t>()));
+  out += fmt::format("  {:<24} {:<16} {}", column["name"].get<std::string>(),
+                     column["type"].get<std::string>(), column["stored_as"].get<std::string>());
+  if (column["nulls"].get<int64_t>() > 0)
+    out += fmt::format(", {} null", with_commas(column["nulls"].get<int64_t>()));
   out += "\n";
-  if (column.contains("min")) out += fmt::format("      min {}, mean {}, max {}\n", number_text(column["min"]), number_text(column["mean"]), number_text(column["max"]));
+  if (column.contains("min"))
+    out += fmt::format("      min {}, mean {}, max {}\n", number_text(column["min"]),
+                       number_text(column["mean"]), number_text(column["max"]));
   if (column.contains("values")) out += "      " + shortened(column["values"], width - 6) + "\n";
   if (!column.contains("lengths")) return;
   const auto& lengths = column["lengths"];
-  out += fmt::format("      {}: min {}, mean {}, max {}\n", lengths["unit"].get<std::string>(), number_text(lengths["min"]), number_text(lengths["mean"]), number_text(lengths["max"]));
+  out += fmt::format("      {}: min {}, mean {}, max {}\n", lengths["unit"].get<std::string>(),
+                     number_text(lengths["min"]), number_text(lengths["mean"]),
+                     number_text(lengths["max"]));
   int64_t most = 1;
   for (const auto& bin : lengths["histogram"]) most = std::max(most, bin["count"].get<int64_t>());
   for (const auto& bin : lengths["histogram"]) {
@@ -149,14 +175,17 @@ void format_column(std::string& out, const OrderedJson& column, size_t width) {
     const auto bar = size_t(double(count) / double(most) * 40.0 + 0.5);
     std::string drawn;
     for (size_t i = 0; i < bar; ++i) drawn += "█";
-    out += fmt::format("      {:>10}–{:<10} {:>10} {}\n", with_commas(bin["from"].get<int64_t>()), with_commas(bin["to"].get<int64_t>()), with_commas(count), drawn);
+    out += fmt::format("      {:>10}–{:<10} {:>10} {}\n", with_commas(bin["from"].get<int64_t>()),
+                       with_commas(bin["to"].get<int64_t>()), with_commas(count), drawn);
   }
 }
 
 // A small token file is shown too, in shorter windows.
 LoadOptions windows_that_fit(const DataFiles& files, LoadOptions options) {
   for (const auto& file : resolve_files(files, options))
-    if (file.format == Format::tokens) options.block_size = std::clamp<int64_t>(int64_t(std::filesystem::file_size(file.path)) / 4, 1, options.block_size);
+    if (file.format == Format::tokens)
+      options.block_size = std::clamp<int64_t>(int64_t(std::filesystem::file_size(file.path)) / 4,
+                                               1, options.block_size);
   return options;
 }
 
@@ -167,37 +196,50 @@ nlohmann::ordered_json data_show(const DataFiles& files, const DataShowOptions& 
   const auto dataset = load_dataset(files, sources::windows_that_fit(files, options.load));
   sources::OrderedJson report;
   report["files"] = sources::OrderedJson::array();
-  for (const auto& path : resolve_data_files(files, options.load)) report["files"].push_back({{"path", path.string()}, {"bytes", int64_t(std::filesystem::file_size(path))}});
+  for (const auto& path : resolve_data_files(files, options.load))
+    report["files"].push_back(
+        {{"path", path.string()}, {"bytes", int64_t(std::filesystem::file_size(path))}});
   const auto rows = dataset->size();
   const auto sampled = options.sample > 0 ? std::min(options.sample, rows) : rows;
   std::vector<sources::ColumnStatistics> statistics(dataset->columns().size());
   for (int64_t i = 0; i < sampled; ++i) {
     const auto row = dataset->get(int64_t(double(i) * double(rows) / double(sampled)));
     for (size_t c = 0; c < statistics.size(); ++c)
-      if (const auto* value = row.find(dataset->columns()[c].name)) statistics[c].add(*value, dataset->columns()[c]);
+      if (const auto* value = row.find(dataset->columns()[c].name))
+        statistics[c].add(*value, dataset->columns()[c]);
   }
   report["rows"] = rows;
   report["skipped_rows"] = dataset->skipped_rows();
   report["sampled_rows"] = sampled;
   report["columns"] = sources::OrderedJson::array();
-  for (size_t c = 0; c < statistics.size(); ++c) report["columns"].push_back(sources::describe(dataset->columns()[c], statistics[c]));
+  for (size_t c = 0; c < statistics.size(); ++c)
+    report["columns"].push_back(sources::describe(dataset->columns()[c], statistics[c]));
   report["first_rows"] = sources::OrderedJson::array();
-  for (int64_t i = 0; i < std::min(options.rows, rows); ++i) report["first_rows"].push_back(sources::show_row(dataset->get(i), options));
+  for (int64_t i = 0; i < std::min(options.rows, rows); ++i)
+    report["first_rows"].push_back(sources::show_row(dataset->get(i), options));
   return report;
 }
 
 std::string format_data_show(const nlohmann::ordered_json& report, int width) {
   std::string out;
-  for (const auto& file : report["files"]) out += fmt::format("{}  {} bytes\n", file["path"].get<std::string>(), sources::with_commas(file["bytes"].get<int64_t>()));
+  for (const auto& file : report["files"])
+    out += fmt::format("{}  {} bytes\n", file["path"].get<std::string>(),
+                       sources::with_commas(file["bytes"].get<int64_t>()));
   out += fmt::format("{} rows", sources::with_commas(report["rows"].get<int64_t>()));
-  if (report["skipped_rows"].get<int64_t>() > 0) out += fmt::format(", {} left out as unreadable", sources::with_commas(report["skipped_rows"].get<int64_t>()));
-  if (report["sampled_rows"] != report["rows"]) out += fmt::format(" (figures below from {} of them)", sources::with_commas(report["sampled_rows"].get<int64_t>()));
+  if (report["skipped_rows"].get<int64_t>() > 0)
+    out += fmt::format(", {} left out as unreadable",
+                       sources::with_commas(report["skipped_rows"].get<int64_t>()));
+  if (report["sampled_rows"] != report["rows"])
+    out += fmt::format(" (figures below from {} of them)",
+                       sources::with_commas(report["sampled_rows"].get<int64_t>()));
   out += "\n\ncolumns\n";
   for (const auto& column : report["columns"]) sources::format_column(out, column, size_t(width));
   int64_t number = 0;
   for (const auto& row : report["first_rows"]) {
     out += fmt::format("\nrow {}\n", number++);
-    for (const auto& [name, value] : row.items()) out += fmt::format("  {:<24} {}\n", name, sources::shortened(value, size_t(std::max(width - 27, 20))));
+    for (const auto& [name, value] : row.items())
+      out += fmt::format("  {:<24} {}\n", name,
+                         sources::shortened(value, size_t(std::max(width - 27, 20))));
   }
   return out;
 }

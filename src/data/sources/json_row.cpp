@@ -14,7 +14,8 @@ using Json = nlohmann::json;
 
 constexpr int64_t kDeepest = 256;  // trees are walked by recursion elsewhere
 
-// Receives the parser's events and puts a row together. Values of the row's keys are scalars, flat lists, or trees.
+// Receives the parser's events and puts a row together. Values of the row's keys are scalars, flat
+// lists, or trees.
 class RowHandler : public nlohmann::json_sax<Json> {
  public:
   explicit RowHandler(const std::vector<std::string>& wanted) : wanted_(wanted) {}
@@ -81,9 +82,11 @@ class RowHandler : public nlohmann::json_sax<Json> {
   bool parse_error(size_t at, const std::string&, const Json::exception& error) override {
     position = at;
     reason = error.what();
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error …" → "syntax error …"
+    // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error …" → "syntax
+    // error …"
     if (const auto column = reason.find("column "); column != std::string::npos)
-      if (const auto colon = reason.find(": ", column); colon != std::string::npos) reason.erase(0, colon + 2);
+      if (const auto colon = reason.find(": ", column); colon != std::string::npos)
+        reason.erase(0, colon + 2);
     return false;
   }
 
@@ -175,16 +178,19 @@ class RowHandler : public nlohmann::json_sax<Json> {
 };
 
 bool may_hold_special_number(std::string_view text) {
-  return text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
+  return text.find("NaN") != std::string_view::npos ||
+         text.find("Infinity") != std::string_view::npos;
 }
 
 // The slow way, for rows with bare NaN or Infinity. The order of keys is the alphabet's.
-std::optional<Example> parse_special(std::string_view text, const std::vector<std::string>& wanted) try {
+std::optional<Example> parse_special(std::string_view text,
+                                     const std::vector<std::string>& wanted) try {
   auto tree = parse_json(text);
   if (!tree.is_object()) return std::nullopt;
   Example row;
   for (auto& [name, value] : tree.items())
-    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end()) row.set(name, value_from_json(std::move(value)));
+    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end())
+      row.set(name, value_from_json(std::move(value)));
   return row;
 } catch (const Error&) {
   return std::nullopt;

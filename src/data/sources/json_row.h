@@ -16,8 +16,8 @@ struct NotARow : std::runtime_error {
 };
 
 /// Parses a JSON object as a row, its keys in order; a JSON string as the row {"text": …}.
-/// `wanted` leaves out other keys (empty: none). Lists of numbers and strings are made without a JSON tree.
-/// Bare NaN and Infinity are taken, as Python does. Throws NotARow.
+/// `wanted` leaves out other keys (empty: none). Lists of numbers and strings are made without a
+/// JSON tree. Bare NaN and Infinity are taken, as Python does. Throws NotARow.
 Example parse_json_row(std::string_view text, const std::vector<std::string>& wanted);
 
 }  // namespace gradus::sources

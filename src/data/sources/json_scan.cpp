@@ -29,7 +29,8 @@ void JsonScanner::in_string(char c) {
 void JsonScanner::open_bracket(char c) {
   if (!started_) {
     started_ = true;
-    if (field_ && c != '{') trouble_ = "expected an object with the key \"" + *field_ + "\", found a list";
+    if (field_ && c != '{')
+      trouble_ = "expected an object with the key \"" + *field_ + "\", found a list";
     if (!field_ && c == '[') {
       in_rows_ = true;
       rows_depth_ = 1;
@@ -65,7 +66,10 @@ void JsonScanner::close_bracket() {
 
 void JsonScanner::structural(char c) {
   switch (c) {
-    case ' ': case '\t': case '\n': case '\r':
+    case ' ':
+    case '\t':
+    case '\n':
+    case '\r':
       if (in_scalar_) end_row(at_);
       return;
     case '"':
@@ -78,8 +82,10 @@ void JsonScanner::structural(char c) {
         key_.clear();
       }
       return;
-    case '{': case '[': open_bracket(c); return;
-    case '}': case ']': close_bracket(); return;
+    case '{':
+    case '[': open_bracket(c); return;
+    case '}':
+    case ']': close_bracket(); return;
     case ',':
       if (in_scalar_) end_row(at_);
       if (field_ && depth_ == 1) expect_key_ = true;
@@ -109,7 +115,8 @@ void JsonScanner::feed(std::string_view bytes) {
 std::optional<std::string> JsonScanner::finish() {
   if (trouble_ || done_) return trouble_;
   if (in_scalar_) end_row(at_);
-  if (in_string_ || depth_ > 0 || row_start_) return "the text ends before its brackets and quotes are closed";
+  if (in_string_ || depth_ > 0 || row_start_)
+    return "the text ends before its brackets and quotes are closed";
   if (field_ && started_) return "there is no key \"" + *field_ + "\" with a list at the top";
   return std::nullopt;
 }

@@ -12,16 +12,19 @@ namespace gradus {
 namespace sources {
 namespace {
 
-std::shared_ptr<TableDataset> load_tokens(const std::vector<SourceFile>& files, const LoadOptions& options) {
+std::shared_ptr<TableDataset> load_tokens(const std::vector<SourceFile>& files,
+                                          const LoadOptions& options) {
   std::vector<std::filesystem::path> paths;
   for (const auto& file : files) paths.push_back(file.path);
   return token_windows(paths, {.block_size = options.block_size});
 }
 
-std::shared_ptr<TableDataset> load_files(const std::vector<SourceFile>& files, const LoadOptions& options) {
+std::shared_ptr<TableDataset> load_files(const std::vector<SourceFile>& files,
+                                         const LoadOptions& options) {
   switch (files.front().format) {
     case Format::text: return load_text(files, options);
-    case Format::json: case Format::json_lines: return load_json(files, options);
+    case Format::json:
+    case Format::json_lines: return load_json(files, options);
     case Format::tokens: return load_tokens(files, options);
     case Format::csv: return load_csv(files, options);
 #ifdef GRADUS_WITH_ARROW
@@ -41,10 +44,14 @@ std::shared_ptr<TableDataset> load_dataset(const DataFiles& given, const LoadOpt
   const auto files = sources::resolve_files(given, options);
   auto dataset = sources::load_files(files, options);
   if (dataset->size() == 0 && !options.allow_empty) {
-    const auto more = files.size() > 1 ? fmt::format(" and {} more files hold", files.size() - 1) : std::string(" holds");
+    const auto more = files.size() > 1 ? fmt::format(" and {} more files hold", files.size() - 1)
+                                       : std::string(" holds");
     throw Error("G-SRC-3", ErrorKind::data,
                 fmt::format("{}{} no rows{}", files.front().path.string(), more,
-                            dataset->skipped_rows() > 0 ? fmt::format(" that can be read ({} were left out)", dataset->skipped_rows()) : ""),
+                            dataset->skipped_rows() > 0
+                                ? fmt::format(" that can be read ({} were left out)",
+                                              dataset->skipped_rows())
+                                : ""),
                 "Check that the right file was given, and that writing it ended well.");
   }
   return dataset;

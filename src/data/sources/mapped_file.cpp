@@ -13,15 +13,19 @@
 
 namespace gradus::sources {
 
-MappedFile::MappedFile(const std::filesystem::path& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), path_(path) {
+MappedFile::MappedFile(const std::filesystem::path& path)
+    : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), path_(path) {
   if (descriptor_ < 0) throw unreadable(path, errno);
   map();
 }
 
-MappedFile::MappedFile(int descriptor, const std::filesystem::path& path) : descriptor_(descriptor), path_(path) { map(); }
+MappedFile::MappedFile(int descriptor, const std::filesystem::path& path)
+    : descriptor_(descriptor), path_(path) {
+  map();
+}
 
 void MappedFile::map() {
-  struct stat info {};
+  struct stat info{};
   int code = 0;
   if (::fstat(descriptor_, &info) != 0) {
     code = errno;
@@ -50,7 +54,7 @@ void MappedFile::check_length() const {
   constexpr std::chrono::steady_clock::duration kEvery = std::chrono::milliseconds(5);
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   if (now < next_check_.load(std::memory_order_relaxed)) return;
-  struct stat info {};
+  struct stat info{};
   if (::fstat(descriptor_, &info) != 0) throw unreadable(path_, errno);
   next_check_.store(info.st_size < size_ ? 0 : now + kEvery.count(), std::memory_order_relaxed);
   if (info.st_size < size_) throw cut_short(path_, size_, info.st_size);

@@ -24,8 +24,8 @@ class MappedFile {
   int64_t size() const { return size_; }
   const std::filesystem::path& path() const { return path_; }
 
-  /// Throws G-SRC-11 when the file has become shorter than it was: reading its end would end the process.
-  /// Asks the system at most every few milliseconds, since rows are read by the million.
+  /// Throws G-SRC-11 when the file has become shorter than it was: reading its end would end the
+  /// process. Asks the system at most every few milliseconds, since rows are read by the million.
   void check_length() const;
   /// Gives the pages back to the system; they are read again when touched.
   void release_pages() const;
@@ -40,7 +40,8 @@ class MappedFile {
   mutable std::atomic<int64_t> next_check_{0};  // of the steady clock
 };
 
-/// A file without a name in `folder` (empty: the system's place), gone when closed. Gives its descriptor.
+/// A file without a name in `folder` (empty: the system's place), gone when closed. Gives its
+/// descriptor.
 int open_unnamed_file(const std::filesystem::path& folder);
 
 }  // namespace gradus::sources

@@ -16,7 +16,8 @@ class Pool {
   explicit Pool(int64_t threads) {
     try {
       for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
-    } catch (const std::system_error&) {  // the system has no more threads to give: fewer do the same work
+    } catch (const std::system_error&) {  // the system has no more threads to give: fewer do the
+                                          // same work
       if (threads_.empty()) throw;
     }
   }

@@ -48,21 +48,24 @@ struct ParquetFile {
   int64_t rows = 0;
 };
 
-std::vector<int> leaves_of(const parquet::arrow::SchemaManifest& manifest, const std::vector<std::string>& wanted) {
+std::vector<int> leaves_of(const parquet::arrow::SchemaManifest& manifest,
+                           const std::vector<std::string>& wanted) {
   std::vector<int> leaves;
   const std::function<void(const parquet::arrow::SchemaField&)> collect = [&](const auto& field) {
     if (field.is_leaf()) leaves.push_back(field.column_index);
     for (const auto& child : field.children) collect(child);
   };
   for (const auto& field : manifest.schema_fields)
-    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), field.field->name()) != wanted.end()) collect(field);
+    if (wanted.empty() ||
+        std::find(wanted.begin(), wanted.end(), field.field->name()) != wanted.end())
+      collect(field);
   return leaves;
 }
 
 ParquetFile open_parquet(const fs::path& path, const LoadOptions& options) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw unreadable(path, errno);
-  struct stat info {};
+  struct stat info{};
   ::fstat(descriptor, &info);
   if (info.st_size == 0) {
     ::close(descriptor);
@@ -74,7 +77,8 @@ ParquetFile open_parquet(const fs::path& path, const LoadOptions& options) {
     parquet::arrow::FileReaderBuilder builder;
     check_arrow(builder.Open(input), path);
     auto properties = parquet::default_arrow_reader_properties();
-    properties.set_use_threads(false);  // Arrow's threads gain nothing here, and the thread sanitizer cannot follow them
+    properties.set_use_threads(
+        false);  // Arrow's threads gain nothing here, and the thread sanitizer cannot follow them
     properties.set_batch_size(4096);
     properties.set_pre_buffer(false);
     builder.properties(properties);
@@ -85,7 +89,9 @@ ParquetFile open_parquet(const fs::path& path, const LoadOptions& options) {
     const auto metadata = file.reader->parquet_reader()->metadata();
     file.rows = metadata->num_rows();
     for (int group = 0; group < metadata->num_row_groups(); ++group)
-      for (const int leaf : file.leaves) file.unpacked_bytes += metadata->RowGroup(group)->ColumnChunk(leaf)->total_uncompressed_size();
+      for (const int leaf : file.leaves)
+        file.unpacked_bytes +=
+            metadata->RowGroup(group)->ColumnChunk(leaf)->total_uncompressed_size();
     return file;
   });
 }
@@ -111,7 +117,8 @@ std::shared_ptr<MappedFile> unpack_to_disk(ParquetFile& file, const LoadOptions&
   const auto output = take(arrow::io::FileOutputStream::Open(for_arrow), file.path);
   std::shared_ptr<arrow::ipc::RecordBatchWriter> writer;
   for_each_batch(file, [&](const arrow::RecordBatch& batch) {
-    if (writer == nullptr) writer = take(arrow::ipc::MakeStreamWriter(output, batch.schema()), file.path);
+    if (writer == nullptr)
+      writer = take(arrow::ipc::MakeStreamWriter(output, batch.schema()), file.path);
     check_arrow(writer->WriteRecordBatch(batch), file.path);
   });
   if (writer != nullptr) check_arrow(writer->Close(), file.path);
@@ -121,7 +128,8 @@ std::shared_ptr<MappedFile> unpack_to_disk(ParquetFile& file, const LoadOptions&
 
 class ParquetRows : public FileRows {
  public:
-  ParquetRows(const SourceFile& source, const LoadOptions& options) : file_(open_parquet(source.path, options)) {
+  ParquetRows(const SourceFile& source, const LoadOptions& options)
+      : file_(open_parquet(source.path, options)) {
     columns_ = ArrowColumns::of(*file_.schema, options.columns, source.path);
     open_group(0);
   }
@@ -129,17 +137,21 @@ class ParquetRows : public FileRows {
     while (batch_ == nullptr || row_ == batch_->num_rows())
       if (!next_batch()) return std::nullopt;
     Example example;
-    for (size_t i = 0; i < arrays_.size(); ++i) example.set(columns_.infos[i].name, columns_.read(i, *arrays_[i], row_));
+    for (size_t i = 0; i < arrays_.size(); ++i)
+      example.set(columns_.infos[i].name, columns_.read(i, *arrays_[i], row_));
     ++row_;
     ++row_in_group_;
     return example;
   }
   std::vector<std::string> column_names() const override { return columns_.names(); }
-  nlohmann::json position() const override { return {{"row_group", group_}, {"row", row_in_group_}}; }
+  nlohmann::json position() const override {
+    return {{"row_group", group_}, {"row", row_in_group_}};
+  }
   void seek(const nlohmann::json& position) override {
     const auto group = position.at("row_group").get<int>();
     auto skip = position.at("row").get<int64_t>();
-    if (group < 0 || group > file_.reader->num_row_groups()) throw foreign_state(fmt::format("{} has no row group {}", file_.path.string(), group));
+    if (group < 0 || group > file_.reader->num_row_groups())
+      throw foreign_state(fmt::format("{} has no row group {}", file_.path.string(), group));
     open_group(group);
     while (skip > 0 && next_batch()) {
       row_ = std::min(skip, batch_->num_rows());
@@ -156,7 +168,9 @@ class ParquetRows : public FileRows {
     row_ = 0;
     batches_.reset();
     if (group >= file_.reader->num_row_groups()) return;
-    guarded(file_.path, [&] { batches_ = take(file_.reader->GetRecordBatchReader({group}, file_.leaves), file_.path); });
+    guarded(file_.path, [&] {
+      batches_ = take(file_.reader->GetRecordBatchReader({group}, file_.leaves), file_.path);
+    });
   }
   bool next_batch() {
     while (batches_ != nullptr) {
@@ -183,17 +197,20 @@ class ParquetRows : public FileRows {
 
 }  // namespace
 
-std::shared_ptr<ArrowTable> load_parquet(const std::vector<SourceFile>& files, const LoadOptions& options) {
+std::shared_ptr<ArrowTable> load_parquet(const std::vector<SourceFile>& files,
+                                         const LoadOptions& options) {
   std::shared_ptr<ArrowTable> table;
   for (const auto& source : files) {
     auto file = open_parquet(source.path, options);
     if (table == nullptr)
-      table = std::make_shared<ArrowTable>(ArrowColumns::of(*file.schema, options.columns, file.path));
+      table =
+          std::make_shared<ArrowTable>(ArrowColumns::of(*file.schema, options.columns, file.path));
     else
       table->arrow_columns().merge(*file.schema, file.path);
     if (file.rows == 0) continue;
     if (file.unpacked_bytes <= options.in_memory_limit) {
-      for_each_batch(file, [&](const arrow::RecordBatch& batch) { table->append(batch, file.path); });
+      for_each_batch(file,
+                     [&](const arrow::RecordBatch& batch) { table->append(batch, file.path); });
     } else {
       const auto mapping = unpack_to_disk(file, options);
       table->append_mapped(mapping);
@@ -202,7 +219,9 @@ std::shared_ptr<ArrowTable> load_parquet(const std::vector<SourceFile>& files, c
   return table;
 }
 
-std::unique_ptr<FileRows> open_parquet_rows(const SourceFile& file, const LoadOptions& options) { return std::make_unique<ParquetRows>(file, options); }
+std::unique_ptr<FileRows> open_parquet_rows(const SourceFile& file, const LoadOptions& options) {
+  return std::make_unique<ParquetRows>(file, options);
+}
 
 }  // namespace gradus::sources
 

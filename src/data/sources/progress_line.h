@@ -6,7 +6,8 @@
 
 namespace gradus::sources {
 
-/// "map: 42 % 12,000/28,000 rows, 3,100/s": drawn over itself on a terminal, said once at the end (level info) elsewhere.
+/// "map: 42 % 12,000/28,000 rows, 3,100/s": drawn over itself on a terminal, said once at the end
+/// (level info) elsewhere.
 class ProgressLine {
  public:
   /// An empty description says nothing.

@@ -9,7 +9,9 @@ void RowSchema::add(const std::string& name, ColumnKind kind, bool empty_list) {
     auto& column = columns_[i];
     if (column.name != name) continue;
     const bool is_list = kind >= ColumnKind::integers && kind <= ColumnKind::nested;
-    if (empty_list && (column.kind == ColumnKind::texts || column.kind == ColumnKind::numbers || column.kind == ColumnKind::nested)) return;
+    if (empty_list && (column.kind == ColumnKind::texts || column.kind == ColumnKind::numbers ||
+                       column.kind == ColumnKind::nested))
+      return;
     if (seen_[i].only_empty_lists && is_list) {
       column.kind = kind;
       seen_[i].only_empty_lists = empty_list;
@@ -17,7 +19,9 @@ void RowSchema::add(const std::string& name, ColumnKind kind, bool empty_list) {
       if (column.kind == ColumnKind::null) seen_[i].only_empty_lists = empty_list;
       // flat lists of a column whose other rows hold lists with nulls or lists of lists stay lists
       const auto merged = merge_kinds(column.kind, kind);
-      const bool nested_list = merged == ColumnKind::mixed && is_list && column.kind >= ColumnKind::integers && column.kind <= ColumnKind::nested;
+      const bool nested_list = merged == ColumnKind::mixed && is_list &&
+                               column.kind >= ColumnKind::integers &&
+                               column.kind <= ColumnKind::nested;
       column.kind = nested_list ? ColumnKind::nested : merged;
       if (kind != ColumnKind::null && !empty_list) seen_[i].only_empty_lists = false;
     }
@@ -28,11 +32,13 @@ void RowSchema::add(const std::string& name, ColumnKind kind, bool empty_list) {
 }
 
 void RowSchema::add(const Example& row) {
-  for (const auto& [name, value] : row) add(name, kind_of(value), value.is_ints() && value.ints().empty());
+  for (const auto& [name, value] : row)
+    add(name, kind_of(value), value.is_ints() && value.ints().empty());
 }
 
 void RowSchema::add(const RowSchema& later) {
-  for (size_t i = 0; i < later.columns_.size(); ++i) add(later.columns_[i].name, later.columns_[i].kind, later.seen_[i].only_empty_lists);
+  for (size_t i = 0; i < later.columns_.size(); ++i)
+    add(later.columns_[i].name, later.columns_[i].kind, later.seen_[i].only_empty_lists);
 }
 
 void RowSchema::choose(const std::vector<std::string>& wanted, const std::string& where) {
@@ -40,7 +46,8 @@ void RowSchema::choose(const std::vector<std::string>& wanted, const std::string
   for (const auto& column : columns_) present.push_back(column.name);
   std::vector<ColumnInfo> chosen;
   for (const auto& name : choose_columns(present, wanted, where))
-    chosen.push_back(*std::find_if(columns_.begin(), columns_.end(), [&](const auto& c) { return c.name == name; }));
+    chosen.push_back(*std::find_if(columns_.begin(), columns_.end(),
+                                   [&](const auto& c) { return c.name == name; }));
   columns_ = std::move(chosen);
   seen_.resize(columns_.size());
 }

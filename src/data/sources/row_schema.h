@@ -17,8 +17,8 @@ class RowSchema {
   /// Leaves only `wanted`, in that order (empty: all). Throws G-SRC-6.
   void choose(const std::vector<std::string>& wanted, const std::string& where);
 
-  /// `row` with these columns in this order: missing ones null, ints as floats where the column says so.
-  /// Keys that are no column are dropped, or kept at the end with `keep_others`.
+  /// `row` with these columns in this order: missing ones null, ints as floats where the column
+  /// says so. Keys that are no column are dropped, or kept at the end with `keep_others`.
   Example shape(Example row, bool keep_others = false) const;
 
   const std::vector<ColumnInfo>& columns() const { return columns_; }

@@ -7,7 +7,8 @@ namespace gradus::sources {
 
 std::string with_commas(int64_t number) {
   auto digits = std::to_string(number);
-  for (auto i = int64_t(digits.size()) - 3; i > (number < 0 ? 1 : 0); i -= 3) digits.insert(size_t(i), ",");
+  for (auto i = int64_t(digits.size()) - 3; i > (number < 0 ? 1 : 0); i -= 3)
+    digits.insert(size_t(i), ",");
   return digits;
 }
 
@@ -28,41 +29,53 @@ std::string excerpt(std::string_view text, size_t limit) {
   return out + (cut ? "…\"" : "\"");
 }
 
-Error bad_row(const std::filesystem::path& file, int64_t line, const std::string& reason, std::string_view found) {
+Error bad_row(const std::filesystem::path& file, int64_t line, const std::string& reason,
+              std::string_view found) {
   return {"G-SRC-4", ErrorKind::data,
-          fmt::format("cannot read {}, line {}: {}; found {}", file.string(), with_commas(line), reason, excerpt(found)),
-          "Repair the line, or leave out rows like it with --skip_bad_rows N (LoadOptions::skip_bad_rows)."};
+          fmt::format("cannot read {}, line {}: {}; found {}", file.string(), with_commas(line),
+                      reason, excerpt(found)),
+          "Repair the line, or leave out rows like it with --skip_bad_rows N "
+          "(LoadOptions::skip_bad_rows)."};
 }
 
 Error too_many_bad_rows(const Error& last, int64_t allowed) {
   return {"G-SRC-4", ErrorKind::data,
-          fmt::format("{} (after {} that skip_bad_rows allowed to leave out)", last.message(), with_commas(allowed)),
+          fmt::format("{} (after {} that skip_bad_rows allowed to leave out)", last.message(),
+                      with_commas(allowed)),
           "Repair the file, or raise --skip_bad_rows."};
 }
 
-Error damaged(const std::filesystem::path& file, const std::string& reason, const std::string& advice) {
+Error damaged(const std::filesystem::path& file, const std::string& reason,
+              const std::string& advice) {
   return {"G-SRC-8", ErrorKind::data, fmt::format("cannot read {}: {}", file.string(), reason),
-          advice.empty() ? "The file is damaged, cut short, or of another format than its name says. Fetch or write it again, or name the format with --format." : advice};
+          advice.empty() ? "The file is damaged, cut short, or of another format than its name "
+                           "says. Fetch or write it again, or name the format with --format."
+                         : advice};
 }
 
 Error needs_arrow(const std::string& what) {
   return {"G-SRC-9", ErrorKind::data, what + " needs Arrow, and this gradus was built without it",
-          "Run tools/setup (it fetches the pyarrow wheel) and build again. JSON Lines, plain text, .gz and token files work without Arrow."};
+          "Run tools/setup (it fetches the pyarrow wheel) and build again. JSON Lines, plain text, "
+          ".gz and token files work without Arrow."};
 }
 
 Error cut_short(const std::filesystem::path& file, int64_t expected, int64_t found) {
   return {"G-SRC-11", ErrorKind::io,
-          fmt::format("{} was changed while it was being read: {} bytes when opened, {} now", file.string(), with_commas(expected), with_commas(found)),
-          "Do not write to data files during a run. Restore the file and resume from the last checkpoint."};
+          fmt::format("{} was changed while it was being read: {} bytes when opened, {} now",
+                      file.string(), with_commas(expected), with_commas(found)),
+          "Do not write to data files during a run. Restore the file and resume from the last "
+          "checkpoint."};
 }
 
 Error foreign_state(const std::string& reason) {
   return {"G-SRC-15", ErrorKind::data, "cannot go on reading at the saved place: " + reason,
-          "Use the same data files, in the same order, and the same options as the run that was saved."};
+          "Use the same data files, in the same order, and the same options as the run that was "
+          "saved."};
 }
 
 Error row_out_of_range(int64_t index, int64_t size) {
-  return {"G-SRC-17", ErrorKind::data, fmt::format("row {} does not exist: the data set has {} rows", index, size),
+  return {"G-SRC-17", ErrorKind::data,
+          fmt::format("row {} does not exist: the data set has {} rows", index, size),
           size > 0 ? fmt::format("Rows are numbered 0 to {}.", size - 1) : ""};
 }
 

@@ -10,11 +10,13 @@
 namespace gradus::sources {
 
 /// G-SRC-4. `line` is 1-based; `excerpt` is the start of what was found there.
-Error bad_row(const std::filesystem::path& file, int64_t line, const std::string& reason, std::string_view excerpt);
+Error bad_row(const std::filesystem::path& file, int64_t line, const std::string& reason,
+              std::string_view excerpt);
 /// G-SRC-4 for one more bad row than `allowed`.
 Error too_many_bad_rows(const Error& last, int64_t allowed);
 /// G-SRC-8.
-Error damaged(const std::filesystem::path& file, const std::string& reason, const std::string& advice = {});
+Error damaged(const std::filesystem::path& file, const std::string& reason,
+              const std::string& advice = {});
 /// G-SRC-9. `what` cannot be done without Arrow.
 Error needs_arrow(const std::string& what);
 /// G-SRC-11.

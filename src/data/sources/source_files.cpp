@@ -23,10 +23,17 @@ struct Known {
   Format format;
 };
 constexpr Known kKnown[] = {
-    {".parquet", "parquet", Format::parquet}, {".arrow", "arrow", Format::arrow}, {".csv", "csv", Format::csv},
-    {".tsv", "tsv", Format::csv},             {".json", "json", Format::json},    {".jsonl", "jsonl", Format::json_lines},
-    {".ndjson", "jsonl", Format::json_lines}, {".txt", "text", Format::text},     {".text", "text", Format::text},
-    {".md", "text", Format::text},            {".bin", "tokens", Format::tokens},
+    {".parquet", "parquet", Format::parquet},
+    {".arrow", "arrow", Format::arrow},
+    {".csv", "csv", Format::csv},
+    {".tsv", "tsv", Format::csv},
+    {".json", "json", Format::json},
+    {".jsonl", "jsonl", Format::json_lines},
+    {".ndjson", "jsonl", Format::json_lines},
+    {".txt", "text", Format::text},
+    {".text", "text", Format::text},
+    {".md", "text", Format::text},
+    {".bin", "tokens", Format::tokens},
 };
 
 const Known* by_extension(const fs::path& extension) {
@@ -41,12 +48,14 @@ const Known& by_name(const std::string& name) {
     if (known.name == name) return known;
     if (names.empty() || names.back() != known.name) names.emplace_back(known.name);
   }
-  throw Error("G-SRC-2", ErrorKind::usage, fmt::format("the data format \"{}\" is not known; expected {}", name, join_or(names)),
+  throw Error("G-SRC-2", ErrorKind::usage,
+              fmt::format("the data format \"{}\" is not known; expected {}", name, join_or(names)),
               did_you_mean(name, names));
 }
 
 bool is_text_form(Format format) {
-  return format == Format::csv || format == Format::json || format == Format::json_lines || format == Format::text;
+  return format == Format::csv || format == Format::json || format == Format::json_lines ||
+         format == Format::text;
 }
 
 // Null when the name says nothing we know.
@@ -56,12 +65,15 @@ std::optional<SourceFile> classify(const fs::path& path, const LoadOptions& opti
   if (name.extension() == ".gz") file.compression = Compression::gzip;
   if (name.extension() == ".zst") file.compression = Compression::zstd;
   if (file.compression != Compression::none) name = name.stem();
-  const Known* known = options.format.empty() ? by_extension(name.extension()) : &by_name(options.format);
+  const Known* known =
+      options.format.empty() ? by_extension(name.extension()) : &by_name(options.format);
   if (known == nullptr) return std::nullopt;
   file.format = known->format;
   file.delimiter = options.delimiter.value_or(known->name == "tsv" ? '\t' : ',');
   if (file.compression != Compression::none && !is_text_form(file.format))
-    throw Error("G-SRC-2", ErrorKind::data, fmt::format("{}: only text forms may be compressed, and this is {}", path.string(), known->name),
+    throw Error("G-SRC-2", ErrorKind::data,
+                fmt::format("{}: only text forms may be compressed, and this is {}", path.string(),
+                            known->name),
                 "Unpack the file first.");
   return file;
 }
@@ -70,8 +82,10 @@ SourceFile classify_or_throw(const fs::path& path, const LoadOptions& options) {
   auto file = classify(path, options);
   if (file) return *file;
   throw Error("G-SRC-2", ErrorKind::data,
-              fmt::format("cannot tell the format of {}: its extension is \"{}\"", path.string(), path.extension().string()),
-              "Known are .parquet .arrow .csv .tsv .json .jsonl .txt .md .bin, the text forms also with .gz or .zst. "
+              fmt::format("cannot tell the format of {}: its extension is \"{}\"", path.string(),
+                          path.extension().string()),
+              "Known are .parquet .arrow .csv .tsv .json .jsonl .txt .md .bin, the text forms also "
+              "with .gz or .zst. "
               "For other names say it with --format (LoadOptions::format).");
 }
 
@@ -80,12 +94,14 @@ std::vector<fs::path> saved_shards(const fs::path& folder) {
   const auto state_file = folder / "state.json";
   const auto state = read_json(state_file);
   std::vector<fs::path> shards;
-  if (const auto list = state.find("_data_files"); state.is_object() && list != state.end() && list->is_array())
+  if (const auto list = state.find("_data_files");
+      state.is_object() && list != state.end() && list->is_array())
     for (const auto& entry : *list)
       if (entry.is_object() && entry.value("filename", nlohmann::json()).is_string())
         shards.push_back(folder / entry["filename"].get<std::string>());
   if (shards.empty())
-    throw Error("G-SRC-10", ErrorKind::data, fmt::format("{} lists no \"_data_files\"", state_file.string()),
+    throw Error("G-SRC-10", ErrorKind::data,
+                fmt::format("{} lists no \"_data_files\"", state_file.string()),
                 "The folder is not, or not completely, written by datasets.save_to_disk.");
   return shards;
 }
@@ -97,10 +113,13 @@ fs::path choose_split(const fs::path& folder, const std::string& wanted) {
     for (const auto& split : document["splits"])
       if (split.is_string()) splits.push_back(split.get<std::string>());
   if (wanted.empty() && splits.size() == 1) return folder / splits.front();
-  if (!wanted.empty() && std::find(splits.begin(), splits.end(), wanted) != splits.end()) return folder / wanted;
+  if (!wanted.empty() && std::find(splits.begin(), splits.end(), wanted) != splits.end())
+    return folder / wanted;
   throw Error("G-SRC-10", ErrorKind::data,
-              wanted.empty() ? fmt::format("{} holds several splits: {}", folder.string(), join_or(splits))
-                             : fmt::format("{} has no split \"{}\"; it holds {}", folder.string(), wanted, join_or(splits)),
+              wanted.empty()
+                  ? fmt::format("{} holds several splits: {}", folder.string(), join_or(splits))
+                  : fmt::format("{} has no split \"{}\"; it holds {}", folder.string(), wanted,
+                                join_or(splits)),
               "Name one with --split (LoadOptions::split), or give its own folder.");
 }
 
@@ -110,13 +129,19 @@ std::vector<SourceFile> plain_folder(const fs::path& folder, const LoadOptions& 
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.is_regular_file() && entry.path().filename().string().front() != '.')
       if (auto file = classify(entry.path(), options)) found.push_back(std::move(*file));
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.path < b.path; });
   // A card or a JSON description beside the real data is not data.
-  const auto is_main = [](const SourceFile& f) { return f.format == Format::parquet || f.format == Format::arrow; };
-  if (std::any_of(found.begin(), found.end(), is_main)) std::erase_if(found, [&](const auto& f) { return !is_main(f); });
+  const auto is_main = [](const SourceFile& f) {
+    return f.format == Format::parquet || f.format == Format::arrow;
+  };
+  if (std::any_of(found.begin(), found.end(), is_main))
+    std::erase_if(found, [&](const auto& f) { return !is_main(f); });
   if (found.empty())
-    throw Error("G-SRC-10", ErrorKind::data, fmt::format("the folder {} holds no data file of a known format", folder.string()),
-                "Give a file, a pattern such as \"data/*.jsonl\", or a folder written by datasets.save_to_disk.");
+    throw Error("G-SRC-10", ErrorKind::data,
+                fmt::format("the folder {} holds no data file of a known format", folder.string()),
+                "Give a file, a pattern such as \"data/*.jsonl\", or a folder written by "
+                "datasets.save_to_disk.");
   return found;
 }
 
@@ -124,7 +149,8 @@ std::vector<SourceFile> open_folder(fs::path folder, const LoadOptions& options)
   if (fs::exists(folder / "dataset_dict.json")) folder = choose_split(folder, options.split);
   if (!fs::exists(folder / "state.json")) return plain_folder(folder, options);
   std::vector<SourceFile> files;
-  for (auto& shard : saved_shards(folder)) files.push_back({.path = std::move(shard), .format = Format::arrow});
+  for (auto& shard : saved_shards(folder))
+    files.push_back({.path = std::move(shard), .format = Format::arrow});
   return files;
 }
 
@@ -142,9 +168,11 @@ Error no_such_file(const fs::path& path) {
   std::vector<std::string> names;
   std::error_code ignored;
   const auto folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    names.push_back(entry.path().filename().string());
   auto advice = did_you_mean(path.filename().string(), names);
-  if (advice.empty()) advice = "Check the path; a pattern such as \"data/*.jsonl\" must match at least one file.";
+  if (advice.empty())
+    advice = "Check the path; a pattern such as \"data/*.jsonl\" must match at least one file.";
   return {"G-SRC-1", ErrorKind::data, fmt::format("no data file {}", path.string()), advice};
 }
 
@@ -167,16 +195,21 @@ std::vector<SourceFile> resolve_files(const DataFiles& files, const LoadOptions&
       add(path);
     } else {
       if (code && code.value() != ENOENT) throw unreadable(path, code.value());
-      const auto matches = path.string().find_first_of("*?[") == std::string::npos ? std::vector<fs::path>{} : expand_pattern(path.string());
+      const auto matches = path.string().find_first_of("*?[") == std::string::npos
+                               ? std::vector<fs::path>{}
+                               : expand_pattern(path.string());
       if (matches.empty()) throw no_such_file(path);
       for (const auto& match : matches) add(match);
     }
   }
-  if (resolved.empty()) throw Error("G-SRC-1", ErrorKind::usage, "no data file was given", "Give a file, a pattern or a folder.");
+  if (resolved.empty())
+    throw Error("G-SRC-1", ErrorKind::usage, "no data file was given",
+                "Give a file, a pattern or a folder.");
   for (const auto& file : resolved)
     if (file.format != resolved.front().format)
       throw Error("G-SRC-2", ErrorKind::data,
-                  fmt::format("{} and {} are of different formats", resolved.front().path.string(), file.path.string()),
+                  fmt::format("{} and {} are of different formats", resolved.front().path.string(),
+                              file.path.string()),
                   "Load them one by one and join them with concatenate().");
   return resolved;
 }

@@ -24,7 +24,9 @@ void BadRows::skip(const Error& error) {
 }
 
 #ifndef GRADUS_WITH_ARROW
-std::unique_ptr<FileRows> open_parquet_rows(const SourceFile& file, const LoadOptions&) { throw needs_arrow("reading " + file.path.string()); }
+std::unique_ptr<FileRows> open_parquet_rows(const SourceFile& file, const LoadOptions&) {
+  throw needs_arrow("reading " + file.path.string());
+}
 #endif
 
 namespace {
@@ -34,8 +36,13 @@ constexpr size_t kStreamBlock = size_t{1} << 20;
 // Lines of text or JSON, a block at a time.
 class LineRows : public FileRows {
  public:
-  LineRows(const SourceFile& file, const LoadOptions& options, std::shared_ptr<BadRows> bad_rows, std::shared_ptr<const RowSchema> schema)
-      : path_(file.path), options_(options), bad_rows_(std::move(bad_rows)), schema_(std::move(schema)), reader_(open_stream(file), kStreamBlock) {
+  LineRows(const SourceFile& file, const LoadOptions& options, std::shared_ptr<BadRows> bad_rows,
+           std::shared_ptr<const RowSchema> schema)
+      : path_(file.path),
+        options_(options),
+        bad_rows_(std::move(bad_rows)),
+        schema_(std::move(schema)),
+        reader_(open_stream(file), kStreamBlock) {
     reader_.skip_mark = is_json();
   }
   std::optional<Example> next() override {
@@ -68,12 +75,16 @@ class LineRows : public FileRows {
   bool is_json() const { return schema_ != nullptr; }
   std::optional<Example> parse(std::string_view raw, int64_t line) {
     try {
-      if (is_json()) return schema_->shape(parse_json_row(raw, options_.columns), options_.columns.empty());
-      if (const auto at = invalid_utf8(raw)) throw NotARow(fmt::format("byte {} of the row is not UTF-8", *at), *at);
+      if (is_json())
+        return schema_->shape(parse_json_row(raw, options_.columns), options_.columns.empty());
+      if (const auto at = invalid_utf8(raw))
+        throw NotARow(fmt::format("byte {} of the row is not UTF-8", *at), *at);
       return text_row(raw, options_);
     } catch (const NotARow& error) {
-      const auto reason = is_json() ? fmt::format("not a JSON object ({})", error.what()) : error.what();
-      const auto shown = is_json() ? raw.substr(0, raw.find_last_not_of("\r\n") + 1) : raw.substr(0, error.position);
+      const auto reason =
+          is_json() ? fmt::format("not a JSON object ({})", error.what()) : error.what();
+      const auto shown = is_json() ? raw.substr(0, raw.find_last_not_of("\r\n") + 1)
+                                   : raw.substr(0, error.position);
       bad_rows_->skip(bad_row(path_, line, reason, shown));
       return std::nullopt;
     }
@@ -115,9 +126,12 @@ std::shared_ptr<const RowSchema> first_schema(const SourceFile& file, const Load
 class FileStream : public IterableDataset {
  public:
   FileStream(std::vector<SourceFile> files, LoadOptions options)
-      : files_(std::move(files)), options_(std::move(options)), bad_rows_(std::make_shared<BadRows>(BadRows{.allowed = options_.skip_bad_rows})) {
+      : files_(std::move(files)),
+        options_(std::move(options)),
+        bad_rows_(std::make_shared<BadRows>(BadRows{.allowed = options_.skip_bad_rows})) {
     const auto format = files_.front().format;
-    if (format == Format::json || format == Format::json_lines) schema_ = first_schema(files_.front(), options_);
+    if (format == Format::json || format == Format::json_lines)
+      schema_ = first_schema(files_.front(), options_);
     open(0);
     columns_ = rows_->column_names();
   }
@@ -146,17 +160,25 @@ class FileStream : public IterableDataset {
   }
 
   nlohmann::json save_state() const override {
-    return {{"version", 1}, {"files", int64_t(files_.size())}, {"file", int64_t(file_)}, {"name", file_ < files_.size() ? files_[file_].path.filename().string() : ""},
-            {"at", rows_ != nullptr ? rows_->position() : nlohmann::json()}, {"skipped", bad_rows_->skipped}};
+    return {{"version", 1},
+            {"files", int64_t(files_.size())},
+            {"file", int64_t(file_)},
+            {"name", file_ < files_.size() ? files_[file_].path.filename().string() : ""},
+            {"at", rows_ != nullptr ? rows_->position() : nlohmann::json()},
+            {"skipped", bad_rows_->skipped}};
   }
 
   void load_state(const nlohmann::json& state) override {
     try {
-      if (state.at("version").get<int64_t>() != 1) throw foreign_state("the state was written by a newer gradus");
+      if (state.at("version").get<int64_t>() != 1)
+        throw foreign_state("the state was written by a newer gradus");
       const auto file = state.at("file").get<size_t>();
       const auto count = state.at("files").get<size_t>();
-      if (count != files_.size()) throw foreign_state(fmt::format("it was saved with {} files, now there are {}", count, files_.size()));
-      if (file > files_.size()) throw foreign_state(fmt::format("there is no file number {}", file));
+      if (count != files_.size())
+        throw foreign_state(
+            fmt::format("it was saved with {} files, now there are {}", count, files_.size()));
+      if (file > files_.size())
+        throw foreign_state(fmt::format("there is no file number {}", file));
       bad_rows_->skipped = state.at("skipped").get<int64_t>();
       given_ = true;
       if (file == files_.size()) {
@@ -166,7 +188,8 @@ class FileStream : public IterableDataset {
       }
       const auto name = state.at("name").get<std::string>();
       if (name != files_[file].path.filename().string())
-        throw foreign_state(fmt::format("file number {} was {}, now it is {}", file, name, files_[file].path.filename().string()));
+        throw foreign_state(fmt::format("file number {} was {}, now it is {}", file, name,
+                                        files_[file].path.filename().string()));
       open(file);
       rows_->seek(state.at("at"));
     } catch (const nlohmann::json::exception& error) {
@@ -175,7 +198,8 @@ class FileStream : public IterableDataset {
   }
 
   std::vector<std::string> column_names() const override {
-    if (schema_ == nullptr) return files_.front().format == Format::text ? std::vector<std::string>{"text"} : columns_;
+    if (schema_ == nullptr)
+      return files_.front().format == Format::text ? std::vector<std::string>{"text"} : columns_;
     std::vector<std::string> names;
     for (const auto& column : schema_->columns()) names.push_back(column.name);
     return names;
@@ -183,9 +207,12 @@ class FileStream : public IterableDataset {
 
  private:
   Error no_rows() const {
-    return {"G-SRC-3", ErrorKind::data, fmt::format("{} holds no rows", files_.front().path.string()), "Check that the right file was given."};
+    return {"G-SRC-3", ErrorKind::data,
+            fmt::format("{} holds no rows", files_.front().path.string()),
+            "Check that the right file was given."};
   }
-  // Throws without a change: the next call fails in the same way, it does not take the data for ended.
+  // Throws without a change: the next call fails in the same way, it does not take the data for
+  // ended.
   void open(size_t file) {
     const auto& source = files_[file];
     switch (source.format) {
@@ -213,7 +240,8 @@ class DatasetStream : public IterableDataset {
     if (row_ >= dataset_->size()) return std::nullopt;
 #ifdef GRADUS_WITH_ARROW
     if (row_ % 256 == 255)
-      if (const auto* table = dynamic_cast<const ArrowTable*>(dataset_.get())) table->release_pages(row_);
+      if (const auto* table = dynamic_cast<const ArrowTable*>(dataset_.get()))
+        table->release_pages(row_);
 #endif
     return dataset_->get(row_++);
   }
@@ -222,7 +250,9 @@ class DatasetStream : public IterableDataset {
   void load_state(const nlohmann::json& state) override {
     try {
       const auto rows = state.at("rows").get<int64_t>();
-      if (rows != dataset_->size()) throw foreign_state(fmt::format("it was saved with {} rows, now there are {}", rows, dataset_->size()));
+      if (rows != dataset_->size())
+        throw foreign_state(
+            fmt::format("it was saved with {} rows, now there are {}", rows, dataset_->size()));
       row_ = std::clamp<int64_t>(state.at("row").get<int64_t>(), 0, rows);
     } catch (const nlohmann::json::exception& error) {
       throw foreign_state(std::string("it is not a state of this reader: ") + error.what());
@@ -245,9 +275,12 @@ bool needs_index(const SourceFile& file, const LoadOptions& options) {
 }  // namespace
 }  // namespace sources
 
-std::shared_ptr<IterableDataset> stream_of(std::shared_ptr<const Dataset> dataset) { return std::make_shared<sources::DatasetStream>(data::required(std::move(dataset), "stream_of")); }
+std::shared_ptr<IterableDataset> stream_of(std::shared_ptr<const Dataset> dataset) {
+  return std::make_shared<sources::DatasetStream>(data::required(std::move(dataset), "stream_of"));
+}
 
-std::shared_ptr<IterableDataset> stream_dataset(const DataFiles& given, const LoadOptions& options) {
+std::shared_ptr<IterableDataset> stream_dataset(const DataFiles& given,
+                                                const LoadOptions& options) {
   auto files = sources::resolve_files(given, options);
   for (const auto& file : files)
     if (sources::needs_index(file, options)) return stream_of(load_dataset(given, options));

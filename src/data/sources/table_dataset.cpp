@@ -39,39 +39,52 @@ std::vector<ColumnInfo> columns_of(const Dataset& dataset) {
   std::vector<ColumnInfo> columns;
   if (dataset.size() == 0) return columns;
   const auto first = dataset.get(0);
-  for (const auto& [name, value] : first) columns.push_back({.name = name, .kind = sources::kind_of(value)});
+  for (const auto& [name, value] : first)
+    columns.push_back({.name = name, .kind = sources::kind_of(value)});
   return columns;
 }
 
 }  // namespace
 
-void require_columns(const Dataset& dataset, std::span<const ColumnNeed> needs, const std::string& where) {
+void require_columns(const Dataset& dataset, std::span<const ColumnNeed> needs,
+                     const std::string& where) {
   const auto columns = columns_of(dataset);
   std::vector<std::string> names;
   for (const auto& column : columns) names.push_back(column.name);
   for (const auto& need : needs) {
     sources::choose_columns(names, {need.name}, where);
-    const auto& column = *std::find_if(columns.begin(), columns.end(), [&](const auto& c) { return c.name == need.name; });
-    if (need.kinds.empty() || std::find(need.kinds.begin(), need.kinds.end(), column.kind) != need.kinds.end()) continue;
+    const auto& column = *std::find_if(columns.begin(), columns.end(),
+                                       [&](const auto& c) { return c.name == need.name; });
+    if (need.kinds.empty() ||
+        std::find(need.kinds.begin(), need.kinds.end(), column.kind) != need.kinds.end())
+      continue;
     std::vector<std::string> expected;
     for (const auto kind : need.kinds) expected.push_back(kind_name(kind));
     throw Error("G-SRC-7", ErrorKind::data,
-                fmt::format("column \"{}\" of {} is {}; expected {}", need.name, where, kind_name(column.kind), join_or(expected)),
-                column.kind == ColumnKind::mixed ? "Give the column one type in all rows." : "Name another column, or convert this one.");
+                fmt::format("column \"{}\" of {} is {}; expected {}", need.name, where,
+                            kind_name(column.kind), join_or(expected)),
+                column.kind == ColumnKind::mixed ? "Give the column one type in all rows."
+                                                 : "Name another column, or convert this one.");
   }
 }
 
 namespace sources {
 
-std::vector<std::string> choose_columns(const std::vector<std::string>& present, const std::vector<std::string>& wanted, const std::string& where) {
+std::vector<std::string> choose_columns(const std::vector<std::string>& present,
+                                        const std::vector<std::string>& wanted,
+                                        const std::string& where) {
   if (wanted.empty()) return present;
   for (const auto& name : wanted) {
     if (std::find(present.begin(), present.end(), name) != present.end()) continue;
     std::string there;
     for (const auto& column : present) there += (there.empty() ? "" : ", ") + column;
     const auto nearest = did_you_mean(name, present);
-    throw Error("G-SRC-6", ErrorKind::data, fmt::format("{} has no column \"{}\"; its columns are {}", where, name, there.empty() ? "none" : there),
-                nearest.empty() ? "Name one of these columns, or give a file that has the one wanted." : nearest);
+    throw Error("G-SRC-6", ErrorKind::data,
+                fmt::format("{} has no column \"{}\"; its columns are {}", where, name,
+                            there.empty() ? "none" : there),
+                nearest.empty()
+                    ? "Name one of these columns, or give a file that has the one wanted."
+                    : nearest);
   }
   return wanted;
 }
@@ -92,7 +105,9 @@ ColumnKind kind_of(const Value& value) {
 ColumnKind merge_kinds(ColumnKind a, ColumnKind b) {
   if (a == b || b == ColumnKind::null) return a;
   if (a == ColumnKind::null) return b;
-  const auto both = [&](ColumnKind x, ColumnKind y) { return (a == x && b == y) || (a == y && b == x); };
+  const auto both = [&](ColumnKind x, ColumnKind y) {
+    return (a == x && b == y) || (a == y && b == x);
+  };
   if (both(ColumnKind::integer, ColumnKind::number)) return ColumnKind::number;
   if (both(ColumnKind::integers, ColumnKind::numbers)) return ColumnKind::numbers;
   return ColumnKind::mixed;
@@ -113,7 +128,8 @@ namespace {
 using Json = nlohmann::json;
 
 bool fits_int(const Json& number) {
-  return !number.is_number_unsigned() || number.get<uint64_t>() <= uint64_t(std::numeric_limits<int64_t>::max());
+  return !number.is_number_unsigned() ||
+         number.get<uint64_t>() <= uint64_t(std::numeric_limits<int64_t>::max());
 }
 
 template <class Test>
@@ -122,7 +138,8 @@ bool all(const Json& list, Test test) {
 }
 
 Value list_from_json(Json list) {
-  if (all(list, [](const Json& v) { return v.is_number_integer() && fits_int(v); })) return list.get<Value::Ints>();
+  if (all(list, [](const Json& v) { return v.is_number_integer() && fits_int(v); }))
+    return list.get<Value::Ints>();
   if (all(list, [](const Json& v) { return v.is_number(); })) return list.get<Value::Floats>();
   if (all(list, [](const Json& v) { return v.is_boolean(); })) {
     Value::Ints ints;
@@ -144,7 +161,8 @@ Json json_from_tensor(const torch::Tensor& tensor) {
     return tensor.item<double>();
   }
   auto list = Json::array();
-  for (int64_t i = 0; i < tensor.size(0); ++i) list.push_back(json_from_tensor(tensor.select(0, i)));
+  for (int64_t i = 0; i < tensor.size(0); ++i)
+    list.push_back(json_from_tensor(tensor.select(0, i)));
   return list;
 }
 

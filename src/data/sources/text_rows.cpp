@@ -19,7 +19,9 @@ constexpr size_t kTextBlock = size_t{4} << 20;
 constexpr std::string_view kMark = "\xef\xbb\xbf";
 
 // What is read at a time: no more than there is.
-size_t text_block(const TextBytes& bytes) { return std::clamp<size_t>(size_t(bytes.size()), 1, kTextBlock); }
+size_t text_block(const TextBytes& bytes) {
+  return std::clamp<size_t>(size_t(bytes.size()), 1, kTextBlock);
+}
 
 struct Record {
   uint64_t start;
@@ -33,7 +35,8 @@ struct IndexedFile {
 
 void append(std::vector<Record>& records, int64_t start, int64_t end, const TextBytes& bytes) {
   if (end - start > std::numeric_limits<uint32_t>::max())
-    throw damaged(bytes.path(), fmt::format("the row at byte {} is longer than 4 GiB", with_commas(start)));
+    throw damaged(bytes.path(),
+                  fmt::format("the row at byte {} is longer than 4 GiB", with_commas(start)));
   records.push_back({uint64_t(start), uint32_t(end - start)});
 }
 
@@ -64,23 +67,31 @@ class LineCounter {
 class RecordDataset : public TableDataset {
  public:
   using Decode = std::function<Example(std::string_view)>;
-  RecordDataset(std::vector<IndexedFile> files, std::vector<ColumnInfo> columns, Decode decode, int64_t skipped)
-      : files_(std::move(files)), columns_(std::move(columns)), decode_(std::move(decode)), skipped_(skipped) {
-    for (const auto& file : files_) first_rows_.push_back(first_rows_.back() + int64_t(file.records.size()));
+  RecordDataset(std::vector<IndexedFile> files, std::vector<ColumnInfo> columns, Decode decode,
+                int64_t skipped)
+      : files_(std::move(files)),
+        columns_(std::move(columns)),
+        decode_(std::move(decode)),
+        skipped_(skipped) {
+    for (const auto& file : files_)
+      first_rows_.push_back(first_rows_.back() + int64_t(file.records.size()));
   }
   int64_t size() const override { return first_rows_.back(); }
   const std::vector<ColumnInfo>& columns() const override { return columns_; }
   int64_t skipped_rows() const override { return skipped_; }
   Example get(int64_t index) const override {
     if (index < 0 || index >= size()) throw row_out_of_range(index, size());
-    const auto file = size_t(std::upper_bound(first_rows_.begin(), first_rows_.end(), index) - first_rows_.begin() - 1);
+    const auto file = size_t(std::upper_bound(first_rows_.begin(), first_rows_.end(), index) -
+                             first_rows_.begin() - 1);
     const auto row = size_t(index - first_rows_[file]);
     const auto raw = read_record(files_[file], row);
     try {
       return decode_(raw);
     } catch (const NotARow& error) {  // it could be read when the file was opened
       const auto& bytes = *files_[file].bytes;
-      throw bad_row(bytes.path(), LineCounter(bytes).line_at(int64_t(files_[file].records[row].start)), std::string("changed since it was opened: ") + error.what(), raw);
+      throw bad_row(bytes.path(),
+                    LineCounter(bytes).line_at(int64_t(files_[file].records[row].start)),
+                    std::string("changed since it was opened: ") + error.what(), raw);
     }
   }
 
@@ -99,7 +110,8 @@ void index_lines(IndexedFile& file, bool universal, bool keep_blank) {
     for (size_t at = 0; at < block->bytes.size();) {
       const auto end = line_end(block->bytes, at, universal);
       if (keep_blank || !is_blank(std::string_view(block->bytes).substr(at, end - at)))
-        append(file.records, block->offset + int64_t(at), block->offset + int64_t(end), *file.bytes);
+        append(file.records, block->offset + int64_t(at), block->offset + int64_t(end),
+               *file.bytes);
       at = end;
     }
   }
@@ -140,16 +152,21 @@ void index_paragraphs(IndexedFile& file) {
 }
 
 void index_document(IndexedFile& file, const LoadOptions& options) {
-  JsonScanner scanner(options.field, [&](int64_t start, int64_t end) { append(file.records, start, end, *file.bytes); });
+  JsonScanner scanner(options.field, [&](int64_t start, int64_t end) {
+    append(file.records, start, end, *file.bytes);
+  });
   const auto stream = file.bytes->stream();
   std::string buffer(text_block(*file.bytes), '\0');
   bool first = true;
   while (const auto n = stream->read(buffer.data(), buffer.size())) {
     std::string_view part(buffer.data(), n);
-    if (std::exchange(first, false) && part.starts_with(kMark)) std::fill_n(buffer.begin(), kMark.size(), ' ');
+    if (std::exchange(first, false) && part.starts_with(kMark))
+      std::fill_n(buffer.begin(), kMark.size(), ' ');
     scanner.feed(part);
   }
-  if (const auto trouble = scanner.finish()) throw damaged(file.bytes->path(), "not a JSON document: " + *trouble, "Repair the file; with one JSON object per line, name it .jsonl.");
+  if (const auto trouble = scanner.finish())
+    throw damaged(file.bytes->path(), "not a JSON document: " + *trouble,
+                  "Repair the file; with one JSON object per line, name it .jsonl.");
 }
 
 // What a check of some rows found.
@@ -163,9 +180,11 @@ struct Findings {
   std::vector<BadRow> bad;
 };
 
-// Runs `check` on every row, in parallel, and takes out the bad ones, of which `options` says how many may be.
+// Runs `check` on every row, in parallel, and takes out the bad ones, of which `options` says how
+// many may be.
 using Check = std::function<void(const IndexedFile&, size_t row, Findings&)>;
-RowSchema check_rows(std::vector<IndexedFile>& files, const Check& check, const LoadOptions& options, int64_t& skipped) {
+RowSchema check_rows(std::vector<IndexedFile>& files, const Check& check,
+                     const LoadOptions& options, int64_t& skipped) {
   constexpr size_t kRows = 2048;
   RowSchema schema;
   for (auto& file : files) {
@@ -177,18 +196,21 @@ RowSchema check_rows(std::vector<IndexedFile>& files, const Check& check, const 
       const auto first = next_row;
       const auto last = next_row = std::min(first + kRows, file.records.size());
       auto found = std::make_shared<Findings>();
-      return OrderedJob{[=, &file, &check] {
-                          for (auto row = first; row < last; ++row) check(file, row, *found);
-                        },
-                        [=, &file, &lines, &schema, &options, &skipped, &bad_rows] {
-                          schema.add(found->schema);
-                          for (const auto& [row, offset, reason, shown] : found->bad) {
-                            const auto error = bad_row(file.bytes->path(), lines.line_at(offset), reason, shown);
-                            if (++skipped > options.skip_bad_rows) throw options.skip_bad_rows > 0 ? too_many_bad_rows(error, options.skip_bad_rows) : error;
-                            log_warning("left out: " + error.message());
-                            bad_rows.push_back(row);
-                          }
-                        }};
+      return OrderedJob{
+          [=, &file, &check] {
+            for (auto row = first; row < last; ++row) check(file, row, *found);
+          },
+          [=, &file, &lines, &schema, &options, &skipped, &bad_rows] {
+            schema.add(found->schema);
+            for (const auto& [row, offset, reason, shown] : found->bad) {
+              const auto error = bad_row(file.bytes->path(), lines.line_at(offset), reason, shown);
+              if (++skipped > options.skip_bad_rows)
+                throw options.skip_bad_rows > 0 ? too_many_bad_rows(error, options.skip_bad_rows)
+                                                : error;
+              log_warning("left out: " + error.message());
+              bad_rows.push_back(row);
+            }
+          }};
     });
     size_t kept = 0, bad = 0;
     for (size_t row = 0; row < file.records.size() && !bad_rows.empty(); ++row) {
@@ -203,7 +225,8 @@ RowSchema check_rows(std::vector<IndexedFile>& files, const Check& check, const 
   return schema;
 }
 
-std::vector<IndexedFile> open_all(const std::vector<SourceFile>& files, const LoadOptions& options) {
+std::vector<IndexedFile> open_all(const std::vector<SourceFile>& files,
+                                  const LoadOptions& options) {
   std::vector<IndexedFile> opened;
   for (const auto& file : files) opened.push_back({std::make_shared<TextBytes>(file, options), {}});
   return opened;
@@ -213,12 +236,16 @@ void check_text_row(const IndexedFile& file, size_t row, Findings& found) {
   const auto raw = read_record(file, row);
   const auto at = invalid_utf8(raw);
   if (!at) return;
-  found.bad.push_back({row, int64_t(file.records[row].start + *at), fmt::format("byte {} of the row is not UTF-8", *at), raw.substr(0, std::min<size_t>(*at, 200))});
+  found.bad.push_back({row, int64_t(file.records[row].start + *at),
+                       fmt::format("byte {} of the row is not UTF-8", *at),
+                       raw.substr(0, std::min<size_t>(*at, 200))});
 }
 
 }  // namespace
 
-bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
 
 size_t line_end(std::string_view bytes, size_t from, bool universal) {
   const auto found = universal ? bytes.find_first_of("\r\n", from) : bytes.find('\n', from);
@@ -234,12 +261,15 @@ Example text_row(std::string_view raw, const LoadOptions& options) {
     if (raw[i] == '\r' && i + 1 < raw.size() && raw[i + 1] == '\n') continue;
     text += raw[i] == '\r' ? '\n' : raw[i];
   }
-  if (options.text_unit == TextUnit::line && !options.keep_linebreaks && text.ends_with('\n')) text.pop_back();
-  if (options.text_unit == TextUnit::paragraph && text.ends_with("\n\n")) text.resize(text.size() - 2);
+  if (options.text_unit == TextUnit::line && !options.keep_linebreaks && text.ends_with('\n'))
+    text.pop_back();
+  if (options.text_unit == TextUnit::paragraph && text.ends_with("\n\n"))
+    text.resize(text.size() - 2);
   return {{"text", Value(std::move(text))}};
 }
 
-std::shared_ptr<TableDataset> load_text(const std::vector<SourceFile>& files, const LoadOptions& options) {
+std::shared_ptr<TableDataset> load_text(const std::vector<SourceFile>& files,
+                                        const LoadOptions& options) {
   auto opened = open_all(files, options);
   for (auto& file : opened) {
     if (options.text_unit == TextUnit::line)
@@ -255,8 +285,12 @@ std::shared_ptr<TableDataset> load_text(const std::vector<SourceFile>& files, co
   schema.add(Example{{"text", ""}});
   schema.choose(options.columns, files.front().path.string());
   auto columns = schema.columns();
-  columns.front().stored_as = options.text_unit == TextUnit::line ? "line" : options.text_unit == TextUnit::paragraph ? "paragraph" : "document";
-  return std::make_shared<RecordDataset>(std::move(opened), std::move(columns), [options](std::string_view raw) { return text_row(raw, options); }, skipped);
+  columns.front().stored_as = options.text_unit == TextUnit::line        ? "line"
+                              : options.text_unit == TextUnit::paragraph ? "paragraph"
+                                                                         : "document";
+  return std::make_shared<RecordDataset>(
+      std::move(opened), std::move(columns),
+      [options](std::string_view raw) { return text_row(raw, options); }, skipped);
 }
 
 bool has_json_lines(std::unique_ptr<ByteStream> bytes, Format format) {
@@ -270,7 +304,8 @@ bool has_json_lines(std::unique_ptr<ByteStream> bytes, Format format) {
       if (is_blank(line)) continue;
       if (line[line.find_first_not_of(" \t\r")] == '[') return false;
       if (format == Format::json_lines) return true;
-      JsonScanner scanner(std::nullopt, [](int64_t, int64_t) {});  // is the first object spread over lines?
+      JsonScanner scanner(std::nullopt,
+                          [](int64_t, int64_t) {});  // is the first object spread over lines?
       scanner.feed(line);
       return !scanner.finish().has_value();
     }
@@ -278,7 +313,8 @@ bool has_json_lines(std::unique_ptr<ByteStream> bytes, Format format) {
   return true;
 }
 
-std::shared_ptr<TableDataset> load_json(const std::vector<SourceFile>& files, const LoadOptions& options) {
+std::shared_ptr<TableDataset> load_json(const std::vector<SourceFile>& files,
+                                        const LoadOptions& options) {
   auto opened = open_all(files, options);
   for (size_t i = 0; i < files.size(); ++i) {
     if (!options.field && has_json_lines(opened[i].bytes->stream(), files[i].format))
@@ -292,7 +328,9 @@ std::shared_ptr<TableDataset> load_json(const std::vector<SourceFile>& files, co
       found.schema.add(parse_json_row(raw, {}));
     } catch (const NotARow& error) {
       const auto shown = std::min<size_t>(raw.find_last_not_of("\r\n") + 1, 200);
-      found.bad.push_back({row, int64_t(file.records[row].start), fmt::format("not a JSON object ({})", error.what()), raw.substr(0, shown)});
+      found.bad.push_back({row, int64_t(file.records[row].start),
+                           fmt::format("not a JSON object ({})", error.what()),
+                           raw.substr(0, shown)});
     }
   };
   int64_t skipped = 0;
@@ -301,7 +339,10 @@ std::shared_ptr<TableDataset> load_json(const std::vector<SourceFile>& files, co
   auto columns = schema.columns();
   return std::make_shared<RecordDataset>(
       std::move(opened), std::move(columns),
-      [schema = std::move(schema), wanted = options.columns](std::string_view raw) { return schema.shape(parse_json_row(raw, wanted)); }, skipped);
+      [schema = std::move(schema), wanted = options.columns](std::string_view raw) {
+        return schema.shape(parse_json_row(raw, wanted));
+      },
+      skipped);
 }
 
 }  // namespace gradus::sources

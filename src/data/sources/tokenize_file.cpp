@@ -21,16 +21,26 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-fs::path with_suffix(const fs::path& prefix, const char* suffix) { return prefix.string() + suffix; }
+fs::path with_suffix(const fs::path& prefix, const char* suffix) {
+  return prefix.string() + suffix;
+}
 
 // Everything the result depends on; a run is continued only with the same.
 Json signature_of(const std::vector<SourceFile>& files, const TokenizeOptions& options) {
   auto inputs = Json::array();
-  for (const auto& file : files) inputs.push_back({{"path", file.path.string()}, {"bytes", int64_t(fs::file_size(file.path))}});
+  for (const auto& file : files)
+    inputs.push_back({{"path", file.path.string()}, {"bytes", int64_t(fs::file_size(file.path))}});
   const auto& load = options.load;
-  return {{"files", inputs}, {"text_column", options.text_column}, {"eos_token_id", options.eos_token_id ? Json(*options.eos_token_id) : Json()},
-          {"vocab_size", options.vocab_size}, {"tokenizer", options.tokenizer_key}, {"field", load.field ? Json(*load.field) : Json()},
-          {"text_unit", int(load.text_unit)}, {"keep_linebreaks", load.keep_linebreaks}, {"skip_bad_rows", load.skip_bad_rows}, {"format", load.format}};
+  return {{"files", inputs},
+          {"text_column", options.text_column},
+          {"eos_token_id", options.eos_token_id ? Json(*options.eos_token_id) : Json()},
+          {"vocab_size", options.vocab_size},
+          {"tokenizer", options.tokenizer_key},
+          {"field", load.field ? Json(*load.field) : Json()},
+          {"text_unit", int(load.text_unit)},
+          {"keep_linebreaks", load.keep_linebreaks},
+          {"skip_bad_rows", load.skip_bad_rows},
+          {"format", load.format}};
 }
 
 struct Progress {
@@ -42,7 +52,8 @@ struct Progress {
 // The share of the input's bytes that lie before a stream's state, where the state speaks of bytes.
 std::optional<double> share_done(const std::vector<SourceFile>& files, const Json& state) {
   if (!state.is_object() || !state.contains("file")) {
-    if (state.is_object() && state.value("rows", int64_t{0}) > 0) return double(state.value("row", int64_t{0})) / double(state["rows"].get<int64_t>());
+    if (state.is_object() && state.value("rows", int64_t{0}) > 0)
+      return double(state.value("row", int64_t{0})) / double(state["rows"].get<int64_t>());
     return std::nullopt;
   }
   double total = 0, done = 0;
@@ -53,7 +64,8 @@ std::optional<double> share_done(const std::vector<SourceFile>& files, const Jso
     if (i < current) done += bytes;
   }
   if (const auto& at = state["at"]; current < files.size() && at.is_object()) {
-    if (!at.contains("offset") || files[current].compression != Compression::none) return std::nullopt;
+    if (!at.contains("offset") || files[current].compression != Compression::none)
+      return std::nullopt;
     done += at["offset"].get<double>();
   }
   return total > 0 ? done / total : 1.0;
@@ -61,25 +73,35 @@ std::optional<double> share_done(const std::vector<SourceFile>& files, const Jso
 
 class Tokenizing {
  public:
-  Tokenizing(const DataFiles& files, const fs::path& prefix, const TokenizeFunction& tokenize, const TokenizeOptions& options)
-      : prefix_(prefix), tokenize_(tokenize), options_(options), load_(options.load), files_(resolve_files(files, options.load)), signature_(signature_of(files_, options)),
+  Tokenizing(const DataFiles& files, const fs::path& prefix, const TokenizeFunction& tokenize,
+             const TokenizeOptions& options)
+      : prefix_(prefix),
+        tokenize_(tokenize),
+        options_(options),
+        load_(options.load),
+        files_(resolve_files(files, options.load)),
+        signature_(signature_of(files_, options)),
         width_(options.vocab_size > 0 && options.vocab_size <= 65536 ? 2 : 4) {
     load_.columns = {options.text_column};
     stream_ = stream_dataset(files, load_);
     if (prefix.has_parent_path()) make_directory(prefix.parent_path());
     find_earlier_run();
     ids_ = std::make_unique<AppendFile>(with_suffix(prefix_, ".bin.part"), done_.tokens * width_);
-    index_ = std::make_unique<AppendFile>(with_suffix(prefix_, ".idx.part"), kTokenIndexHeadBytes + done_.documents * 8);
+    index_ = std::make_unique<AppendFile>(with_suffix(prefix_, ".idx.part"),
+                                          kTokenIndexHeadBytes + done_.documents * 8);
   }
 
   TokenizeResult run() {
-    TokenizeResult result{.tokens_file = with_suffix(prefix_, ".bin"), .index_file = with_suffix(prefix_, ".idx"), .resumed_documents = done_.documents};
+    TokenizeResult result{.tokens_file = with_suffix(prefix_, ".bin"),
+                          .index_file = with_suffix(prefix_, ".idx"),
+                          .resumed_documents = done_.documents};
     bool stopped = false;
     try {
-      run_in_order(options_.threads > 0 ? options_.threads : thread_count(0), [&]() -> std::optional<OrderedJob> {
-        stopped = options_.stop && options_.stop();
-        return stopped ? std::nullopt : next_batch();
-      });
+      run_in_order(options_.threads > 0 ? options_.threads : thread_count(0),
+                   [&]() -> std::optional<OrderedJob> {
+                     stopped = options_.stop && options_.stop();
+                     return stopped ? std::nullopt : next_batch();
+                   });
     } catch (...) {
       save_progress();  // what was finished before stays
       throw;
@@ -99,17 +121,31 @@ class Tokenizing {
     const auto file = with_suffix(prefix_, ".progress.json");
     if (options_.overwrite || !fs::exists(file)) return;
     const auto saved = read_json(file);
-    const auto is_count = [&](const char* key) { return saved.contains(key) && saved[key].is_number_unsigned(); };
-    if (!saved.is_object() || !saved.contains("signature") || !saved.contains("source") || !is_count("documents") || !is_count("tokens"))
-      throw Error("G-SRC-16", ErrorKind::data, fmt::format("{} is damaged: it does not say how far the unfinished run had come", file.string()), "Use --overwrite to start anew, or choose another output.");
-    if (saved["signature"] != signature_ && saved["documents"] == 0) return;  // nothing would be lost
+    const auto is_count = [&](const char* key) {
+      return saved.contains(key) && saved[key].is_number_unsigned();
+    };
+    if (!saved.is_object() || !saved.contains("signature") || !saved.contains("source") ||
+        !is_count("documents") || !is_count("tokens"))
+      throw Error("G-SRC-16", ErrorKind::data,
+                  fmt::format("{} is damaged: it does not say how far the unfinished run had come",
+                              file.string()),
+                  "Use --overwrite to start anew, or choose another output.");
+    if (saved["signature"] != signature_ && saved["documents"] == 0)
+      return;  // nothing would be lost
     if (saved["signature"] != signature_)
-      throw Error("G-SRC-16", ErrorKind::usage, fmt::format("{} belongs to an unfinished run with other input or options", file.string()),
-                  "Call it as before to go on, use --overwrite to start anew, or choose another output.");
-    Progress progress{saved.at("documents").get<int64_t>(), saved.at("tokens").get<int64_t>(), saved.at("source")};
-    const auto has = [](const fs::path& path, int64_t bytes) { return fs::exists(path) && int64_t(fs::file_size(path)) >= bytes; };
-    if (!has(with_suffix(prefix_, ".bin.part"), progress.tokens * width_) || !has(with_suffix(prefix_, ".idx.part"), kTokenIndexHeadBytes + progress.documents * 8)) {
-      log_warning(fmt::format("{} speaks of more than its .part files hold; starting anew", file.string()));
+      throw Error(
+          "G-SRC-16", ErrorKind::usage,
+          fmt::format("{} belongs to an unfinished run with other input or options", file.string()),
+          "Call it as before to go on, use --overwrite to start anew, or choose another output.");
+    Progress progress{saved.at("documents").get<int64_t>(), saved.at("tokens").get<int64_t>(),
+                      saved.at("source")};
+    const auto has = [](const fs::path& path, int64_t bytes) {
+      return fs::exists(path) && int64_t(fs::file_size(path)) >= bytes;
+    };
+    if (!has(with_suffix(prefix_, ".bin.part"), progress.tokens * width_) ||
+        !has(with_suffix(prefix_, ".idx.part"), kTokenIndexHeadBytes + progress.documents * 8)) {
+      log_warning(
+          fmt::format("{} speaks of more than its .part files hold; starting anew", file.string()));
       return;
     }
     if (!progress.source.is_null()) stream_->load_state(progress.source);
@@ -128,8 +164,11 @@ class Tokenizing {
       if (!row) break;
       const auto& value = row->at(options_.text_column);
       if (!value.is_string())
-        throw Error("G-SRC-7", ErrorKind::data, fmt::format("row {} of {}: column \"{}\" is {}; expected text", with_commas(read_), files_.front().path.string(), options_.text_column, value.type_name()),
-                    "Name the column that holds the text with --text_column, or repair the row.");
+        throw Error(
+            "G-SRC-7", ErrorKind::data,
+            fmt::format("row {} of {}: column \"{}\" is {}; expected text", with_commas(read_),
+                        files_.front().path.string(), options_.text_column, value.type_name()),
+            "Name the column that holds the text with --text_column, or repair the row.");
       batch->texts.push_back(value.str());
       ++read_;
     }
@@ -138,7 +177,9 @@ class Tokenizing {
     return OrderedJob{[this, batch] {
                         batch->ids = tokenize_(batch->texts);
                         if (batch->ids.size() != batch->texts.size())
-                          throw Error("G-SRC-7", ErrorKind::internal, fmt::format("the tokenizer gave {} results for {} texts", batch->ids.size(), batch->texts.size()));
+                          throw Error("G-SRC-7", ErrorKind::internal,
+                                      fmt::format("the tokenizer gave {} results for {} texts",
+                                                  batch->ids.size(), batch->texts.size()));
                       },
                       [this, batch] { put(batch->ids, std::move(batch->source)); }};
   }
@@ -148,9 +189,12 @@ class Tokenizing {
     auto tokens = done_.tokens;
     const auto put_id = [&](uint32_t id) {
       if (options_.vocab_size > 0 && id >= options_.vocab_size)
-        throw Error("G-SRC-13", ErrorKind::data, fmt::format("id {} at position {} is outside the vocabulary of {}", id, with_commas(tokens), with_commas(options_.vocab_size)),
+        throw Error("G-SRC-13", ErrorKind::data,
+                    fmt::format("id {} at position {} is outside the vocabulary of {}", id,
+                                with_commas(tokens), with_commas(options_.vocab_size)),
                     "vocab_size must count added tokens too.");
-      ids.append(reinterpret_cast<const char*>(&id), size_t(width_));  // little-endian: the low bytes come first
+      ids.append(reinterpret_cast<const char*>(&id),
+                 size_t(width_));  // little-endian: the low bytes come first
       ++tokens;
     };
     for (const auto& document : documents) {
@@ -167,19 +211,26 @@ class Tokenizing {
   void save_progress() {
     ids_->sync();
     index_->sync();
-    const Json progress = {{"version", 1}, {"signature", signature_}, {"documents", done_.documents}, {"tokens", done_.tokens}, {"source", done_.source}};
+    const Json progress = {{"version", 1},
+                           {"signature", signature_},
+                           {"documents", done_.documents},
+                           {"tokens", done_.tokens},
+                           {"source", done_.source}};
     write_file_atomically(with_suffix(prefix_, ".progress.json"), dump_json(progress, 2) + "\n");
     saved_ = Clock::now();
-    if (options_.progress) options_.progress(done_.documents, done_.tokens, share_done(files_, done_.source));
+    if (options_.progress)
+      options_.progress(done_.documents, done_.tokens, share_done(files_, done_.source));
   }
 
   void publish() {
     index_->append({reinterpret_cast<const char*>(&done_.tokens), sizeof done_.tokens});
-    index_->overwrite(pack_token_index_head({.width = width_, .documents = done_.documents, .tokens = done_.tokens}));
+    index_->overwrite(pack_token_index_head(
+        {.width = width_, .documents = done_.documents, .tokens = done_.tokens}));
     ids_->sync();
     index_->sync();
     std::error_code ignored;
-    fs::remove(with_suffix(prefix_, ".idx"), ignored);  // an index of an older file must not describe the new one
+    fs::remove(with_suffix(prefix_, ".idx"),
+               ignored);  // an index of an older file must not describe the new one
     fs::rename(with_suffix(prefix_, ".bin.part"), with_suffix(prefix_, ".bin"));
     fs::rename(with_suffix(prefix_, ".idx.part"), with_suffix(prefix_, ".idx"));
     fs::remove(with_suffix(prefix_, ".progress.json"), ignored);
@@ -204,7 +255,8 @@ class Tokenizing {
 }  // namespace
 }  // namespace sources
 
-TokenizeResult tokenize_files(const DataFiles& files, const fs::path& prefix, const TokenizeFunction& tokenize, const TokenizeOptions& options) {
+TokenizeResult tokenize_files(const DataFiles& files, const fs::path& prefix,
+                              const TokenizeFunction& tokenize, const TokenizeOptions& options) {
   return sources::Tokenizing(files, prefix, tokenize, options).run();
 }
 

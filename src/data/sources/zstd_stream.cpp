@@ -28,7 +28,8 @@ class ZstdStream : public ByteStream {
     if (offset < at_) open();
     std::string dropped(size_t{1} << 20, '\0');
     while (at_ < offset)
-      if (read(dropped.data(), std::min(dropped.size(), size_t(offset - at_))) == 0) throw damaged(path_, "the zstd data ends before the place to go on at");
+      if (read(dropped.data(), std::min(dropped.size(), size_t(offset - at_))) == 0)
+        throw damaged(path_, "the zstd data ends before the place to go on at");
   }
 
  private:
@@ -49,7 +50,9 @@ class ZstdStream : public ByteStream {
 
 }  // namespace
 
-std::unique_ptr<ByteStream> open_zstd_stream(const std::filesystem::path& path) { return std::make_unique<ZstdStream>(path); }
+std::unique_ptr<ByteStream> open_zstd_stream(const std::filesystem::path& path) {
+  return std::make_unique<ZstdStream>(path);
+}
 
 }  // namespace gradus::sources
 
@@ -57,7 +60,9 @@ std::unique_ptr<ByteStream> open_zstd_stream(const std::filesystem::path& path) 
 
 namespace gradus::sources {
 
-std::unique_ptr<ByteStream> open_zstd_stream(const std::filesystem::path& path) { throw needs_arrow("reading " + path.string()); }
+std::unique_ptr<ByteStream> open_zstd_stream(const std::filesystem::path& path) {
+  throw needs_arrow("reading " + path.string());
+}
 
 }  // namespace gradus::sources
 

@@ -14,22 +14,40 @@ using torch::Tensor;
 
 namespace {
 
-constexpr EncoderBlockNames kBertBlock = {"attention.self.query",       "attention.self.key", "attention.self.value", "attention.output.dense",
-                                          "attention.output.LayerNorm", "intermediate.dense", "output.dense",         "output.LayerNorm"};
+constexpr EncoderBlockNames kBertBlock = {"attention.self.query",
+                                          "attention.self.key",
+                                          "attention.self.value",
+                                          "attention.output.dense",
+                                          "attention.output.LayerNorm",
+                                          "intermediate.dense",
+                                          "output.dense",
+                                          "output.LayerNorm"};
 
-/// Words, positions and token types. RoBERTa counts positions from pad_token_id + 1 and leaves out padding.
+/// Words, positions and token types. RoBERTa counts positions from pad_token_id + 1 and leaves out
+/// padding.
 class BertEmbeddings : public torch::nn::Module {
  public:
-  explicit BertEmbeddings(const BertConfig& config) : is_roberta_(config.is_roberta), padding_(config.padding_index.value_or(0)), dropout_(config.hidden_dropout) {
-    words = register_module("word_embeddings", std::make_shared<layers::Embedding>(config.vocabulary, config.width, config.padding_index));
+  explicit BertEmbeddings(const BertConfig& config)
+      : is_roberta_(config.is_roberta),
+        padding_(config.padding_index.value_or(0)),
+        dropout_(config.hidden_dropout) {
+    words = register_module(
+        "word_embeddings",
+        std::make_shared<layers::Embedding>(config.vocabulary, config.width, config.padding_index));
     if (!is_roberta_) add_positions(config, std::nullopt);
-    types_ = register_module("token_type_embeddings", std::make_shared<layers::Embedding>(config.types, config.width, std::nullopt, "token_type_ids"));
-    norm_ = register_module("LayerNorm", std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({config.width}).eps(config.norm_eps)));
+    types_ = register_module("token_type_embeddings",
+                             std::make_shared<layers::Embedding>(config.types, config.width,
+                                                                 std::nullopt, "token_type_ids"));
+    norm_ = register_module("LayerNorm",
+                            std::make_shared<torch::nn::LayerNormImpl>(
+                                torch::nn::LayerNormOptions({config.width}).eps(config.norm_eps)));
     if (is_roberta_) add_positions(config, config.padding_index);
   }
 
   Tensor forward(const Tensor& embedded, const BackboneInputs& inputs) const {
-    const auto typed = embedded + (inputs.token_type_ids.defined() ? types_->forward(inputs.token_type_ids) : types_->first(1));
+    const auto typed =
+        embedded + (inputs.token_type_ids.defined() ? types_->forward(inputs.token_type_ids)
+                                                    : types_->first(1));
     return layers::dropout(norm_->forward(typed + positions_of(inputs)), dropout_, is_training());
   }
 
@@ -37,13 +55,17 @@ class BertEmbeddings : public torch::nn::Module {
 
  private:
   void add_positions(const BertConfig& config, std::optional<int64_t> padding) {
-    positions_ = register_module("position_embeddings", std::make_shared<layers::Embedding>(config.positions, config.width, padding, "position_ids"));
+    positions_ = register_module("position_embeddings",
+                                 std::make_shared<layers::Embedding>(config.positions, config.width,
+                                                                     padding, "position_ids"));
   }
 
   Tensor positions_of(const BackboneInputs& inputs) const {
     if (inputs.position_ids.defined()) return positions_->forward(inputs.position_ids);
     if (!is_roberta_) return positions_->first(inputs.tokens());
-    if (!inputs.input_ids.defined()) return positions_->forward(running_positions(padding_ + 1, inputs.tokens(), inputs.inputs_embeds.device()));
+    if (!inputs.input_ids.defined())
+      return positions_->forward(
+          running_positions(padding_ + 1, inputs.tokens(), inputs.inputs_embeds.device()));
     const auto text = inputs.input_ids.ne(padding_).to(torch::kLong);
     return positions_->forward(text.cumsum(1) * text + padding_);
   }
@@ -61,16 +83,26 @@ class BertBody : public EncoderBody {
 
   BertBody(const BertConfig& config, Pooler pooler) {
     embeddings_ = register_module("embeddings", std::make_shared<BertEmbeddings>(config));
-    const EncoderBlockOptions block{config.width, config.heads, config.inner, config.activation, config.attention_dropout, config.hidden_dropout, config.hidden_dropout, config.norm_eps};
+    const EncoderBlockOptions block{config.width,
+                                    config.heads,
+                                    config.inner,
+                                    config.activation,
+                                    config.attention_dropout,
+                                    config.hidden_dropout,
+                                    config.hidden_dropout,
+                                    config.norm_eps};
     add_blocks("encoder.layer", config.blocks, block, kBertBlock);
-    if (pooler == Pooler::yes) pooler_ = layers::register_at(*this, "pooler.dense", std::make_shared<layers::Linear>(config.width, config.width));
+    if (pooler == Pooler::yes)
+      pooler_ = layers::register_at(*this, "pooler.dense",
+                                    std::make_shared<layers::Linear>(config.width, config.width));
   }
 
   layers::Embedding& input_embeddings() override { return *embeddings_->words; }
 
   BackboneOutput forward(const BackboneInputs& inputs) override {
     auto output = encode(embeddings_->forward(embed(inputs), inputs), inputs);
-    if (pooler_ != nullptr) output.pooler_output = at::tanh(pooler_->forward(output.last_hidden_state.select(1, 0)));
+    if (pooler_ != nullptr)
+      output.pooler_output = at::tanh(pooler_->forward(output.last_hidden_state.select(1, 0)));
     return output;
   }
 
@@ -103,7 +135,8 @@ HeadOptions bert_head_options(const BertMember& member, const char* suffix) {
   options.prefix = member.model_type;
   options.head = "classifier";
   options.packs_by_position_ids = options.span_loss_counts_items = false;
-  options.input_names = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds"};
+  options.input_names = {"input_ids", "attention_mask", "token_type_ids", "position_ids",
+                         "inputs_embeds"};
   options.table = &bert_weight_table();
   return options;
 }
@@ -111,9 +144,11 @@ HeadOptions bert_head_options(const BertMember& member, const char* suffix) {
 MaskedLMOptions bert_lm_head(const BertConfig& config) {
   MaskedLMOptions head;
   if (config.is_roberta)
-    head = {"lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias", layers::activation_named("gelu")};
+    head = {"lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias",
+            layers::activation_named("gelu")};
   else
-    head = {"cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.decoder", "cls.predictions.bias", config.activation};
+    head = {"cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
+            "cls.predictions.decoder", "cls.predictions.bias", config.activation};
   head.norm_eps = config.norm_eps;
   head.vocabulary = config.vocabulary;
   return head;
@@ -132,33 +167,45 @@ SequenceHeadOptions bert_sequence_head(const BertConfig& config) {
 
 void append_bert_member(std::vector<BuiltinModel>& models, const BertMember& member) {
   const auto add = [&](ModelTask task, const char* suffix, auto make) {
-    models.push_back({member.model_type, task, [=](const nlohmann::json& given) -> std::shared_ptr<PreTrainedModel> {
+    models.push_back({member.model_type, task,
+                      [=](const nlohmann::json& given) -> std::shared_ptr<PreTrainedModel> {
                         const BertConfig values(given);
                         const auto config = bert_config_with_defaults(given, values.is_roberta);
                         return make(config, bert_head_options(member, suffix), values);
                       }});
   };
-  const auto body = [](const BertConfig& values, BertBody::Pooler pooler = BertBody::Pooler::no) { return std::make_shared<BertBody>(values, pooler); };
+  const auto body = [](const BertConfig& values, BertBody::Pooler pooler = BertBody::Pooler::no) {
+    return std::make_shared<BertBody>(values, pooler);
+  };
   add(ModelTask::base, "Model", [=](const auto& config, auto options, const auto& values) {
-    for (const auto* name : {"encoder_hidden_states", "encoder_attention_mask", "past_key_values", "use_cache"}) options.input_names.push_back(name);
+    for (const auto* name :
+         {"encoder_hidden_states", "encoder_attention_mask", "past_key_values", "use_cache"})
+      options.input_names.push_back(name);
     return std::make_shared<BaseModel>(config, options, body(values, BertBody::Pooler::yes));
   });
-  add(ModelTask::masked_lm, "ForMaskedLM", [=](const auto& config, auto options, const auto& values) {
-    for (const auto* name : {"encoder_hidden_states", "encoder_attention_mask"}) options.input_names.push_back(name);
-    options.tied = values.tied;
-    return std::make_shared<MaskedLM>(config, options, body(values), bert_lm_head(values));
-  });
-  add(ModelTask::sequence_classification, "ForSequenceClassification", [=](const auto& config, auto options, const auto& values) {
-    const auto pooler = values.is_roberta ? BertBody::Pooler::no : BertBody::Pooler::yes;
-    return std::make_shared<SequenceClassifier>(config, options, body(values, pooler), bert_sequence_head(values));
-  });
-  add(ModelTask::token_classification, "ForTokenClassification", [=](const auto& config, auto options, const auto& values) {
-    return std::make_shared<TokenClassifier>(config, options, body(values), values.classifier_dropout);
-  });
-  add(ModelTask::question_answering, "ForQuestionAnswering", [=](const auto& config, auto options, const auto& values) {
-    check_span_labels(config);
-    return std::make_shared<SpanClassifier>(config, options, body(values));
-  });
+  add(ModelTask::masked_lm, "ForMaskedLM",
+      [=](const auto& config, auto options, const auto& values) {
+        for (const auto* name : {"encoder_hidden_states", "encoder_attention_mask"})
+          options.input_names.push_back(name);
+        options.tied = values.tied;
+        return std::make_shared<MaskedLM>(config, options, body(values), bert_lm_head(values));
+      });
+  add(ModelTask::sequence_classification, "ForSequenceClassification",
+      [=](const auto& config, auto options, const auto& values) {
+        const auto pooler = values.is_roberta ? BertBody::Pooler::no : BertBody::Pooler::yes;
+        return std::make_shared<SequenceClassifier>(config, options, body(values, pooler),
+                                                    bert_sequence_head(values));
+      });
+  add(ModelTask::token_classification, "ForTokenClassification",
+      [=](const auto& config, auto options, const auto& values) {
+        return std::make_shared<TokenClassifier>(config, options, body(values),
+                                                 values.classifier_dropout);
+      });
+  add(ModelTask::question_answering, "ForQuestionAnswering",
+      [=](const auto& config, auto options, const auto& values) {
+        check_span_labels(config);
+        return std::make_shared<SpanClassifier>(config, options, body(values));
+      });
 }
 
 }  // namespace

@@ -6,11 +6,14 @@
 
 namespace gradus {
 
-std::optional<int64_t> padding_row(const nlohmann::json& values, int64_t vocabulary, int64_t fallback) {
+std::optional<int64_t> padding_row(const nlohmann::json& values, int64_t vocabulary,
+                                   int64_t fallback) {
   const ConfigReader read(values);
   auto row = read.optional_integer("pad_token_id", -vocabulary, vocabulary - 1);
   if (!row && !values.contains("pad_token_id")) {
-    if (fallback >= vocabulary) read.fail("vocab_size", "more than pad_token_id (" + std::to_string(fallback) + ")", std::to_string(vocabulary));
+    if (fallback >= vocabulary)
+      read.fail("vocab_size", "more than pad_token_id (" + std::to_string(fallback) + ")",
+                std::to_string(vocabulary));
     row = fallback;
   }
   if (row && *row < 0) *row += vocabulary;
@@ -18,14 +21,18 @@ std::optional<int64_t> padding_row(const nlohmann::json& values, int64_t vocabul
 }
 
 const WeightTable& bert_weight_table() {
-  static const WeightTable table = {{{"*LayerNorm.gamma", "*LayerNorm.weight", WeightRule::Use::load}, {"*LayerNorm.beta", "*LayerNorm.bias", WeightRule::Use::load}},
-                                    {"*.position_ids", "position_ids"}};
+  static const WeightTable table = {
+      {{"*LayerNorm.gamma", "*LayerNorm.weight", WeightRule::Use::load},
+       {"*LayerNorm.beta", "*LayerNorm.bias", WeightRule::Use::load}},
+      {"*.position_ids", "position_ids"}};
   return table;
 }
 
 void check_span_labels(const nlohmann::json& values) {
   const auto count = num_labels(values);
-  if (count != 2) ConfigReader(values).fail("num_labels", "2 for question answering: a score for start and end", std::to_string(count));
+  if (count != 2)
+    ConfigReader(values).fail("num_labels", "2 for question answering: a score for start and end",
+                              std::to_string(count));
 }
 
 BertConfig::BertConfig(const nlohmann::json& values) {
@@ -45,13 +52,22 @@ BertConfig::BertConfig(const nlohmann::json& values) {
   norm_eps = read.number("layer_norm_eps", 1e-12, 0.0);
   tied = read.flag("tie_word_embeddings", true);
   padding_index = padding_row(values, vocabulary, is_roberta ? 1 : 0);
-  if (width % heads != 0) read.fail("hidden_size", "a multiple of num_attention_heads (" + std::to_string(heads) + ")", std::to_string(width));
-  if (read.flag("is_decoder", false)) read.fail("is_decoder", "false: this architecture is an encoder here", "true");
+  if (width % heads != 0)
+    read.fail("hidden_size", "a multiple of num_attention_heads (" + std::to_string(heads) + ")",
+              std::to_string(width));
+  if (read.flag("is_decoder", false))
+    read.fail("is_decoder", "false: this architecture is an encoder here", "true");
   const auto positions_by = read.text("position_embedding_type", "absolute");
-  if (positions_by != "absolute") read.fail("position_embedding_type", "absolute: other kinds of positions cannot be computed", '"' + positions_by + '"');
+  if (positions_by != "absolute")
+    read.fail("position_embedding_type", "absolute: other kinds of positions cannot be computed",
+              '"' + positions_by + '"');
   if (!is_roberta) return;
-  if (!padding_index) read.fail("pad_token_id", "a token id: RoBERTa counts positions behind it", "null");
-  if (*padding_index >= positions) read.fail("max_position_embeddings", "more than pad_token_id (" + std::to_string(*padding_index) + ")", std::to_string(positions));
+  if (!padding_index)
+    read.fail("pad_token_id", "a token id: RoBERTa counts positions behind it", "null");
+  if (*padding_index >= positions)
+    read.fail("max_position_embeddings",
+              "more than pad_token_id (" + std::to_string(*padding_index) + ")",
+              std::to_string(positions));
 }
 
 }  // namespace gradus

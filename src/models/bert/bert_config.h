@@ -9,7 +9,8 @@
 
 namespace gradus {
 
-/// The values of a BERT or RoBERTa config.json. Throws `Error` G-MODEL-5 for one that makes no model.
+/// The values of a BERT or RoBERTa config.json. Throws `Error` G-MODEL-5 for one that makes no
+/// model.
 struct BertConfig {
   explicit BertConfig(const nlohmann::json& values);
 
@@ -22,12 +23,14 @@ struct BertConfig {
 };
 
 /// The row of `pad_token_id` among `vocabulary` ids; an absent key means `fallback`, null none.
-std::optional<int64_t> padding_row(const nlohmann::json& values, int64_t vocabulary, int64_t fallback);
+std::optional<int64_t> padding_row(const nlohmann::json& values, int64_t vocabulary,
+                                   int64_t fallback);
 
 /// Old spellings in files of this family: gamma and beta of norms, stored position ids.
 const WeightTable& bert_weight_table();
 
-/// Question answering has two scores per token, its start and its end. Throws G-MODEL-5 for another `num_labels`.
+/// Question answering has two scores per token, its start and its end. Throws G-MODEL-5 for another
+/// `num_labels`.
 void check_span_labels(const nlohmann::json& values);
 
 }  // namespace gradus

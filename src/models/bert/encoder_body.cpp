@@ -23,10 +23,16 @@ layers::AttentionMask mask_of_all_tokens(const BackboneInputs& inputs, torch::De
 
 }  // namespace
 
-EncoderBlock::EncoderBlock(const EncoderBlockOptions& options, const EncoderBlockNames& names) : options_(options) {
-  const auto linear = [&](const char* name, int64_t in, int64_t out) { return layers::register_at(*this, name, std::make_shared<layers::Linear>(in, out)); };
+EncoderBlock::EncoderBlock(const EncoderBlockOptions& options, const EncoderBlockNames& names)
+    : options_(options) {
+  const auto linear = [&](const char* name, int64_t in, int64_t out) {
+    return layers::register_at(*this, name, std::make_shared<layers::Linear>(in, out));
+  };
   const auto norm = [&](const char* name) {
-    return layers::register_at(*this, name, std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({options.width}).eps(options.norm_eps)));
+    return layers::register_at(
+        *this, name,
+        std::make_shared<torch::nn::LayerNormImpl>(
+            torch::nn::LayerNormOptions({options.width}).eps(options.norm_eps)));
   };
   query_ = linear(names.query, options.width, options.width);
   key_ = linear(names.key, options.width, options.width);
@@ -40,32 +46,42 @@ EncoderBlock::EncoderBlock(const EncoderBlockOptions& options, const EncoderBloc
 
 Tensor EncoderBlock::forward(const Tensor& x, const Pass& pass) const {
   const auto queries = pass.first_only ? x.narrow(1, 0, 1).contiguous() : x;
-  const auto attended = layers::dropout(attended_->forward(attention(queries, x, pass)), options_.attended_dropout, is_training());
+  const auto attended = layers::dropout(attended_->forward(attention(queries, x, pass)),
+                                        options_.attended_dropout, is_training());
   const auto middle = layers::add_layer_norm(attended, queries, *attention_norm_);
-  const auto output = layers::dropout(output_->forward(options_.activation(inner_->forward(middle))), options_.output_dropout, is_training());
+  const auto output =
+      layers::dropout(output_->forward(options_.activation(inner_->forward(middle))),
+                      options_.output_dropout, is_training());
   return layers::add_layer_norm(output, middle, *output_norm_);
 }
 
 Tensor EncoderBlock::attention(const Tensor& queries, const Tensor& x, const Pass& pass) const {
-  const auto by_heads = [&](const Tensor& y) { return y.view({y.size(0), y.size(1), options_.heads, -1}).transpose(1, 2); };
+  const auto by_heads = [&](const Tensor& y) {
+    return y.view({y.size(0), y.size(1), options_.heads, -1}).transpose(1, 2);
+  };
   layers::AttentionOptions options;
   options.dropout = is_training() ? options_.attention_dropout : 0.0;
   Tensor weights;
   if (pass.attentions != nullptr) options.weights = &weights;
-  const auto output = layers::attention(by_heads(query_->forward(queries)), by_heads(key_->forward(x)), by_heads(value_->forward(x)), pass.mask, options);
+  const auto output =
+      layers::attention(by_heads(query_->forward(queries)), by_heads(key_->forward(x)),
+                        by_heads(value_->forward(x)), pass.mask, options);
   if (pass.attentions != nullptr) pass.attentions->push_back(weights);
   return output;
 }
 
-void EncoderBody::add_blocks(const char* path, int64_t count, const EncoderBlockOptions& options, const EncoderBlockNames& names) {
+void EncoderBody::add_blocks(const char* path, int64_t count, const EncoderBlockOptions& options,
+                             const EncoderBlockNames& names) {
   width_ = options.width;
   blocks_ = layers::register_at(*this, path, std::make_shared<layers::ModuleList<EncoderBlock>>());
-  for (int64_t i = 0; i < count; ++i) blocks_->push_back(std::make_shared<EncoderBlock>(options, names));
+  for (int64_t i = 0; i < count; ++i)
+    blocks_->push_back(std::make_shared<EncoderBlock>(options, names));
 }
 
 BackboneOutput EncoderBody::encode(Tensor x, const BackboneInputs& inputs) const {
   BackboneOutput output;
-  EncoderBlock::Pass pass{mask_of_all_tokens(inputs, x.device()), false, inputs.output_attentions ? &output.attentions : nullptr};
+  EncoderBlock::Pass pass{mask_of_all_tokens(inputs, x.device()), false,
+                          inputs.output_attentions ? &output.attentions : nullptr};
   for (size_t i = 0; const auto& block : *blocks_) {
     const bool recomputed = recomputes(i++) && pass.attentions == nullptr;
     if (inputs.output_hidden_states) output.hidden_states.push_back(x);
@@ -74,7 +90,8 @@ BackboneOutput EncoderBody::encode(Tensor x, const BackboneInputs& inputs) const
       if (pass.mask.mask.defined()) pass.mask.mask = pass.mask.mask.narrow(2, 0, 1);
     }
     if (recomputed)
-      x = layers::checkpoint([block, pass](const Tensor& y) { return block->forward(y, pass); }, x, *gradient_checkpointing);
+      x = layers::checkpoint([block, pass](const Tensor& y) { return block->forward(y, pass); }, x,
+                             *gradient_checkpointing);
     else
       x = block->forward(x, pass);
   }

@@ -37,7 +37,8 @@ class EncoderBlock : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x, const Pass& pass) const;
 
  private:
-  torch::Tensor attention(const torch::Tensor& queries, const torch::Tensor& x, const Pass& pass) const;
+  torch::Tensor attention(const torch::Tensor& queries, const torch::Tensor& x,
+                          const Pass& pass) const;
 
   EncoderBlockOptions options_;
   std::shared_ptr<layers::Linear> query_, key_, value_, attended_, inner_, output_;
@@ -51,7 +52,8 @@ class EncoderBody : public Backbone {
 
  protected:
   /// Registers `count` blocks under `path`.
-  void add_blocks(const char* path, int64_t count, const EncoderBlockOptions& options, const EncoderBlockNames& names);
+  void add_blocks(const char* path, int64_t count, const EncoderBlockOptions& options,
+                  const EncoderBlockNames& names);
   /// From embeddings (batch, tokens, width) to the output of the last block.
   BackboneOutput encode(torch::Tensor x, const BackboneInputs& inputs) const;
 

@@ -16,13 +16,16 @@ namespace gradus {
 class Decoder {
  public:
   /// `inputs` as given to generate(); each row is repeated `copies` times.
-  Decoder(PreTrainedModel& model, const Batch& inputs, const GenerationOptions& options, int64_t copies);
+  Decoder(PreTrainedModel& model, const Batch& inputs, const GenerationOptions& options,
+          int64_t copies);
 
-  /// What decoding starts from (rows, tokens): the prompt, or the start token of an encoder-decoder model.
+  /// What decoding starts from (rows, tokens): the prompt, or the start token of an encoder-decoder
+  /// model.
   const torch::Tensor& prompt() const { return prompt_; }
   /// What was given to generate() (prompts, tokens): the encoder's input where there is an encoder.
   const torch::Tensor& given_ids() const { return given_ids_; }
-  /// Logits (rows, vocabulary) in float32 behind the last of `ids`; all tokens before must have been given in earlier calls.
+  /// Logits (rows, vocabulary) in float32 behind the last of `ids`; all tokens before must have
+  /// been given in earlier calls.
   torch::Tensor next_logits(const torch::Tensor& ids);
   /// Continues with these rows (beam search).
   void select_rows(const torch::Tensor& rows);
@@ -35,9 +38,11 @@ class Decoder {
   PreTrainedModel& model_;
   bool use_cache_;
   torch::Tensor prompt_, given_ids_;
-  torch::Tensor attention_mask_;  ///< over the prompt (or the encoder's tokens); grows with the text of decoder-only models
-  torch::Tensor positions_;       ///< decoder-only: of all tokens so far; a new one follows the last
-  torch::Tensor types_;           ///< decoder-only, when token_type_ids are given; a new token has the type of the last
+  torch::Tensor attention_mask_;  ///< over the prompt (or the encoder's tokens); grows with the
+                                  ///< text of decoder-only models
+  torch::Tensor positions_;  ///< decoder-only: of all tokens so far; a new one follows the last
+  torch::Tensor types_;  ///< decoder-only, when token_type_ids are given; a new token has the type
+                         ///< of the last
   torch::Tensor encoder_states_;
   torch::Tensor decoder_mask_;  ///< encoder-decoder, when given; grows with the text
   layers::KeyValueCache cache_;

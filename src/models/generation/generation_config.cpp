@@ -14,8 +14,12 @@ namespace gradus {
 
 namespace {
 
-[[noreturn]] void fail(const std::string& where, const std::string& name, const std::string& expected, const nlohmann::json& value) {
-  throw Error("G-GEN-1", ErrorKind::model, fmt::format("{}: {} must be {}, received {}", where, name, expected, dump_json(value)), "Correct or remove the value.");
+[[noreturn]] void fail(const std::string& where, const std::string& name,
+                       const std::string& expected, const nlohmann::json& value) {
+  throw Error(
+      "G-GEN-1", ErrorKind::model,
+      fmt::format("{}: {} must be {}, received {}", where, name, expected, dump_json(value)),
+      "Correct or remove the value.");
 }
 
 /// Reading and writing one type of value.
@@ -26,13 +30,15 @@ struct Value {
   void read(const nlohmann::json& value, int64_t& to) const {
     if (value.is_number_integer())
       to = value.get<int64_t>();
-    else if (value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>() && std::abs(value.get<double>()) < 9e15)
+    else if (value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>() &&
+             std::abs(value.get<double>()) < 9e15)
       to = static_cast<int64_t>(value.get<double>());
     else
       fail(where, name, "an integer", value);
   }
   void read(const nlohmann::json& value, double& to) const {
-    if (!value.is_number() || !std::isfinite(value.get<double>())) fail(where, name, "a finite number", value);
+    if (!value.is_number() || !std::isfinite(value.get<double>()))
+      fail(where, name, "a finite number", value);
     to = value.get<double>();
   }
   void read(const nlohmann::json& value, bool& to) const {
@@ -63,10 +69,12 @@ struct Value {
     }
   }
   void read(const nlohmann::json& value, SequenceBias& to) const {
-    if (!value.is_array() || value.size() != 2) fail(where, name, "a list of [[token ids], bias]", value);
+    if (!value.is_array() || value.size() != 2)
+      fail(where, name, "a list of [[token ids], bias]", value);
     read(value[0], to.ids);
     read(value[1], to.bias);
-    if (to.ids.empty() || *std::min_element(to.ids.begin(), to.ids.end()) < 0) fail(where, name, "a list of [[token ids], bias] with at least one id each", value);
+    if (to.ids.empty() || *std::min_element(to.ids.begin(), to.ids.end()) < 0)
+      fail(where, name, "a list of [[token ids], bias] with at least one id each", value);
   }
   void read(const nlohmann::json& value, LengthDecay& to) const {
     if (!value.is_array() || value.size() != 2) fail(where, name, "[start, factor]", value);
@@ -82,17 +90,29 @@ struct Value {
   }
 };
 
-nlohmann::json written(const EarlyStopping& value) { return value.kind() == EarlyStopping::Kind::never ? nlohmann::json("never") : nlohmann::json(value.kind() == EarlyStopping::Kind::yes); }
-nlohmann::json written(const TokenIds& value) { return value.is_list() ? nlohmann::json(value.ids()) : nlohmann::json(value.ids().front()); }
-nlohmann::json written(const SequenceBias& value) { return nlohmann::json::array({value.ids, value.bias}); }
-nlohmann::json written(const LengthDecay& value) { return nlohmann::json::array({value.start, value.factor}); }
+nlohmann::json written(const EarlyStopping& value) {
+  return value.kind() == EarlyStopping::Kind::never
+             ? nlohmann::json("never")
+             : nlohmann::json(value.kind() == EarlyStopping::Kind::yes);
+}
+nlohmann::json written(const TokenIds& value) {
+  return value.is_list() ? nlohmann::json(value.ids()) : nlohmann::json(value.ids().front());
+}
+nlohmann::json written(const SequenceBias& value) {
+  return nlohmann::json::array({value.ids, value.bias});
+}
+nlohmann::json written(const LengthDecay& value) {
+  return nlohmann::json::array({value.start, value.factor});
+}
 nlohmann::json written(const std::vector<SequenceBias>& values) {
   auto list = nlohmann::json::array();
   for (const auto& value : values) list.push_back(written(value));
   return list;
 }
 template <class T>
-nlohmann::json written(const T& value) { return value; }
+nlohmann::json written(const T& value) {
+  return value;
+}
 
 /// The one list of names: calls `visit(name, pointer to member)` for each option that files hold.
 template <class Visit>
@@ -149,11 +169,16 @@ std::optional<T> make_value() {
 
 void check(bool good, const char* name, const std::string& expected, const std::string& received) {
   if (!good)
-    throw Error("G-GEN-2", ErrorKind::usage, fmt::format("generate: {} must be {}, received {}", name, expected, received), "Correct the option, or the model's generation_config.json.");
+    throw Error("G-GEN-2", ErrorKind::usage,
+                fmt::format("generate: {} must be {}, received {}", name, expected, received),
+                "Correct the option, or the model's generation_config.json.");
 }
 
-void check_range(const char* name, const std::optional<double>& value, double low, double high, bool low_included, const std::string& expected) {
-  if (value) check(std::isfinite(*value) && (low_included ? *value >= low : *value > low) && *value <= high, name, expected, json_number(*value));
+void check_range(const char* name, const std::optional<double>& value, double low, double high,
+                 bool low_included, const std::string& expected) {
+  if (value)
+    check(std::isfinite(*value) && (low_included ? *value >= low : *value > low) && *value <= high,
+          name, expected, json_number(*value));
 }
 
 void check_count(const char* name, const std::optional<int64_t>& value, int64_t low) {
@@ -161,27 +186,43 @@ void check_count(const char* name, const std::optional<int64_t>& value, int64_t 
 }
 
 /// A token that is forced where it is also barred would leave none.
-void check_forced(const char* name, const std::vector<int64_t>& forced, const std::vector<int64_t>& barred) {
-  const bool some_left = std::any_of(forced.begin(), forced.end(), [&](int64_t id) { return std::find(barred.begin(), barred.end(), id) == barred.end(); });
-  check(forced.empty() || some_left, name, "a token that suppress_tokens does not bar", nlohmann::json(forced).dump());
+void check_forced(const char* name, const std::vector<int64_t>& forced,
+                  const std::vector<int64_t>& barred) {
+  const bool some_left = std::any_of(forced.begin(), forced.end(), [&](int64_t id) {
+    return std::find(barred.begin(), barred.end(), id) == barred.end();
+  });
+  check(forced.empty() || some_left, name, "a token that suppress_tokens does not bar",
+        nlohmann::json(forced).dump());
 }
 
 void check_words(const std::vector<std::vector<int64_t>>& words) {
-  const bool good = !words.empty() && std::all_of(words.begin(), words.end(), [](const auto& word) { return !word.empty() && *std::min_element(word.begin(), word.end()) >= 0; });
-  check(good, "bad_words_ids", "a list of lists with at least one token id each", nlohmann::json(words).dump().substr(0, 80));
+  const bool good = !words.empty() && std::all_of(words.begin(), words.end(), [](const auto& word) {
+    return !word.empty() && *std::min_element(word.begin(), word.end()) >= 0;
+  });
+  check(good, "bad_words_ids", "a list of lists with at least one token id each",
+        nlohmann::json(words).dump().substr(0, 80));
 }
 
 /// Combinations that cannot work, and those that are merely without effect.
 void check_combinations(const GenerationOptions& options) {
   const auto beams = *options.num_beams, returned = *options.num_return_sequences;
-  if (beams == 1 && !*options.do_sample) check(returned == 1, "num_return_sequences", "1 with greedy search (no sampling, one beam)", std::to_string(returned));
-  check(!options.streamer || (beams == 1 && returned == 1), "streamer", "unset with several beams or sequences", "one");
-  if (beams > 1) check(returned <= beams, "num_return_sequences", fmt::format("at most num_beams ({})", beams), std::to_string(returned));
-  if (options.suppress_tokens && options.forced_bos_token_id) check_forced("forced_bos_token_id", {*options.forced_bos_token_id}, *options.suppress_tokens);
-  if (options.suppress_tokens && options.forced_eos_token_id) check_forced("forced_eos_token_id", options.forced_eos_token_id->ids(), *options.suppress_tokens);
+  if (beams == 1 && !*options.do_sample)
+    check(returned == 1, "num_return_sequences", "1 with greedy search (no sampling, one beam)",
+          std::to_string(returned));
+  check(!options.streamer || (beams == 1 && returned == 1), "streamer",
+        "unset with several beams or sequences", "one");
+  if (beams > 1)
+    check(returned <= beams, "num_return_sequences", fmt::format("at most num_beams ({})", beams),
+          std::to_string(returned));
+  if (options.suppress_tokens && options.forced_bos_token_id)
+    check_forced("forced_bos_token_id", {*options.forced_bos_token_id}, *options.suppress_tokens);
+  if (options.suppress_tokens && options.forced_eos_token_id)
+    check_forced("forced_eos_token_id", options.forced_eos_token_id->ids(),
+                 *options.suppress_tokens);
   if (options.bad_words_ids) check_words(*options.bad_words_ids);
   if (options.stop_strings && !options.stop_strings->empty())
-    check(static_cast<bool>(options.decode), "stop_strings", "given together with `decode`, which turns ids into text", "without it");
+    check(static_cast<bool>(options.decode), "stop_strings",
+          "given together with `decode`, which turns ids into text", "without it");
 }
 
 /// Takes what `options` leaves unset from `source`.
@@ -193,22 +234,54 @@ void fill_in(GenerationOptions& options, const GenerationOptions& source) {
 
 /// transformers' values for what neither a call nor a model's folder sets.
 const GenerationConfig& defaults() {
-  static const auto config = GenerationConfig::from_json(
-      {{"max_length", 20}, {"min_length", 0}, {"do_sample", false}, {"use_cache", true}, {"early_stopping", false}, {"num_beams", 1}, {"temperature", 1.0}, {"top_k", 50}, {"top_p", 1.0}, {"typical_p", 1.0},
-       {"repetition_penalty", 1.0}, {"length_penalty", 1.0}, {"no_repeat_ngram_size", 0}, {"encoder_no_repeat_ngram_size", 0}, {"num_return_sequences", 1}, {"output_scores", false},
-       {"return_dict_in_generate", false}, {"remove_invalid_values", false}, {"epsilon_cutoff", 0.0}, {"eta_cutoff", 0.0}, {"encoder_repetition_penalty", 1.0}, {"num_assistant_tokens", 20},
-       {"num_assistant_tokens_schedule", "constant"}, {"assistant_confidence_threshold", 0.4}, {"assistant_lookbehind", 10}, {"target_lookbehind", 10}, {"num_beam_groups", 1}, {"diversity_penalty", 0.0}});
+  static const auto config =
+      GenerationConfig::from_json({{"max_length", 20},
+                                   {"min_length", 0},
+                                   {"do_sample", false},
+                                   {"use_cache", true},
+                                   {"early_stopping", false},
+                                   {"num_beams", 1},
+                                   {"temperature", 1.0},
+                                   {"top_k", 50},
+                                   {"top_p", 1.0},
+                                   {"typical_p", 1.0},
+                                   {"repetition_penalty", 1.0},
+                                   {"length_penalty", 1.0},
+                                   {"no_repeat_ngram_size", 0},
+                                   {"encoder_no_repeat_ngram_size", 0},
+                                   {"num_return_sequences", 1},
+                                   {"output_scores", false},
+                                   {"return_dict_in_generate", false},
+                                   {"remove_invalid_values", false},
+                                   {"epsilon_cutoff", 0.0},
+                                   {"eta_cutoff", 0.0},
+                                   {"encoder_repetition_penalty", 1.0},
+                                   {"num_assistant_tokens", 20},
+                                   {"num_assistant_tokens_schedule", "constant"},
+                                   {"assistant_confidence_threshold", 0.4},
+                                   {"assistant_lookbehind", 10},
+                                   {"target_lookbehind", 10},
+                                   {"num_beam_groups", 1},
+                                   {"diversity_penalty", 0.0}});
   return config;
 }
 
 }  // namespace
 
 EarlyStopping::EarlyStopping(const std::string& text) : kind_(Kind::never) {
-  if (text != "never") throw Error("G-GEN-1", ErrorKind::usage, fmt::format("early_stopping must be true, false or \"never\", received \"{}\"", text), "");
+  if (text != "never")
+    throw Error(
+        "G-GEN-1", ErrorKind::usage,
+        fmt::format("early_stopping must be true, false or \"never\", received \"{}\"", text), "");
 }
 
-GenerationConfig GenerationConfig::from_json(const nlohmann::json& values, const std::string& where) {
-  if (!values.is_object()) throw Error("G-GEN-1", ErrorKind::model, fmt::format("{}: expected an object, received {}", where, dump_json(values).substr(0, 60)), "");
+GenerationConfig GenerationConfig::from_json(const nlohmann::json& values,
+                                             const std::string& where) {
+  if (!values.is_object())
+    throw Error(
+        "G-GEN-1", ErrorKind::model,
+        fmt::format("{}: expected an object, received {}", where, dump_json(values).substr(0, 60)),
+        "");
   GenerationConfig config;
   config.other = values;
   for_each_option([&](const std::string& name, auto pointer) {
@@ -227,7 +300,8 @@ GenerationConfig GenerationConfig::from_json(const nlohmann::json& values, const
 
 GenerationConfig GenerationConfig::from_model_config(const nlohmann::json& config) {
   nlohmann::json values = {{"_from_model_config", true}};
-  for (const auto* name : {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}) {
+  for (const auto* name :
+       {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}) {
     const auto found = config.find(name);
     if (found != config.end() && !found->is_null()) values[name] = *found;
   }
@@ -243,7 +317,9 @@ GenerationConfig GenerationConfig::from_config_file(const nlohmann::json& config
   return from_json(values, "config.json");
 }
 
-GenerationConfig GenerationConfig::load(const std::filesystem::path& file) { return from_json(read_json(file), file.string()); }
+GenerationConfig GenerationConfig::load(const std::filesystem::path& file) {
+  return from_json(read_json(file), file.string());
+}
 
 void GenerationConfig::validate() const {
   complete_options(options, {});
@@ -264,11 +340,14 @@ void GenerationConfig::validate() const {
     note("eta_cutoff", o.eta_cutoff.value_or(0) != 0, needs);
   }
   if (o.num_beams.value_or(1) == 1) {
-    note("early_stopping", o.early_stopping.value_or(false).kind() != EarlyStopping::Kind::no, "needs num_beams above 1");
+    note("early_stopping", o.early_stopping.value_or(false).kind() != EarlyStopping::Kind::no,
+         "needs num_beams above 1");
     note("length_penalty", o.length_penalty.value_or(1) != 1, "needs num_beams above 1");
   }
   if (!idle.empty())
-    throw Error("G-GEN-2", ErrorKind::usage, fmt::format("generation_config: options without effect: {}", fmt::join(idle, ", ")), "Remove them, or set what they need.");
+    throw Error("G-GEN-2", ErrorKind::usage,
+                fmt::format("generation_config: options without effect: {}", fmt::join(idle, ", ")),
+                "Remove them, or set what they need.");
 }
 
 void GenerationConfig::fill_in_defaults() {
@@ -285,10 +364,13 @@ nlohmann::json GenerationConfig::to_json() const {
   return values;
 }
 
-void GenerationConfig::save(const std::filesystem::path& file) const { write_file_atomically(file, dump_json(to_json(), 2) + "\n"); }
+void GenerationConfig::save(const std::filesystem::path& file) const {
+  write_file_atomically(file, dump_json(to_json(), 2) + "\n");
+}
 
 GenerationOptions complete_options(GenerationOptions given, const GenerationOptions& model) {
-  // Options of one kind exclude each other: a given max_length must not meet the folder's max_new_tokens.
+  // Options of one kind exclude each other: a given max_length must not meet the folder's
+  // max_new_tokens.
   auto base = model;
   if (given.max_length && !given.max_new_tokens) base.max_new_tokens.reset();
   if (given.min_length && !given.min_new_tokens) base.min_new_tokens.reset();
@@ -307,13 +389,15 @@ GenerationOptions complete_options(GenerationOptions given, const GenerationOpti
   check_count("top_k", merged.top_k, 0);
   check_count("no_repeat_ngram_size", merged.no_repeat_ngram_size, 0);
   check_count("pad_token_id", merged.pad_token_id, 0);
-  check_range("temperature", merged.temperature, 0.0, 1e30, false, "greater than 0 (use do_sample=false for greedy search)");
+  check_range("temperature", merged.temperature, 0.0, 1e30, false,
+              "greater than 0 (use do_sample=false for greedy search)");
   check_range("top_p", merged.top_p, 0.0, 1.0, true, "from 0 to 1");
   check_range("top_h", merged.top_h, 0.0, 1.0, false, "greater than 0 and at most 1");
   check_range("min_p", merged.min_p, 0.0, 1.0, true, "from 0 to 1");
   check_range("typical_p", merged.typical_p, 0.0, 1.0, false, "greater than 0 and at most 1");
   check_range("repetition_penalty", merged.repetition_penalty, 0.0, 1e30, false, "greater than 0");
-  check_range("encoder_repetition_penalty", merged.encoder_repetition_penalty, 0.0, 1e30, false, "greater than 0");
+  check_range("encoder_repetition_penalty", merged.encoder_repetition_penalty, 0.0, 1e30, false,
+              "greater than 0");
   check_count("encoder_no_repeat_ngram_size", merged.encoder_no_repeat_ngram_size, 0);
   check_range("max_time", merged.max_time, 0.0, 1e30, false, "greater than 0");
   check_combinations(merged);

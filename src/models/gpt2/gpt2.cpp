@@ -20,7 +20,10 @@ namespace {
 struct GPT2Config {
   explicit GPT2Config(const nlohmann::json& values) {
     const ConfigReader read(values, "config.json",
-                            {{"n_embd", "hidden_size"}, {"n_positions", "max_position_embeddings"}, {"n_head", "num_attention_heads"}, {"n_layer", "num_hidden_layers"}});
+                            {{"n_embd", "hidden_size"},
+                             {"n_positions", "max_position_embeddings"},
+                             {"n_head", "num_attention_heads"},
+                             {"n_layer", "num_hidden_layers"}});
     vocabulary = read.integer("vocab_size", 50257);
     positions = read.integer("n_positions", 1024);
     width = read.integer("n_embd", 768);
@@ -35,8 +38,11 @@ struct GPT2Config {
     scale_weights = read.flag("scale_attn_weights", true);
     scale_by_layer = read.flag("scale_attn_by_inverse_layer_idx", false);
     tied = read.flag("tie_word_embeddings", true);
-    if (width % heads != 0) read.fail("n_embd", "a multiple of n_head (" + std::to_string(heads) + ")", std::to_string(width));
-    if (read.flag("add_cross_attention", false)) read.fail("add_cross_attention", "false: cross-attention is not supported", "true");
+    if (width % heads != 0)
+      read.fail("n_embd", "a multiple of n_head (" + std::to_string(heads) + ")",
+                std::to_string(width));
+    if (read.flag("add_cross_attention", false))
+      read.fail("add_cross_attention", "false: cross-attention is not supported", "true");
   }
 
   int64_t vocabulary, positions, width, blocks, heads, inner;
@@ -54,10 +60,18 @@ struct Pass {
 
 class Attention : public torch::nn::Module {
  public:
-  Attention(const GPT2Config& config, size_t layer) : layer_(layer), heads_(config.heads), attention_dropout_(config.attention_dropout), dropout_(config.residual_dropout) {
-    c_attn_ = register_module("c_attn", std::make_shared<layers::Conv1D>(config.width, 3 * config.width));
-    c_proj = register_module("c_proj", std::make_shared<layers::Conv1D>(config.width, config.width));
-    scale_ = config.scale_weights ? 1.0 / std::sqrt(static_cast<double>(config.width / config.heads)) : 1.0;
+  Attention(const GPT2Config& config, size_t layer)
+      : layer_(layer),
+        heads_(config.heads),
+        attention_dropout_(config.attention_dropout),
+        dropout_(config.residual_dropout) {
+    c_attn_ =
+        register_module("c_attn", std::make_shared<layers::Conv1D>(config.width, 3 * config.width));
+    c_proj =
+        register_module("c_proj", std::make_shared<layers::Conv1D>(config.width, config.width));
+    scale_ = config.scale_weights
+                 ? 1.0 / std::sqrt(static_cast<double>(config.width / config.heads))
+                 : 1.0;
     if (config.scale_by_layer) scale_ /= static_cast<double>(layer + 1);
   }
 
@@ -65,7 +79,11 @@ class Attention : public torch::nn::Module {
     const auto parts = kernels::split_heads(c_attn_->forward(x), heads_);
     const auto query = parts.query.transpose(1, 2);
     auto key = parts.key.transpose(1, 2), value = parts.value.transpose(1, 2);
-    if (pass.cache != nullptr) std::tie(key, value) = [&] { auto all = pass.cache->update(layer_, key, value); return std::pair(all.keys, all.values); }();
+    if (pass.cache != nullptr)
+      std::tie(key, value) = [&] {
+        auto all = pass.cache->update(layer_, key, value);
+        return std::pair(all.keys, all.values);
+      }();
     layers::AttentionOptions options;
     options.dropout = is_training() ? attention_dropout_ : 0.0;
     options.scale = scale_;
@@ -87,11 +105,16 @@ class Attention : public torch::nn::Module {
 
 class Mlp : public torch::nn::Module {
  public:
-  explicit Mlp(const GPT2Config& config) : activation_(config.activation), dropout_(config.residual_dropout) {
+  explicit Mlp(const GPT2Config& config)
+      : activation_(config.activation), dropout_(config.residual_dropout) {
     c_fc_ = register_module("c_fc", std::make_shared<layers::Conv1D>(config.width, config.inner));
-    c_proj = register_module("c_proj", std::make_shared<layers::Conv1D>(config.inner, config.width));
+    c_proj =
+        register_module("c_proj", std::make_shared<layers::Conv1D>(config.inner, config.width));
   }
-  Tensor forward(const Tensor& x) const { return layers::dropout(c_proj->forward(activation_(c_fc_->forward(x))), dropout_, is_training()); }
+  Tensor forward(const Tensor& x) const {
+    return layers::dropout(c_proj->forward(activation_(c_fc_->forward(x))), dropout_,
+                           is_training());
+  }
 
   std::shared_ptr<layers::Conv1D> c_proj;
 
@@ -128,12 +151,19 @@ class Block : public torch::nn::Module {
 
 class GPT2 : public Backbone {
  public:
-  explicit GPT2(const GPT2Config& config) : width_(config.width), dropout_(config.embedding_dropout) {
-    wte_ = register_module("wte", std::make_shared<layers::Embedding>(config.vocabulary, config.width));
-    wpe_ = register_module("wpe", std::make_shared<layers::Embedding>(config.positions, config.width, std::nullopt, "position_ids"));
+  explicit GPT2(const GPT2Config& config)
+      : width_(config.width), dropout_(config.embedding_dropout) {
+    wte_ = register_module("wte",
+                           std::make_shared<layers::Embedding>(config.vocabulary, config.width));
+    wpe_ =
+        register_module("wpe", std::make_shared<layers::Embedding>(config.positions, config.width,
+                                                                   std::nullopt, "position_ids"));
     h_ = register_module("h", std::make_shared<layers::ModuleList<Block>>());
-    for (int64_t i = 0; i < config.blocks; ++i) h_->push_back(std::make_shared<Block>(config, static_cast<size_t>(i)));
-    ln_f_ = register_module("ln_f", torch::nn::LayerNorm(torch::nn::LayerNormOptions({config.width}).eps(config.norm_eps)));
+    for (int64_t i = 0; i < config.blocks; ++i)
+      h_->push_back(std::make_shared<Block>(config, static_cast<size_t>(i)));
+    ln_f_ = register_module(
+        "ln_f",
+        torch::nn::LayerNorm(torch::nn::LayerNormOptions({config.width}).eps(config.norm_eps)));
   }
 
   layers::Embedding& input_embeddings() override { return *wte_; }
@@ -142,7 +172,9 @@ class GPT2 : public Backbone {
   BackboneOutput forward(const BackboneInputs& inputs) override {
     const auto embedded = embed(inputs);
     const auto seen = inputs.cache != nullptr ? inputs.cache->length() : 0;
-    const auto positions = inputs.position_ids.defined() ? inputs.position_ids : running_positions(seen, inputs.tokens(), embedded.device());
+    const auto positions = inputs.position_ids.defined()
+                               ? inputs.position_ids
+                               : running_positions(seen, inputs.tokens(), embedded.device());
     auto x = embedded + wpe_->forward(positions);
     if (inputs.token_type_ids.defined()) x = x + wte_->forward(inputs.token_type_ids);
     x = layers::dropout(x, dropout_, is_training());
@@ -155,13 +187,16 @@ class GPT2 : public Backbone {
     request.attention_mask = inputs.attention_mask;
     request.sequence_ids = inputs.sequence_ids;
     BackboneOutput output;
-    const Pass pass{layers::make_attention_mask(request), inputs.cache, inputs.output_attentions ? &output.attentions : nullptr};
+    const Pass pass{layers::make_attention_mask(request), inputs.cache,
+                    inputs.output_attentions ? &output.attentions : nullptr};
     layers::ResidualStream stream(x);
     for (size_t i = 0; const auto& block : *h_) {
       const bool recomputed = recomputes(i++) && pass.attentions == nullptr;
       if (inputs.output_hidden_states) output.hidden_states.push_back(stream.sum());
       if (recomputed)
-        stream = layers::ResidualStream(layers::checkpoint([block, pass](const Tensor& y) { return block->forward(y, pass); }, stream.sum(), *gradient_checkpointing));
+        stream = layers::ResidualStream(
+            layers::checkpoint([block, pass](const Tensor& y) { return block->forward(y, pass); },
+                               stream.sum(), *gradient_checkpointing));
       else
         block->forward(stream, pass);
     }
@@ -179,12 +214,14 @@ class GPT2 : public Backbone {
 };
 
 /// The projections back to the residual stream start smaller, by the square root of their number.
-bool init_gpt2(torch::nn::Module& module, const Initializer& initializer, const nlohmann::json& config) {
+bool init_gpt2(torch::nn::Module& module, const Initializer& initializer,
+               const nlohmann::json& config) {
   const auto* attention = dynamic_cast<Attention*>(&module);
   const auto* mlp = dynamic_cast<Mlp*>(&module);
   if (attention == nullptr && mlp == nullptr) return false;
   const GPT2Config values(config);
-  const auto deviation = ConfigReader(config).number("initializer_range", 0.02) / std::sqrt(2.0 * static_cast<double>(values.blocks));
+  const auto deviation = ConfigReader(config).number("initializer_range", 0.02) /
+                         std::sqrt(2.0 * static_cast<double>(values.blocks));
   initializer.normal((attention != nullptr ? attention->c_proj : mlp->c_proj)->weight, deviation);
   return true;
 }
@@ -196,7 +233,8 @@ nlohmann::json with_defaults(nlohmann::json config) {
 }
 
 const WeightTable& gpt2_table() {
-  static const WeightTable table = {{}, {"*attn.masked_bias", "*.attn.bias", "*.crossattention.bias"}};
+  static const WeightTable table = {{},
+                                    {"*attn.masked_bias", "*.attn.bias", "*.crossattention.bias"}};
   return table;
 }
 
@@ -206,7 +244,8 @@ HeadOptions head_options(const std::string& class_name, const std::string& head 
   options.prefix = "transformer";
   options.head = head;
   options.span_loss_counts_items = false;
-  options.input_names = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds"};
+  options.input_names = {"input_ids", "attention_mask", "token_type_ids", "position_ids",
+                         "inputs_embeds"};
   options.table = &gpt2_table();
   options.init = init_gpt2;
   return options;
@@ -222,24 +261,39 @@ double classifier_dropout(const nlohmann::json& config) {
 }  // namespace
 
 std::vector<BuiltinModel> gpt2_models() {
-  const auto body = [](const nlohmann::json& config) { return std::make_shared<GPT2>(GPT2Config(config)); };
+  const auto body = [](const nlohmann::json& config) {
+    return std::make_shared<GPT2>(GPT2Config(config));
+  };
   return {
-      {"gpt2", ModelTask::base, [=](const auto& config) { return std::make_shared<BaseModel>(with_defaults(config), head_options("GPT2Model"), body(config)); }},
+      {"gpt2", ModelTask::base,
+       [=](const auto& config) {
+         return std::make_shared<BaseModel>(with_defaults(config), head_options("GPT2Model"),
+                                            body(config));
+       }},
       {"gpt2", ModelTask::causal_lm,
        [=](const auto& config) {
          auto options = head_options("GPT2LMHeadModel");
          options.tied = GPT2Config(config).tied;
          options.counts_shifted_labels = false;
-         return std::make_shared<CausalLM>(with_defaults(config), options, body(config), GPT2Config(config).vocabulary);
+         return std::make_shared<CausalLM>(with_defaults(config), options, body(config),
+                                           GPT2Config(config).vocabulary);
        }},
       {"gpt2", ModelTask::sequence_classification,
-       [=](const auto& config) { return std::make_shared<CausalSequenceClassifier>(with_defaults(config), head_options("GPT2ForSequenceClassification"), body(config)); }},
+       [=](const auto& config) {
+         return std::make_shared<CausalSequenceClassifier>(
+             with_defaults(config), head_options("GPT2ForSequenceClassification"), body(config));
+       }},
       {"gpt2", ModelTask::token_classification,
        [=](const auto& config) {
-         return std::make_shared<TokenClassifier>(with_defaults(config), head_options("GPT2ForTokenClassification", "classifier"), body(config), classifier_dropout(config));
+         return std::make_shared<TokenClassifier>(
+             with_defaults(config), head_options("GPT2ForTokenClassification", "classifier"),
+             body(config), classifier_dropout(config));
        }},
       {"gpt2", ModelTask::question_answering,
-       [=](const auto& config) { return std::make_shared<SpanClassifier>(with_defaults(config), head_options("GPT2ForQuestionAnswering"), body(config)); }},
+       [=](const auto& config) {
+         return std::make_shared<SpanClassifier>(
+             with_defaults(config), head_options("GPT2ForQuestionAnswering"), body(config));
+       }},
   };
 }
 

@@ -16,9 +16,12 @@ class SmallCnn : public Model {
  public:
   explicit SmallCnn(const ImageClassifierOptions& options) : options_(options) {
     const int64_t c = options.channels, side = options.image_size / 4;
-    conv1_ = register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(options.num_channels, c, 3).padding(1).bias(false)));
+    conv1_ = register_module(
+        "conv1", torch::nn::Conv2d(
+                     torch::nn::Conv2dOptions(options.num_channels, c, 3).padding(1).bias(false)));
     norm1_ = register_module("norm1", torch::nn::BatchNorm2d(c));
-    conv2_ = register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(c, 2 * c, 3).padding(1).bias(false)));
+    conv2_ = register_module(
+        "conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(c, 2 * c, 3).padding(1).bias(false)));
     norm2_ = register_module("norm2", torch::nn::BatchNorm2d(2 * c));
     hidden_ = register_module("hidden", torch::nn::Linear(2 * c * side * side, 128));
     dropout_ = register_module("dropout", torch::nn::Dropout(options.dropout));
@@ -26,11 +29,14 @@ class SmallCnn : public Model {
   }
 
   ModelOutput forward(const Batch& inputs, const ForwardOptions&) override {
-    auto x = torch::max_pool2d(torch::relu(norm1_->forward(conv1_->forward(inputs["pixel_values"]))), 2);
+    auto x =
+        torch::max_pool2d(torch::relu(norm1_->forward(conv1_->forward(inputs["pixel_values"]))), 2);
     x = torch::max_pool2d(torch::relu(norm2_->forward(conv2_->forward(x))), 2);
-    const auto logits = classifier_->forward(dropout_->forward(torch::relu(hidden_->forward(x.flatten(1)))));
+    const auto logits =
+        classifier_->forward(dropout_->forward(torch::relu(hidden_->forward(x.flatten(1)))));
     ModelOutput out;
-    if (const auto* labels = inputs.find("labels")) out.set("loss", torch::cross_entropy_loss(logits.to(torch::kFloat), *labels));
+    if (const auto* labels = inputs.find("labels"))
+      out.set("loss", torch::cross_entropy_loss(logits.to(torch::kFloat), *labels));
     out.set("logits", logits);
     return out;
   }
@@ -41,12 +47,15 @@ class SmallCnn : public Model {
   bool takes_bf16_weights() const override { return true; }
 
   nlohmann::json config() const override {
-    return {{"model_type", "small-cnn"},          {"architectures", {"SmallCnnForImageClassification"}},
-            {"num_labels", options_.num_labels},  {"num_channels", options_.num_channels},
-            {"image_size", options_.image_size},  {"channels", options_.channels},
-            {"dropout", options_.dropout}};
+    return {
+        {"model_type", "small-cnn"},         {"architectures", {"SmallCnnForImageClassification"}},
+        {"num_labels", options_.num_labels}, {"num_channels", options_.num_channels},
+        {"image_size", options_.image_size}, {"channels", options_.channels},
+        {"dropout", options_.dropout}};
   }
-  void save_config(const std::filesystem::path& directory) const override { write_file_atomically(directory / "config.json", dump_json(config(), 2) + "\n"); }
+  void save_config(const std::filesystem::path& directory) const override {
+    write_file_atomically(directory / "config.json", dump_json(config(), 2) + "\n");
+  }
 
  private:
   ImageClassifierOptions options_;
@@ -60,7 +69,11 @@ class SmallCnn : public Model {
 
 std::shared_ptr<Model> make_image_classifier(ImageClassifierOptions options) {
   const auto check = [](const char* name, int64_t value, int64_t least) {
-    if (value < least) throw Error("G-MODEL-20", ErrorKind::model, fmt::format("small-cnn: expected {} of at least {}, received {}", name, least, value), "Correct the config.");
+    if (value < least)
+      throw Error(
+          "G-MODEL-20", ErrorKind::model,
+          fmt::format("small-cnn: expected {} of at least {}, received {}", name, least, value),
+          "Correct the config.");
   };
   check("num_labels", options.num_labels, 2);
   check("num_channels", options.num_channels, 1);
@@ -71,9 +84,15 @@ std::shared_ptr<Model> make_image_classifier(ImageClassifierOptions options) {
 
 std::shared_ptr<Model> load_image_classifier(const std::filesystem::path& directory) {
   const auto config = read_json(directory / "config.json");
-  const auto type = config.is_object() && config.contains("model_type") && config["model_type"].is_string() ? config["model_type"].get<std::string>() : "";
+  const auto type =
+      config.is_object() && config.contains("model_type") && config["model_type"].is_string()
+          ? config["model_type"].get<std::string>()
+          : "";
   if (type != "small-cnn")
-    throw Error("G-MODEL-21", ErrorKind::model, fmt::format("{} holds a model of type '{}': expected small-cnn", directory.string(), type), "Name a folder that image-classification wrote.");
+    throw Error(
+        "G-MODEL-21", ErrorKind::model,
+        fmt::format("{} holds a model of type '{}': expected small-cnn", directory.string(), type),
+        "Name a folder that image-classification wrote.");
   ImageClassifierOptions options;
   try {
     options = {.num_labels = config.value("num_labels", options.num_labels),
@@ -82,7 +101,10 @@ std::shared_ptr<Model> load_image_classifier(const std::filesystem::path& direct
                .channels = config.value("channels", options.channels),
                .dropout = config.value("dropout", options.dropout)};
   } catch (const nlohmann::json::exception& error) {
-    throw Error("G-MODEL-21", ErrorKind::model, fmt::format("{}/config.json has a value of the wrong type: {}", directory.string(), error.what()), "Correct the file.");
+    throw Error("G-MODEL-21", ErrorKind::model,
+                fmt::format("{}/config.json has a value of the wrong type: {}", directory.string(),
+                            error.what()),
+                "Correct the file.");
   }
   auto model = make_image_classifier(options);
   StateDict state;

@@ -26,29 +26,34 @@ Tensor checked_padding(const MaskRequest& request) {
   const auto& given = request.attention_mask;
   if (given.dim() != 2 || given.size(0) != request.batch || given.size(1) < request.keys)
     throw Error("G-MODEL-11", ErrorKind::model,
-                fmt::format("attention_mask has shape [{}], expected [{}, {}]", fmt::join(given.sizes(), ", "), request.batch, request.keys),
+                fmt::format("attention_mask has shape [{}], expected [{}, {}]",
+                            fmt::join(given.sizes(), ", "), request.batch, request.keys),
                 "Give one number per token: 1 for text, 0 for padding.");
   return given.narrow(1, 0, request.keys).to(request.device).to(torch::kBool);
 }
 
-/// Places of queries (rows) and keys (columns), and what may be seen by place alone; undefined when everything may.
+/// Places of queries (rows) and keys (columns), and what may be seen by place alone; undefined when
+/// everything may.
 Tensor mask_by_place(const MaskRequest& request) {
   if (!request.causal && !request.sliding_window) return {};
   const auto options = torch::TensorOptions().dtype(torch::kLong).device(request.device);
-  const auto query = (at::arange(request.queries, options) + (request.keys - request.queries)).unsqueeze(1);
+  const auto query =
+      (at::arange(request.queries, options) + (request.keys - request.queries)).unsqueeze(1);
   const auto key = at::arange(request.keys, options).unsqueeze(0);
   Tensor mask;
   if (request.causal) mask = key <= query;
   if (request.sliding_window) {
     auto window = key > query - *request.sliding_window;
-    mask = mask.defined() ? mask.logical_and_(window) : window.logical_and_(key < query + *request.sliding_window);
+    mask = mask.defined() ? mask.logical_and_(window)
+                          : window.logical_and_(key < query + *request.sliding_window);
   }
   return mask.view({1, 1, request.queries, request.keys});
 }
 
 /// The same with the weights in hand, for output_attentions.
-Tensor attention_with_weights(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionMask& mask, const Tensor& bias,
-                              double scale, double p, Tensor& weights) {
+Tensor attention_with_weights(const Tensor& query, const Tensor& key, const Tensor& value,
+                              const AttentionMask& mask, const Tensor& bias, double scale, double p,
+                              Tensor& weights) {
   const auto groups = query.size(1) / key.size(1);
   const auto keys = groups == 1 ? key : key.repeat_interleave(groups, 1);
   const auto values = groups == 1 ? value : value.repeat_interleave(groups, 1);
@@ -65,7 +70,9 @@ Tensor attention_with_weights(const Tensor& query, const Tensor& key, const Tens
       allowed = mask_by_place(request);
     }
     if (allowed.defined())
-      scores = allowed.scalar_type() == torch::kBool ? scores.masked_fill(allowed.logical_not(), std::numeric_limits<float>::lowest()) : scores + allowed;
+      scores = allowed.scalar_type() == torch::kBool
+                   ? scores.masked_fill(allowed.logical_not(), std::numeric_limits<float>::lowest())
+                   : scores + allowed;
   }
   weights = scores.softmax(-1, torch::kFloat).to(query.scalar_type());
   return (p > 0.0 ? at::dropout(weights, p, true) : weights).matmul(values);
@@ -75,8 +82,9 @@ Tensor attention_with_weights(const Tensor& query, const Tensor& key, const Tens
 
 Tensor masked_bias(const Tensor& bias, const AttentionMask& mask, torch::Dtype dtype) {
   const auto lowest = dtype == torch::kFloat ? std::numeric_limits<float>::lowest()
-                      : dtype == torch::kHalf ? -65504.0
-                                                          : static_cast<double>(std::numeric_limits<c10::BFloat16>::lowest());
+                      : dtype == torch::kHalf
+                          ? -65504.0
+                          : static_cast<double>(std::numeric_limits<c10::BFloat16>::lowest());
   auto allowed = mask.mask;
   if (mask.causal) {
     MaskRequest request;
@@ -86,11 +94,13 @@ Tensor masked_bias(const Tensor& bias, const AttentionMask& mask, torch::Dtype d
     allowed = mask_by_place(request);
   }
   if (!allowed.defined()) return bias;
-  return allowed.scalar_type() == torch::kBool ? at::where(allowed, bias, bias.new_full({}, lowest)) : bias + allowed;
+  return allowed.scalar_type() == torch::kBool ? at::where(allowed, bias, bias.new_full({}, lowest))
+                                               : bias + allowed;
 }
 
 AttentionMask make_attention_mask(const MaskRequest& request) {
-  if (request.attention_mask.defined() && request.attention_mask.dim() == 4) return {request.attention_mask.to(request.device), false};
+  if (request.attention_mask.defined() && request.attention_mask.dim() == 4)
+    return {request.attention_mask.to(request.device), false};
   Tensor padding;
   if (request.attention_mask.defined()) padding = checked_padding(request);
   if (padding.defined() && all_set(padding)) padding = Tensor();
@@ -109,7 +119,8 @@ AttentionMask make_attention_mask(const MaskRequest& request) {
   }
   if (padding.defined()) {
     const auto real = padding.unsqueeze(1).unsqueeze(1);
-    mask = mask.defined() ? mask.logical_and(real) : real.expand({request.batch, 1, request.queries, request.keys});
+    mask = mask.defined() ? mask.logical_and(real)
+                          : real.expand({request.batch, 1, request.queries, request.keys});
   }
   return {mask, false};
 }
@@ -118,34 +129,45 @@ Tensor packed_sequence_ids(const Batch& inputs, int64_t batch, int64_t length) {
   if (const auto* ids = inputs.find("seq_idx")) return ids->dim() == 1 ? ids->unsqueeze(0) : *ids;
   if (const auto* starts = inputs.find("cu_seq_lens_q")) {
     const auto places = at::arange(length, starts->options());
-    return torch::bucketize(places, starts->flatten(), /*out_int32=*/false, /*right=*/true).unsqueeze(0);
+    return torch::bucketize(places, starts->flatten(), /*out_int32=*/false, /*right=*/true)
+        .unsqueeze(0);
   }
   const auto* positions = inputs.find("position_ids");
-  if (positions == nullptr || positions->dim() != 2 || length < 2 || inputs.contains("attention_mask")) return {};
-  const auto jumps = (positions->narrow(1, 1, length - 1) - positions->narrow(1, 0, length - 1)).ne(1);
+  if (positions == nullptr || positions->dim() != 2 || length < 2 ||
+      inputs.contains("attention_mask"))
+    return {};
+  const auto jumps =
+      (positions->narrow(1, 1, length - 1) - positions->narrow(1, 0, length - 1)).ne(1);
   if (jumps.is_cpu() && !jumps.any().item<bool>()) return {};
   auto ids = torch::constant_pad_nd(jumps.to(torch::kLong).cumsum(1), {1, 0}, 0);
   return ids.size(0) == batch ? ids : ids.expand({batch, length});
 }
 
-Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionMask& mask, const AttentionOptions& options) {
+Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                 const AttentionMask& mask, const AttentionOptions& options) {
   Tensor output;
-  const auto bias = options.position_bias.defined() ? masked_bias(options.position_bias, mask, key.scalar_type()) : Tensor();
+  const auto bias = options.position_bias.defined()
+                        ? masked_bias(options.position_bias, mask, key.scalar_type())
+                        : Tensor();
   if (options.weights != nullptr) {
     const auto scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
-    output = attention_with_weights(query, key, value, mask, bias, scale, options.dropout, *options.weights);
+    output = attention_with_weights(query, key, value, mask, bias, scale, options.dropout,
+                                    *options.weights);
   } else {
     std::optional<Tensor> given;
     if (bias.defined())
       given = bias;
     else if (mask.mask.defined())
       given = mask.mask;
-    output = at::scaled_dot_product_attention(query, key, value, given, options.dropout, mask.causal && !given, options.scale, query.size(1) != key.size(1));
+    output = at::scaled_dot_product_attention(query, key, value, given, options.dropout,
+                                              mask.causal && !given, options.scale,
+                                              query.size(1) != key.size(1));
   }
   return output.transpose(1, 2).reshape({query.size(0), query.size(2), -1});
 }
 
-KeyValueCache::States KeyValueCache::update(size_t layer, const Tensor& keys, const Tensor& values) {
+KeyValueCache::States KeyValueCache::update(size_t layer, const Tensor& keys,
+                                            const Tensor& values) {
   if (layer >= layers_.size()) layers_.resize(layer + 1);
   auto& held = layers_[layer];
   const auto added = keys.size(2), total = held.length + added;

@@ -31,8 +31,9 @@ void set_generator_state(const torch::Device& device, const Tensor& state) {
   generator.set_state(state);
 }
 
-/// The random numbers that come next, on the CPU and on the device of a tensor. In work that is being recorded the GPU's generator
-/// neither tells its state nor goes back: there only blocks that draw no numbers can be repeated.
+/// The random numbers that come next, on the CPU and on the device of a tensor. In work that is
+/// being recorded the GPU's generator neither tells its state nor goes back: there only blocks that
+/// draw no numbers can be repeated.
 class RandomPlace {
  public:
   explicit RandomPlace(const Tensor& like) : cpu_(generator_state(torch::kCPU)) {
@@ -48,7 +49,9 @@ class RandomPlace {
   /// Throws when numbers were drawn since and `restore` could not bring them back.
   void expect_restorable(const Tensor& like) const {
     if (recorded_ && kernels::recorded_random_place(like) != recorded_)
-      throw std::runtime_error("gradient checkpointing would have to draw random numbers (of a dropout) twice, which cannot be recorded");
+      throw std::runtime_error(
+          "gradient checkpointing would have to draw random numbers (of a dropout) twice, which "
+          "cannot be recorded");
   }
 
  private:
@@ -59,7 +62,10 @@ class RandomPlace {
 /// Autocast as it was in forward, for the computation in backward.
 class SameAutocast {
  public:
-  explicit SameAutocast(torch::DeviceType type) : type_(type), enabled_(at::autocast::is_autocast_enabled(type)), dtype_(at::autocast::get_autocast_dtype(type)) {}
+  explicit SameAutocast(torch::DeviceType type)
+      : type_(type),
+        enabled_(at::autocast::is_autocast_enabled(type)),
+        dtype_(at::autocast::get_autocast_dtype(type)) {}
   void set() const {
     at::autocast::set_autocast_enabled(type_, enabled_);
     at::autocast::set_autocast_dtype(type_, dtype_);
@@ -71,10 +77,13 @@ class SameAutocast {
   at::ScalarType dtype_;
 };
 
-/// Keeps casts of weights out of autocast's cache. Those of forward have no history, those of backward would outlive the optimizer's step: neither may be met again.
+/// Keeps casts of weights out of autocast's cache. Those of forward have no history, those of
+/// backward would outlive the optimizer's step: neither may be met again.
 class WithoutCastCache {
  public:
-  WithoutCastCache() : before_(at::autocast::is_autocast_cache_enabled()) { at::autocast::set_autocast_cache_enabled(false); }
+  WithoutCastCache() : before_(at::autocast::is_autocast_cache_enabled()) {
+    at::autocast::set_autocast_cache_enabled(false);
+  }
   ~WithoutCastCache() { at::autocast::set_autocast_cache_enabled(before_); }
 
  private:
@@ -82,7 +91,8 @@ class WithoutCastCache {
 };
 
 struct Held : torch::CustomClassHolder {
-  Held(Block block, const Tensor& input, const GradientCheckpointing& how) : block(std::move(block)), device(input.device()), how(how), autocast(device.type()) {
+  Held(Block block, const Tensor& input, const GradientCheckpointing& how)
+      : block(std::move(block)), device(input.device()), how(how), autocast(device.type()) {
     if (how.preserve_rng_state) random.emplace(input);
   }
   Block block;
@@ -92,7 +102,8 @@ struct Held : torch::CustomClassHolder {
   std::optional<RandomPlace> random;
 };
 
-/// The block once more, with gradients, as it was in forward; the surroundings are those of now again afterwards.
+/// The block once more, with gradients, as it was in forward; the surroundings are those of now
+/// again afterwards.
 Tensor run_again(const Held& held, const std::vector<Tensor>& inputs) {
   const SameAutocast autocast_now(held.device.type());
   const auto random_now = held.random ? std::optional<RandomPlace>(inputs[0]) : std::nullopt;
@@ -116,11 +127,13 @@ Tensor run_again(const Held& held, const std::vector<Tensor>& inputs) {
 
 Tensor on_host(const Tensor& tensor) {
   if (tensor.is_cpu()) return tensor;
-  return at::empty_like(tensor, tensor.options().device(torch::kCPU).pinned_memory(true)).copy_(tensor, /*non_blocking=*/true);
+  return at::empty_like(tensor, tensor.options().device(torch::kCPU).pinned_memory(true))
+      .copy_(tensor, /*non_blocking=*/true);
 }
 
 struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
-  static Tensor forward(AutogradContext* context, at::TensorList inputs, const c10::intrusive_ptr<Held>& held) {
+  static Tensor forward(AutogradContext* context, at::TensorList inputs,
+                        const c10::intrusive_ptr<Held>& held) {
     const at::NoGradGuard no_grad;
     const WithoutCastCache no_cache;
     context->saved_data["held"] = c10::IValue::make_capsule(held);
@@ -138,7 +151,9 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
     const auto& held = *static_cast<const Held*>(capsule.get());
     std::vector<Tensor> inputs;
     for (const auto& saved : context->get_saved_variables())
-      inputs.push_back(saved.detach().to(held.device, /*non_blocking=*/true).requires_grad_(context->needs_input_grad(inputs.size())));
+      inputs.push_back(saved.detach()
+                           .to(held.device, /*non_blocking=*/true)
+                           .requires_grad_(context->needs_input_grad(inputs.size())));
     torch::autograd::backward({run_again(held, inputs)}, {grads[0]});
     variable_list result;
     for (const auto& input : inputs) result.push_back(input.grad());
@@ -149,16 +164,20 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
 
 }  // namespace
 
-Tensor checkpoint(const Block& block, const std::vector<Tensor>& inputs, const GradientCheckpointing& how) {
+Tensor checkpoint(const Block& block, const std::vector<Tensor>& inputs,
+                  const GradientCheckpointing& how) {
   if (!at::GradMode::is_enabled()) return block(inputs);
   auto given = inputs;
   // Parameters inside need gradients even where the input does not.
   if (!given[0].requires_grad()) given[0] = given[0].detach().requires_grad_(true);
-  return CheckpointFunction::apply(at::TensorList(given), c10::make_intrusive<Held>(block, given[0], how));
+  return CheckpointFunction::apply(at::TensorList(given),
+                                   c10::make_intrusive<Held>(block, given[0], how));
 }
 
-Tensor checkpoint(const std::function<Tensor(const Tensor&)>& block, const Tensor& x, const GradientCheckpointing& how) {
-  return checkpoint(Block([block](const std::vector<Tensor>& inputs) { return block(inputs[0]); }), {x}, how);
+Tensor checkpoint(const std::function<Tensor(const Tensor&)>& block, const Tensor& x,
+                  const GradientCheckpointing& how) {
+  return checkpoint(Block([block](const std::vector<Tensor>& inputs) { return block(inputs[0]); }),
+                    {x}, how);
 }
 
 }  // namespace gradus::layers

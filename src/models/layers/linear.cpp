@@ -17,11 +17,16 @@ namespace {
 
 Tensor without_values(torch::IntArrayRef sizes) { return torch::empty(sizes, torch::kFloat); }
 
-[[noreturn]] void throw_bad_id(const std::string& what, int64_t lowest, int64_t highest, int64_t count) {
+[[noreturn]] void throw_bad_id(const std::string& what, int64_t lowest, int64_t highest,
+                               int64_t count) {
   const auto id = lowest < 0 ? lowest : highest;
-  throw Error("G-MODEL-9", ErrorKind::model, fmt::format("{} holds {}, but the model's table has {} rows (0 to {})", what, id, count, count - 1),
-              "The tokenizer and the model do not belong together, or the text is longer than the model's positions.\n"
-              "Use the tokenizer of the model's folder, a shorter max length, or resize_token_embeddings().");
+  throw Error("G-MODEL-9", ErrorKind::model,
+              fmt::format("{} holds {}, but the model's table has {} rows (0 to {})", what, id,
+                          count, count - 1),
+              "The tokenizer and the model do not belong together, or the text is longer than the "
+              "model's positions.\n"
+              "Use the tokenizer of the model's folder, a shorter max length, or "
+              "resize_token_embeddings().");
 }
 
 }  // namespace
@@ -31,7 +36,9 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias) {
   if (with_bias) bias = register_parameter("bias", without_values({out_features}));
 }
 
-Tensor Linear::forward(const Tensor& x) const { return bias.defined() ? kernels::linear(x, weight, bias) : at::linear(x, weight); }
+Tensor Linear::forward(const Tensor& x) const {
+  return bias.defined() ? kernels::linear(x, weight, bias) : at::linear(x, weight);
+}
 
 void Linear::tie(const Tensor& shared) {
   weight = shared;
@@ -53,7 +60,8 @@ Conv1D::Conv1D(int64_t in_features, int64_t out_features) {
 
 Tensor Conv1D::forward(const Tensor& x) const { return kernels::linear_in_out(x, weight, bias); }
 
-Embedding::Embedding(int64_t count, int64_t width, std::optional<int64_t> padding, std::string what) : padding_index(padding), what_(std::move(what)) {
+Embedding::Embedding(int64_t count, int64_t width, std::optional<int64_t> padding, std::string what)
+    : padding_index(padding), what_(std::move(what)) {
   weight = register_parameter("weight", without_values({count, width}));
 }
 
@@ -76,10 +84,14 @@ void Embedding::tie(const Tensor& shared) {
   parameters_["weight"] = shared;
 }
 
-RMSNorm::RMSNorm(int64_t width, double epsilon) : eps(epsilon) { weight = register_parameter("weight", torch::ones({width})); }
+RMSNorm::RMSNorm(int64_t width, double epsilon) : eps(epsilon) {
+  weight = register_parameter("weight", torch::ones({width}));
+}
 
 Tensor RMSNorm::forward(const Tensor& x) const { return kernels::rms_norm(x, weight, eps); }
 
-Tensor dropout(const Tensor& x, double p, bool training) { return training && p > 0.0 ? at::dropout(x, p, true) : x; }
+Tensor dropout(const Tensor& x, double p, bool training) {
+  return training && p > 0.0 ? at::dropout(x, p, true) : x;
+}
 
 }  // namespace gradus::layers

@@ -4,8 +4,10 @@
 namespace gradus::layers {
 
 torch::Tensor ResidualStream::normed(const torch::nn::LayerNormImpl& norm) {
-  if (!pending_.defined()) return kernels::layer_norm(total_, norm.weight, norm.bias, norm.options.eps());
-  auto [sum, out] = kernels::add_layer_norm(total_, pending_, norm.weight, norm.bias, norm.options.eps());
+  if (!pending_.defined())
+    return kernels::layer_norm(total_, norm.weight, norm.bias, norm.options.eps());
+  auto [sum, out] =
+      kernels::add_layer_norm(total_, pending_, norm.weight, norm.bias, norm.options.eps());
   total_ = sum;
   pending_.reset();
   return out;
@@ -19,14 +21,16 @@ torch::Tensor ResidualStream::normed(const RMSNorm& norm) {
   return out;
 }
 
-std::vector<torch::Tensor> ResidualStream::projected(const RMSNorm& norm, const std::vector<std::shared_ptr<Linear>>& projections) {
+std::vector<torch::Tensor> ResidualStream::projected(
+    const RMSNorm& norm, const std::vector<std::shared_ptr<Linear>>& projections) {
   std::vector<torch::Tensor> weights, biases;
   for (const auto& projection : projections) {
     weights.push_back(projection->weight);
     if (projection->bias.defined()) biases.push_back(projection->bias);
   }
   const auto& last = pending_.defined() ? pending_ : total_;
-  auto result = kernels::add_rms_norm_linear(pending_.defined() ? total_ : torch::Tensor(), last, norm.weight, norm.eps, weights, biases);
+  auto result = kernels::add_rms_norm_linear(pending_.defined() ? total_ : torch::Tensor(), last,
+                                             norm.weight, norm.eps, weights, biases);
   total_ = result.sum;
   pending_.reset();
   return result.outputs;

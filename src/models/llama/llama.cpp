@@ -28,20 +28,31 @@ struct LlamaPass {
 
 class LlamaAttention : public torch::nn::Module {
  public:
-  LlamaAttention(const LlamaConfig& config, size_t layer) : layer_(layer), head_width_(config.head_width), dropout_(config.attention_dropout) {
+  LlamaAttention(const LlamaConfig& config, size_t layer)
+      : layer_(layer), head_width_(config.head_width), dropout_(config.attention_dropout) {
     const auto narrow = config.key_value_heads * config.head_width;
-    q_proj_ = register_module("q_proj", std::make_shared<layers::Linear>(config.width, config.heads * config.head_width, config.query_bias));
-    k_proj_ = register_module("k_proj", std::make_shared<layers::Linear>(config.width, narrow, config.query_bias));
-    v_proj_ = register_module("v_proj", std::make_shared<layers::Linear>(config.width, narrow, config.query_bias));
-    o_proj_ = register_module("o_proj", std::make_shared<layers::Linear>(config.heads * config.head_width, config.width, config.output_bias));
+    q_proj_ = register_module(
+        "q_proj", std::make_shared<layers::Linear>(config.width, config.heads * config.head_width,
+                                                   config.query_bias));
+    k_proj_ = register_module(
+        "k_proj", std::make_shared<layers::Linear>(config.width, narrow, config.query_bias));
+    v_proj_ = register_module(
+        "v_proj", std::make_shared<layers::Linear>(config.width, narrow, config.query_bias));
+    o_proj_ = register_module(
+        "o_proj", std::make_shared<layers::Linear>(config.heads * config.head_width, config.width,
+                                                   config.output_bias));
     if (!config.normed_heads) return;
-    q_norm_ = register_module("q_norm", std::make_shared<layers::RMSNorm>(config.head_width, config.norm_eps));
-    k_norm_ = register_module("k_norm", std::make_shared<layers::RMSNorm>(config.head_width, config.norm_eps));
+    q_norm_ = register_module(
+        "q_norm", std::make_shared<layers::RMSNorm>(config.head_width, config.norm_eps));
+    k_norm_ = register_module(
+        "k_norm", std::make_shared<layers::RMSNorm>(config.head_width, config.norm_eps));
   }
 
-  Tensor forward(layers::ResidualStream& stream, const layers::RMSNorm& norm, const layers::AttentionMask& mask, const LlamaPass& pass) const {
+  Tensor forward(layers::ResidualStream& stream, const layers::RMSNorm& norm,
+                 const layers::AttentionMask& mask, const LlamaPass& pass) const {
     const auto parts = stream.projected(norm, {q_proj_, k_proj_, v_proj_});
-    const auto turned = layers::apply_rotary(normed(parts[0], q_norm_.get()), normed(parts[1], k_norm_.get()), pass.angles);
+    const auto turned = layers::apply_rotary(normed(parts[0], q_norm_.get()),
+                                             normed(parts[1], k_norm_.get()), pass.angles);
     const auto query = turned.query.transpose(1, 2);
     auto key = turned.key.transpose(1, 2), value = by_heads(parts[2]).transpose(1, 2);
     if (pass.cache != nullptr) {
@@ -74,10 +85,15 @@ class LlamaAttention : public torch::nn::Module {
 
 class LlamaMlp : public torch::nn::Module {
  public:
-  explicit LlamaMlp(const LlamaConfig& config) : swiglu_(config.activation == "silu" || config.activation == "swish"), activation_(layers::activation_named(config.activation)) {
-    gate_proj_ = register_module("gate_proj", std::make_shared<layers::Linear>(config.width, config.inner, config.mlp_bias));
-    up_proj_ = register_module("up_proj", std::make_shared<layers::Linear>(config.width, config.inner, config.mlp_bias));
-    down_proj_ = register_module("down_proj", std::make_shared<layers::Linear>(config.inner, config.width, config.mlp_bias));
+  explicit LlamaMlp(const LlamaConfig& config)
+      : swiglu_(config.activation == "silu" || config.activation == "swish"),
+        activation_(layers::activation_named(config.activation)) {
+    gate_proj_ = register_module(
+        "gate_proj", std::make_shared<layers::Linear>(config.width, config.inner, config.mlp_bias));
+    up_proj_ = register_module(
+        "up_proj", std::make_shared<layers::Linear>(config.width, config.inner, config.mlp_bias));
+    down_proj_ = register_module(
+        "down_proj", std::make_shared<layers::Linear>(config.inner, config.width, config.mlp_bias));
   }
   Tensor forward(layers::ResidualStream& stream, const layers::RMSNorm& norm) const {
     const auto parts = stream.projected(norm, {gate_proj_, up_proj_});
@@ -97,10 +113,14 @@ class LlamaBlock : public torch::nn::Module {
   LlamaBlock(const LlamaConfig& config, size_t layer) : window(config.windows[layer]) {
     self_attn_ = register_module("self_attn", std::make_shared<LlamaAttention>(config, layer));
     mlp_ = register_module("mlp", std::make_shared<LlamaMlp>(config));
-    input_layernorm_ = register_module("input_layernorm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
-    post_attention_layernorm_ = register_module("post_attention_layernorm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
+    input_layernorm_ = register_module(
+        "input_layernorm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
+    post_attention_layernorm_ =
+        register_module("post_attention_layernorm",
+                        std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
   }
-  void forward(layers::ResidualStream& stream, const layers::AttentionMask& mask, const LlamaPass& pass) const {
+  void forward(layers::ResidualStream& stream, const layers::AttentionMask& mask,
+               const LlamaPass& pass) const {
     stream.add(self_attn_->forward(stream, *input_layernorm_, mask, pass));
     stream.add(mlp_->forward(stream, *post_attention_layernorm_));
   }
@@ -128,20 +148,28 @@ class Llama : public Backbone {
   BackboneOutput forward(const BackboneInputs& inputs) override {
     const auto x = embed(inputs);
     const auto seen = inputs.cache != nullptr ? inputs.cache->length() : 0;
-    const auto positions = inputs.position_ids.defined() ? inputs.position_ids : running_positions(seen, inputs.tokens(), x.device());
+    const auto positions = inputs.position_ids.defined()
+                               ? inputs.position_ids
+                               : running_positions(seen, inputs.tokens(), x.device());
     BackboneOutput output;
-    const auto length = inputs.position_ids.defined() ? std::nullopt : std::optional(seen + inputs.tokens());
-    const LlamaPass pass{rotary_.angles(positions, x.scalar_type(), length), inputs.cache, inputs.output_attentions ? &output.attentions : nullptr};
+    const auto length =
+        inputs.position_ids.defined() ? std::nullopt : std::optional(seen + inputs.tokens());
+    const LlamaPass pass{rotary_.angles(positions, x.scalar_type(), length), inputs.cache,
+                         inputs.output_attentions ? &output.attentions : nullptr};
     std::map<std::optional<int64_t>, layers::AttentionMask> masks;
     layers::ResidualStream stream(x);
     for (size_t i = 0; const auto& layer : *layers_) {
       const bool recomputed = recomputes(i++) && pass.attentions == nullptr;
       if (inputs.output_hidden_states) output.hidden_states.push_back(stream.sum());
       auto found = masks.find(layer->window);
-      if (found == masks.end()) found = masks.emplace(layer->window, mask_for(inputs, seen, layer->window, x.device())).first;
+      if (found == masks.end())
+        found =
+            masks.emplace(layer->window, mask_for(inputs, seen, layer->window, x.device())).first;
       const auto& mask = found->second;
       if (recomputed)
-        stream = layers::ResidualStream(layers::checkpoint([layer, mask, pass](const Tensor& y) { return layer->forward(y, mask, pass); }, stream.sum(), *gradient_checkpointing));
+        stream = layers::ResidualStream(layers::checkpoint(
+            [layer, mask, pass](const Tensor& y) { return layer->forward(y, mask, pass); },
+            stream.sum(), *gradient_checkpointing));
       else
         layer->forward(stream, mask, pass);
     }
@@ -151,14 +179,20 @@ class Llama : public Backbone {
   }
 
  private:
-  Llama(const LlamaConfig& config, const nlohmann::json& values) : width_(config.width), rotary_(values, config.head_width, config.positions) {
-    embed_tokens_ = register_module("embed_tokens", std::make_shared<layers::Embedding>(config.vocabulary, config.width, config.padding_index));
+  Llama(const LlamaConfig& config, const nlohmann::json& values)
+      : width_(config.width), rotary_(values, config.head_width, config.positions) {
+    embed_tokens_ = register_module(
+        "embed_tokens",
+        std::make_shared<layers::Embedding>(config.vocabulary, config.width, config.padding_index));
     layers_ = register_module("layers", std::make_shared<layers::ModuleList<LlamaBlock>>());
-    for (int64_t i = 0; i < config.blocks; ++i) layers_->push_back(std::make_shared<LlamaBlock>(config, static_cast<size_t>(i)));
-    norm_ = register_module("norm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
+    for (int64_t i = 0; i < config.blocks; ++i)
+      layers_->push_back(std::make_shared<LlamaBlock>(config, static_cast<size_t>(i)));
+    norm_ =
+        register_module("norm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
   }
 
-  static layers::AttentionMask mask_for(const BackboneInputs& inputs, int64_t seen, std::optional<int64_t> window, torch::Device device) {
+  static layers::AttentionMask mask_for(const BackboneInputs& inputs, int64_t seen,
+                                        std::optional<int64_t> window, torch::Device device) {
     layers::MaskRequest request;
     request.batch = inputs.rows();
     request.queries = inputs.tokens();
@@ -191,7 +225,8 @@ constexpr Member kMembers[] = {
     {"qwen3", "Qwen3", "transformer", false},
 };
 
-HeadOptions head_options(const Member& member, const std::string& suffix, const std::string& prefix = "model") {
+HeadOptions head_options(const Member& member, const std::string& suffix,
+                         const std::string& prefix = "model") {
   static const WeightTable table = {{}, {"*rotary_emb.inv_freq"}};
   HeadOptions options;
   options.class_name = member.name + suffix;
@@ -216,22 +251,33 @@ double llama_classifier_dropout(const nlohmann::json& config) {
 void append_member(std::vector<BuiltinModel>& models, const Member& member) {
   const auto body = [](const nlohmann::json& config) { return std::make_shared<Llama>(config); };
   models.push_back({member.model_type, ModelTask::base, [=](const auto& config) {
-                      return std::make_shared<BaseModel>(with_defaults(config, member), head_options(member, "Model"), body(config));
+                      return std::make_shared<BaseModel>(with_defaults(config, member),
+                                                         head_options(member, "Model"),
+                                                         body(config));
                     }});
   models.push_back({member.model_type, ModelTask::causal_lm, [=](const auto& config) {
                       auto options = head_options(member, "ForCausalLM");
                       const LlamaConfig values(config);
                       options.tied = values.tied;
-                      return std::make_shared<CausalLM>(with_defaults(config, member), options, body(config), values.vocabulary);
+                      return std::make_shared<CausalLM>(with_defaults(config, member), options,
+                                                        body(config), values.vocabulary);
                     }});
   models.push_back({member.model_type, ModelTask::sequence_classification, [=](const auto& config) {
-                      return std::make_shared<CausalSequenceClassifier>(with_defaults(config, member), head_options(member, "ForSequenceClassification"), body(config));
+                      return std::make_shared<CausalSequenceClassifier>(
+                          with_defaults(config, member),
+                          head_options(member, "ForSequenceClassification"), body(config));
                     }});
   models.push_back({member.model_type, ModelTask::token_classification, [=](const auto& config) {
-                      return std::make_shared<TokenClassifier>(with_defaults(config, member), head_options(member, "ForTokenClassification"), body(config), llama_classifier_dropout(config));
+                      return std::make_shared<TokenClassifier>(
+                          with_defaults(config, member),
+                          head_options(member, "ForTokenClassification"), body(config),
+                          llama_classifier_dropout(config));
                     }});
   models.push_back({member.model_type, ModelTask::question_answering, [=](const auto& config) {
-                      return std::make_shared<SpanClassifier>(with_defaults(config, member), head_options(member, "ForQuestionAnswering", member.span_prefix), body(config));
+                      return std::make_shared<SpanClassifier>(
+                          with_defaults(config, member),
+                          head_options(member, "ForQuestionAnswering", member.span_prefix),
+                          body(config));
                     }});
 }
 

@@ -6,7 +6,8 @@
 
 namespace gradus {
 
-/// Llama 2 and 3 ("llama"), Mistral ("mistral"), Qwen2 and 2.5 ("qwen2"), Qwen3 ("qwen3"): one implementation.
+/// Llama 2 and 3 ("llama"), Mistral ("mistral"), Qwen2 and 2.5 ("qwen2"), Qwen3 ("qwen3"): one
+/// implementation.
 std::vector<BuiltinModel> llama_models();
 
 }  // namespace gradus

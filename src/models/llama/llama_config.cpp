@@ -27,12 +27,15 @@ Variant variant_of(const std::string& model_type) {
 /// Whether a block of that name slides. Other kinds of attention cannot be computed here.
 bool is_sliding(const ConfigReader& read, const nlohmann::json& name) {
   if (name == "sliding_attention") return true;
-  if (name != "full_attention") read.fail("layer_types", "full_attention or sliding_attention for each layer", dump_json(name));
+  if (name != "full_attention")
+    read.fail("layer_types", "full_attention or sliding_attention for each layer", dump_json(name));
   return false;
 }
 
 /// The window of each block. A null `sliding_window` switches it off, an absent one means 4096.
-std::vector<std::optional<int64_t>> windows_of(const nlohmann::json& values, const ConfigReader& read, const std::string& model_type, int64_t blocks) {
+std::vector<std::optional<int64_t>> windows_of(const nlohmann::json& values,
+                                               const ConfigReader& read,
+                                               const std::string& model_type, int64_t blocks) {
   std::vector<std::optional<int64_t>> windows(static_cast<size_t>(blocks));
   if (model_type == "llama") return windows;
   auto window = read.optional_integer("sliding_window");
@@ -41,12 +44,18 @@ std::vector<std::optional<int64_t>> windows_of(const nlohmann::json& values, con
   if (!is_mistral && !read.flag("use_sliding_window", false)) window.reset();
   const auto* types = read.find("layer_types");
   if (types != nullptr && (!types->is_array() || static_cast<int64_t>(types->size()) != blocks))
-    read.fail("layer_types", "a list of " + std::to_string(blocks) + " names, one per layer", types->is_array() ? std::to_string(types->size()) + " entries" : "something else");
+    read.fail("layer_types", "a list of " + std::to_string(blocks) + " names, one per layer",
+              types->is_array() ? std::to_string(types->size()) + " entries" : "something else");
   const auto first = is_mistral ? 0 : read.integer("max_window_layers", 28, 0);
   for (int64_t i = 0; i < blocks; ++i) {
-    const bool sliding = types != nullptr ? is_sliding(read, (*types)[static_cast<size_t>(i)]) : i >= first;
+    const bool sliding =
+        types != nullptr ? is_sliding(read, (*types)[static_cast<size_t>(i)]) : i >= first;
     if (types != nullptr && sliding && !window)
-      read.fail("sliding_window", is_mistral ? "a number, since layer_types has sliding layers" : "a number and use_sliding_window true, since layer_types has sliding layers", "no window");
+      read.fail("sliding_window",
+                is_mistral
+                    ? "a number, since layer_types has sliding layers"
+                    : "a number and use_sliding_window true, since layer_types has sliding layers",
+                "no window");
     if (sliding) windows[static_cast<size_t>(i)] = window;
   }
   return windows;
@@ -63,13 +72,19 @@ LlamaConfig::LlamaConfig(const nlohmann::json& values) {
   inner = read.integer("intermediate_size", variant.inner);
   blocks = read.integer("num_hidden_layers", 32, 1, 10000);
   heads = read.integer("num_attention_heads", 32);
-  const auto usual = values.contains("num_key_value_heads") || variant.key_value_heads == 0 ? heads : variant.key_value_heads;
+  const auto usual = values.contains("num_key_value_heads") || variant.key_value_heads == 0
+                         ? heads
+                         : variant.key_value_heads;
   key_value_heads = read.integer("num_key_value_heads", usual);
   const bool own_width = !values.contains("head_dim") && variant.head_width != 0;
   if (read.find("head_dim") == nullptr && !own_width && width % heads != 0)
-    read.fail("hidden_size", "a multiple of num_attention_heads (" + std::to_string(heads) + ")", std::to_string(width));
+    read.fail("hidden_size", "a multiple of num_attention_heads (" + std::to_string(heads) + ")",
+              std::to_string(width));
   head_width = read.integer("head_dim", own_width ? variant.head_width : width / heads, 2);
-  if (heads % key_value_heads != 0) read.fail("num_attention_heads", "a multiple of num_key_value_heads (" + std::to_string(key_value_heads) + ")", std::to_string(heads));
+  if (heads % key_value_heads != 0)
+    read.fail("num_attention_heads",
+              "a multiple of num_key_value_heads (" + std::to_string(key_value_heads) + ")",
+              std::to_string(heads));
   padding_index = read.optional_integer("pad_token_id", -vocabulary, vocabulary - 1);
   if (padding_index && *padding_index < 0) *padding_index += vocabulary;
   positions = read.integer("max_position_embeddings", variant.positions);

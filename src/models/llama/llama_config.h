@@ -10,7 +10,8 @@
 
 namespace gradus {
 
-/// What the members of the Llama family differ in, read from config.json with each member's own defaults.
+/// What the members of the Llama family differ in, read from config.json with each member's own
+/// defaults.
 struct LlamaConfig {
   /// Throws `Error` G-MODEL-5.
   explicit LlamaConfig(const nlohmann::json& values);
@@ -19,10 +20,10 @@ struct LlamaConfig {
   std::optional<int64_t> padding_index;
   double norm_eps, attention_dropout;
   std::string activation;
-  bool query_bias;      ///< q, k and v have biases
-  bool output_bias;     ///< so has the projection behind attention
+  bool query_bias;   ///< q, k and v have biases
+  bool output_bias;  ///< so has the projection behind attention
   bool mlp_bias;
-  bool normed_heads;    ///< q and k are normalised per head (Qwen3)
+  bool normed_heads;  ///< q and k are normalised per head (Qwen3)
   bool tied;
   std::vector<std::optional<int64_t>> windows;  ///< sliding window of each block
 };

@@ -6,7 +6,8 @@
 
 namespace gradus {
 
-/// T5 and its gated variants (v1.1, Flan, mT5): language model, classifiers, question answering, encoder alone.
+/// T5 and its gated variants (v1.1, Flan, mT5): language model, classifiers, question answering,
+/// encoder alone.
 std::vector<BuiltinModel> t5_models();
 
 }  // namespace gradus

@@ -19,7 +19,8 @@ namespace {
 /// fp16 only: what overflowed comes back into range, as in transformers.
 Tensor within_half(const Tensor& x) {
   if (x.scalar_type() != torch::kHalf) return x;
-  const auto limit = at::where(at::isinf(x).any(), x.new_full({}, 64504.0), x.new_full({}, 65504.0));
+  const auto limit =
+      at::where(at::isinf(x).any(), x.new_full({}, 64504.0), x.new_full({}, 65504.0));
   return x.clamp(std::optional<Tensor>(-limit), std::optional<Tensor>(limit));
 }
 
@@ -34,18 +35,23 @@ struct T5Pass {
 
 class T5Attention : public torch::nn::Module {
  public:
-  T5Attention(const T5Config& config, size_t layer, bool with_positions) : layer_(layer), head_width_(config.head_width), dropout_(config.dropout) {
+  T5Attention(const T5Config& config, size_t layer, bool with_positions)
+      : layer_(layer), head_width_(config.head_width), dropout_(config.dropout) {
     const auto inner = config.heads * config.head_width;
     q = register_module("q", std::make_shared<layers::Linear>(config.width, inner, false));
     k = register_module("k", std::make_shared<layers::Linear>(config.width, inner, false));
     v = register_module("v", std::make_shared<layers::Linear>(config.width, inner, false));
     o = register_module("o", std::make_shared<layers::Linear>(inner, config.width, false));
     if (with_positions)
-      relative_attention_bias = register_module("relative_attention_bias", std::make_shared<layers::Embedding>(config.buckets, config.heads, std::nullopt, "relative positions"));
+      relative_attention_bias =
+          register_module("relative_attention_bias",
+                          std::make_shared<layers::Embedding>(config.buckets, config.heads,
+                                                              std::nullopt, "relative positions"));
   }
 
   /// Over its own tokens, those in the cache included.
-  Tensor forward(const Tensor& x, const Tensor& bias, layers::KeyValueCache* cache, std::vector<Tensor>* weights) const {
+  Tensor forward(const Tensor& x, const Tensor& bias, layers::KeyValueCache* cache,
+                 std::vector<Tensor>* weights) const {
     layers::KeyValueCache::States states{by_heads(k->forward(x)), by_heads(v->forward(x))};
     if (cache != nullptr) states = cache->update(layer_, states.keys, states.values);
     return attend(x, states, bias, weights);
@@ -54,25 +60,33 @@ class T5Attention : public torch::nn::Module {
   /// Over the encoder's output; keys and values of it are computed once per cache.
   Tensor cross(const Tensor& x, const Tensor& encoder_states, const T5Pass& pass) const {
     const auto* held = pass.cache != nullptr ? pass.cache->cross(layer_) : nullptr;
-    const auto states = held != nullptr ? *held : layers::KeyValueCache::States{by_heads(k->forward(encoder_states)), by_heads(v->forward(encoder_states))};
+    const auto states = held != nullptr
+                            ? *held
+                            : layers::KeyValueCache::States{by_heads(k->forward(encoder_states)),
+                                                            by_heads(v->forward(encoder_states))};
     if (pass.cache != nullptr && held == nullptr) pass.cache->set_cross(layer_, states);
     return attend(x, states, pass.cross_bias, pass.cross_attentions);
   }
 
   std::shared_ptr<layers::Linear> q, k, v, o;
-  std::shared_ptr<layers::Embedding> relative_attention_bias;  ///< first block only; its biases serve all
+  std::shared_ptr<layers::Embedding>
+      relative_attention_bias;  ///< first block only; its biases serve all
 
  private:
-  Tensor by_heads(const Tensor& x) const { return x.view({x.size(0), x.size(1), -1, head_width_}).transpose(1, 2); }
+  Tensor by_heads(const Tensor& x) const {
+    return x.view({x.size(0), x.size(1), -1, head_width_}).transpose(1, 2);
+  }
 
-  Tensor attend(const Tensor& x, const layers::KeyValueCache::States& states, const Tensor& bias, std::vector<Tensor>* all_weights) const {
+  Tensor attend(const Tensor& x, const layers::KeyValueCache::States& states, const Tensor& bias,
+                std::vector<Tensor>* all_weights) const {
     layers::AttentionOptions options;
     options.scale = 1.0;
     options.dropout = is_training() ? dropout_ : 0.0;
     options.position_bias = bias;
     Tensor weights;
     if (all_weights != nullptr) options.weights = &weights;
-    const auto output = layers::attention(by_heads(q->forward(x)), states.keys, states.values, {}, options);
+    const auto output =
+        layers::attention(by_heads(q->forward(x)), states.keys, states.values, {}, options);
     if (all_weights != nullptr) all_weights->push_back(weights);
     return o->forward(output);
   }
@@ -84,9 +98,13 @@ class T5Attention : public torch::nn::Module {
 
 class T5Dense : public torch::nn::Module {
  public:
-  explicit T5Dense(const T5Config& config) : activation_(config.activation), dropout_(config.dropout) {
-    wi = register_module(config.gated ? "wi_0" : "wi", std::make_shared<layers::Linear>(config.width, config.inner, false));
-    if (config.gated) wi_1 = register_module("wi_1", std::make_shared<layers::Linear>(config.width, config.inner, false));
+  explicit T5Dense(const T5Config& config)
+      : activation_(config.activation), dropout_(config.dropout) {
+    wi = register_module(config.gated ? "wi_0" : "wi",
+                         std::make_shared<layers::Linear>(config.width, config.inner, false));
+    if (config.gated)
+      wi_1 = register_module("wi_1",
+                             std::make_shared<layers::Linear>(config.width, config.inner, false));
     wo = register_module("wo", std::make_shared<layers::Linear>(config.inner, config.width, false));
   }
   Tensor forward(const Tensor& x) const {
@@ -108,7 +126,8 @@ class T5Layer : public torch::nn::Module {
  public:
   T5Layer(const char* name, std::shared_ptr<Inner> module, const T5Config& config) {
     inner = register_module(name, std::move(module));
-    norm = register_module("layer_norm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
+    norm = register_module("layer_norm",
+                           std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
   }
   std::shared_ptr<Inner> inner;
   std::shared_ptr<layers::RMSNorm> norm;
@@ -117,20 +136,28 @@ class T5Layer : public torch::nn::Module {
 class T5Block : public torch::nn::Module {
  public:
   T5Block(const T5Config& config, size_t index, bool is_decoder) : dropout_(config.dropout) {
-    const auto layer = register_module("layer", std::make_shared<layers::ModuleList<torch::nn::Module>>());
-    self_ = std::make_shared<T5Layer<T5Attention>>("SelfAttention", std::make_shared<T5Attention>(config, index, index == 0), config);
+    const auto layer =
+        register_module("layer", std::make_shared<layers::ModuleList<torch::nn::Module>>());
+    self_ = std::make_shared<T5Layer<T5Attention>>(
+        "SelfAttention", std::make_shared<T5Attention>(config, index, index == 0), config);
     layer->push_back(self_);
     if (is_decoder) {
-      cross_ = std::make_shared<T5Layer<T5Attention>>("EncDecAttention", std::make_shared<T5Attention>(config, index, false), config);
+      cross_ = std::make_shared<T5Layer<T5Attention>>(
+          "EncDecAttention", std::make_shared<T5Attention>(config, index, false), config);
       layer->push_back(cross_);
     }
-    dense_ = std::make_shared<T5Layer<T5Dense>>("DenseReluDense", std::make_shared<T5Dense>(config), config);
+    dense_ = std::make_shared<T5Layer<T5Dense>>("DenseReluDense", std::make_shared<T5Dense>(config),
+                                                config);
     layer->push_back(dense_);
   }
 
-  Tensor forward(Tensor x, const Tensor& bias, const Tensor& encoder_states, const T5Pass& pass) const {
-    x = within_half(x + dropped(self_->inner->forward(self_->norm->forward(x), bias, pass.cache, pass.attentions)));
-    if (cross_ && encoder_states.defined()) x = within_half(x + dropped(cross_->inner->cross(cross_->norm->forward(x), encoder_states, pass)));
+  Tensor forward(Tensor x, const Tensor& bias, const Tensor& encoder_states,
+                 const T5Pass& pass) const {
+    x = within_half(x + dropped(self_->inner->forward(self_->norm->forward(x), bias, pass.cache,
+                                                      pass.attentions)));
+    if (cross_ && encoder_states.defined())
+      x = within_half(
+          x + dropped(cross_->inner->cross(cross_->norm->forward(x), encoder_states, pass)));
     return within_half(x + dropped(dense_->inner->forward(dense_->norm->forward(x))));
   }
 
@@ -147,7 +174,8 @@ class T5Block : public torch::nn::Module {
 
 namespace {
 
-Tensor self_bias(const BackboneInputs& inputs, const layers::Embedding& table, bool is_decoder, int64_t max_distance, const Tensor& x) {
+Tensor self_bias(const BackboneInputs& inputs, const layers::Embedding& table, bool is_decoder,
+                 int64_t max_distance, const Tensor& x) {
   layers::MaskRequest request;
   request.batch = inputs.rows();
   request.queries = inputs.tokens();
@@ -158,14 +186,16 @@ Tensor self_bias(const BackboneInputs& inputs, const layers::Embedding& table, b
   const auto options = torch::TensorOptions().dtype(torch::kLong).device(x.device());
   const auto keys = at::arange(request.keys, options);
   const auto queries = keys.narrow(0, request.keys - request.queries, request.queries);
-  const auto buckets = relative_position_buckets(keys.unsqueeze(0) - queries.unsqueeze(1), !is_decoder, table.weight.size(0), max_distance);
+  const auto buckets = relative_position_buckets(keys.unsqueeze(0) - queries.unsqueeze(1),
+                                                 !is_decoder, table.weight.size(0), max_distance);
   const auto bias = table.forward(buckets).permute({2, 0, 1}).unsqueeze(0);
   return layers::masked_bias(bias, layers::make_attention_mask(request), x.scalar_type());
 }
 
 /// Zero where the encoder's tokens are text; undefined when all are.
 Tensor cross_bias(const BackboneInputs& inputs, const Tensor& x) {
-  if (!inputs.encoder_attention_mask.defined() || !inputs.encoder_hidden_states.defined()) return {};
+  if (!inputs.encoder_attention_mask.defined() || !inputs.encoder_hidden_states.defined())
+    return {};
   layers::MaskRequest request;
   request.batch = inputs.rows();
   request.queries = inputs.tokens();
@@ -174,13 +204,19 @@ Tensor cross_bias(const BackboneInputs& inputs, const Tensor& x) {
   request.attention_mask = inputs.encoder_attention_mask;
   request.causal = false;
   const auto mask = layers::make_attention_mask(request);
-  return mask.mask.defined() ? layers::masked_bias(at::zeros({1, 1, 1, 1}, x.options()), mask, x.scalar_type()) : Tensor();
+  return mask.mask.defined()
+             ? layers::masked_bias(at::zeros({1, 1, 1, 1}, x.options()), mask, x.scalar_type())
+             : Tensor();
 }
 
 }  // namespace
 
 T5Config::T5Config(const nlohmann::json& values) {
-  const ConfigReader read(values, "config.json", {{"d_model", "hidden_size"}, {"num_heads", "num_attention_heads"}, {"num_layers", "num_hidden_layers"}, {"d_kv", "head_dim"}});
+  const ConfigReader read(values, "config.json",
+                          {{"d_model", "hidden_size"},
+                           {"num_heads", "num_attention_heads"},
+                           {"num_layers", "num_hidden_layers"},
+                           {"d_kv", "head_dim"}});
   const bool multilingual = read.text("model_type", "t5") == "mt5";
   vocabulary = read.integer("vocab_size", multilingual ? 250112 : 32128);
   width = read.integer("d_model", 512);
@@ -192,23 +228,31 @@ T5Config::T5Config(const nlohmann::json& values) {
   buckets = read.integer("relative_attention_num_buckets", 32, 4);
   max_distance = read.integer("relative_attention_max_distance", 128);
   if (max_distance <= buckets / 2)
-    read.fail("relative_attention_max_distance", "more than half of relative_attention_num_buckets (" + std::to_string(buckets) + ")", std::to_string(max_distance));
+    read.fail("relative_attention_max_distance",
+              "more than half of relative_attention_num_buckets (" + std::to_string(buckets) + ")",
+              std::to_string(max_distance));
   dropout = read.probability("dropout_rate", 0.1);
   classifier_dropout = read.probability("classifier_dropout", 0.0);
   norm_eps = read.number("layer_norm_epsilon", 1e-6, 0.0);
   init_factor = read.number("initializer_factor", 1.0, 0.0);
   const auto projection = read.text("feed_forward_proj", multilingual ? "gated-gelu" : "relu");
   const auto dash = projection.find('-');
-  if (dash != std::string::npos && (projection.substr(0, dash) != "gated" || projection.find('-', dash + 1) != std::string::npos))
-    read.fail("feed_forward_proj", "an activation or gated- and an activation (relu, gated-gelu)", '"' + projection + '"');
+  if (dash != std::string::npos && (projection.substr(0, dash) != "gated" ||
+                                    projection.find('-', dash + 1) != std::string::npos))
+    read.fail("feed_forward_proj", "an activation or gated- and an activation (relu, gated-gelu)",
+              '"' + projection + '"');
   gated = read.flag("is_gated_act", dash != std::string::npos || projection == "gated");
-  const auto name = projection == "gated-gelu" ? "gelu_new" : dash == std::string::npos ? projection : projection.substr(dash + 1);
+  const auto name = projection == "gated-gelu"  ? "gelu_new"
+                    : dash == std::string::npos ? projection
+                                                : projection.substr(dash + 1);
   activation = layers::activation_named(read.text("dense_act_fn", name));
   // transformers ties the head in any case and reads from this flag whether to scale.
-  scale_outputs = !multilingual && read.flag("scale_decoder_outputs", read.flag("tie_word_embeddings", true));
+  scale_outputs =
+      !multilingual && read.flag("scale_decoder_outputs", read.flag("tie_word_embeddings", true));
 }
 
-Tensor relative_position_buckets(Tensor positions, bool bidirectional, int64_t buckets, int64_t max_distance) {
+Tensor relative_position_buckets(Tensor positions, bool bidirectional, int64_t buckets,
+                                 int64_t max_distance) {
   Tensor result;
   if (bidirectional) {
     buckets /= 2;
@@ -218,39 +262,58 @@ Tensor relative_position_buckets(Tensor positions, bool bidirectional, int64_t b
     positions = -positions.clamp_max(0);
   }
   const auto exact = buckets / 2;
-  const auto steps = (positions.to(torch::kFloat) / exact).log() / std::log(static_cast<double>(max_distance) / static_cast<double>(exact)) * (buckets - exact);
+  const auto steps = (positions.to(torch::kFloat) / exact).log() /
+                     std::log(static_cast<double>(max_distance) / static_cast<double>(exact)) *
+                     (buckets - exact);
   const auto far = (steps.clamp_min(0.0).to(torch::kLong) + exact).clamp_max(buckets - 1);
   const auto near_or_far = at::where(positions < exact, positions, far);
   return result.defined() ? result + near_or_far : near_or_far;
 }
 
-T5Stack::T5Stack(const T5Config& config, bool is_decoder) : width_(config.width), dropout_(config.dropout), max_distance_(config.max_distance), is_decoder_(is_decoder) {
-  embed_tokens_ = register_module("embed_tokens", std::make_shared<layers::Embedding>(config.vocabulary, config.width, std::nullopt, is_decoder ? "decoder_input_ids" : "input_ids"));
+T5Stack::T5Stack(const T5Config& config, bool is_decoder)
+    : width_(config.width),
+      dropout_(config.dropout),
+      max_distance_(config.max_distance),
+      is_decoder_(is_decoder) {
+  embed_tokens_ = register_module(
+      "embed_tokens",
+      std::make_shared<layers::Embedding>(config.vocabulary, config.width, std::nullopt,
+                                          is_decoder ? "decoder_input_ids" : "input_ids"));
   block_ = register_module("block", std::make_shared<layers::ModuleList<T5Block>>());
   const auto blocks = is_decoder ? config.decoder_blocks : config.encoder_blocks;
-  for (int64_t i = 0; i < blocks; ++i) block_->push_back(std::make_shared<T5Block>(config, static_cast<size_t>(i), is_decoder));
-  final_layer_norm_ = register_module("final_layer_norm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
+  for (int64_t i = 0; i < blocks; ++i)
+    block_->push_back(std::make_shared<T5Block>(config, static_cast<size_t>(i), is_decoder));
+  final_layer_norm_ = register_module(
+      "final_layer_norm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
 }
 
 BackboneOutput T5Stack::forward(const BackboneInputs& inputs) {
   auto x = layers::dropout(embed(inputs), dropout_, is_training());
   BackboneOutput output;
-  const T5Pass pass{cross_bias(inputs, x), inputs.cache, inputs.output_attentions ? &output.attentions : nullptr,
+  const T5Pass pass{cross_bias(inputs, x), inputs.cache,
+                    inputs.output_attentions ? &output.attentions : nullptr,
                     inputs.output_attentions && is_decoder_ ? &output.cross_attentions : nullptr};
-  std::vector<Tensor> given{x, self_bias(inputs, (*block_)[0].positions(), is_decoder_, max_distance_, x)};
-  if (is_decoder_ && inputs.encoder_hidden_states.defined()) given.push_back(inputs.encoder_hidden_states);
+  std::vector<Tensor> given{
+      x, self_bias(inputs, (*block_)[0].positions(), is_decoder_, max_distance_, x)};
+  if (is_decoder_ && inputs.encoder_hidden_states.defined())
+    given.push_back(inputs.encoder_hidden_states);
   for (size_t i = 0; const auto& block : *block_) {
     const bool recomputed = recomputes(i++) && !inputs.output_attentions;
     if (inputs.output_hidden_states) output.hidden_states.push_back(given[0]);
-    const auto run = [block, pass](const std::vector<Tensor>& tensors) { return block->forward(tensors[0], tensors[1], tensors.size() > 2 ? tensors[2] : Tensor(), pass); };
+    const auto run = [block, pass](const std::vector<Tensor>& tensors) {
+      return block->forward(tensors[0], tensors[1], tensors.size() > 2 ? tensors[2] : Tensor(),
+                            pass);
+    };
     given[0] = recomputed ? layers::checkpoint(run, given, *gradient_checkpointing) : run(given);
   }
-  output.last_hidden_state = layers::dropout(final_layer_norm_->forward(given[0]), dropout_, is_training());
+  output.last_hidden_state =
+      layers::dropout(final_layer_norm_->forward(given[0]), dropout_, is_training());
   if (inputs.output_hidden_states) output.hidden_states.push_back(output.last_hidden_state);
   return output;
 }
 
-bool init_t5_module(torch::nn::Module& module, const Initializer& initializer, const T5Config& config) {
+bool init_t5_module(torch::nn::Module& module, const Initializer& initializer,
+                    const T5Config& config) {
   const auto factor = config.init_factor;
   const auto by = [&](int64_t size) { return factor / std::sqrt(static_cast<double>(size)); };
   if (const auto* norm = dynamic_cast<layers::RMSNorm*>(&module)) {
@@ -264,7 +327,8 @@ bool init_t5_module(torch::nn::Module& module, const Initializer& initializer, c
     initializer.normal(attention->k->weight, by(config.width));
     initializer.normal(attention->v->weight, by(config.width));
     initializer.normal(attention->o->weight, by(config.heads * config.head_width));
-    if (attention->relative_attention_bias) initializer.normal(attention->relative_attention_bias->weight, by(config.width));
+    if (attention->relative_attention_bias)
+      initializer.normal(attention->relative_attention_bias->weight, by(config.width));
   } else {
     return false;
   }

@@ -21,17 +21,21 @@ struct T5Config {
   double init_factor;
   layers::Activation activation;
   bool gated;          ///< two input projections, one of them through the activation
-  bool scale_outputs;  ///< the decoder's output times width^-0.5 before the head: the first T5, not v1.1
+  bool scale_outputs;  ///< the decoder's output times width^-0.5 before the head: the first T5, not
+                       ///< v1.1
 };
 
-/// The bucket of each relative position (key minus query), int64: fine near zero, logarithmic further away.
-torch::Tensor relative_position_buckets(torch::Tensor positions, bool bidirectional, int64_t buckets, int64_t max_distance);
+/// The bucket of each relative position (key minus query), int64: fine near zero, logarithmic
+/// further away.
+torch::Tensor relative_position_buckets(torch::Tensor positions, bool bidirectional,
+                                        int64_t buckets, int64_t max_distance);
 
 class T5Block;
 
 /// The encoder, or the decoder with cross-attention.
 ///
-/// `BackboneInputs::encoder_hidden_states` and its mask are read by a decoder; `cache` holds keys and values of both kinds of attention.
+/// `BackboneInputs::encoder_hidden_states` and its mask are read by a decoder; `cache` holds keys
+/// and values of both kinds of attention.
 class T5Stack : public Backbone {
  public:
   T5Stack(const T5Config& config, bool is_decoder);
@@ -51,6 +55,7 @@ class T5Stack : public Backbone {
 };
 
 /// Initial values of what a stack is made of; false for modules of another kind.
-bool init_t5_module(torch::nn::Module& module, const Initializer& initializer, const T5Config& config);
+bool init_t5_module(torch::nn::Module& module, const Initializer& initializer,
+                    const T5Config& config);
 
 }  // namespace gradus

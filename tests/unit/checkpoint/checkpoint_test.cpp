@@ -1,4 +1,5 @@
-// The checkpoint folder: listing, rotation (peer-tests.md 50, 51), the manifest, and writes that fail.
+// The checkpoint folder: listing, rotation (peer-tests.md 50, 51), the manifest, and writes that
+// fail.
 #include <gradus/checkpoint/checkpoint_writer.h>
 #include <gradus/checkpoint/manifest.h>
 #include <gradus/core/error.h>
@@ -15,7 +16,10 @@ namespace fs = std::filesystem;
 
 class Checkpoints : public ::testing::Test {
  protected:
-  Checkpoints() : folder_(fs::temp_directory_path() / ("gradus-checkpoint-" + std::to_string(::getpid()) + "-" + ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+  Checkpoints()
+      : folder_(fs::temp_directory_path() /
+                ("gradus-checkpoint-" + std::to_string(::getpid()) + "-" +
+                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
@@ -63,10 +67,14 @@ TEST_F(Rotation, TestCheckpointRotation) {
     std::vector<int64_t> kept;
   };
   make({5, 10, 15, 20, 25});
-  for (const auto& each : {Case{2, {}, {20, 25}}, Case{2, 5, {5, 25}}, Case{1, 25, {25}}, Case{1, 5, {5, 25}}, Case{{}, {}, {5, 10, 15, 20, 25}}, Case{0, {}, {5, 10, 15, 20, 25}}, Case{3, 10, {10, 20, 25}}}) {
-    const auto best = each.best ? std::optional(checkpoint_path(folder_, *each.best)) : std::nullopt;
+  for (const auto& each : {Case{2, {}, {20, 25}}, Case{2, 5, {5, 25}}, Case{1, 25, {25}},
+                           Case{1, 5, {5, 25}}, Case{{}, {}, {5, 10, 15, 20, 25}},
+                           Case{0, {}, {5, 10, 15, 20, 25}}, Case{3, 10, {10, 20, 25}}}) {
+    const auto best =
+        each.best ? std::optional(checkpoint_path(folder_, *each.best)) : std::nullopt;
     auto left = there();
-    for (const auto& dir : RotationPolicy(each.limit).to_delete(list_checkpoints(folder_), best)) std::erase(left, dir.step);
+    for (const auto& dir : RotationPolicy(each.limit).to_delete(list_checkpoints(folder_), best))
+      std::erase(left, dir.step);
     EXPECT_EQ(left, each.kept);
   }
 }
@@ -78,7 +86,8 @@ TEST_F(Rotation, StepsBeyondTheOneJustSavedAreOfARunThatWasLeft) {
   make({900});
   const RotationPolicy one(1);
   const auto doomed = one.to_delete(list_checkpoints(folder_), checkpoint_path(folder_, 900), 200);
-  EXPECT_EQ(doomed, (std::vector<CheckpointDir>{{checkpoint_path(folder_, 100), 100}})) << "the best one is kept wherever it comes from";
+  EXPECT_EQ(doomed, (std::vector<CheckpointDir>{{checkpoint_path(folder_, 100), 100}}))
+      << "the best one is kept wherever it comes from";
 }
 
 TEST_F(Checkpoints, AreCompleteOrAbsent) {
@@ -86,7 +95,8 @@ TEST_F(Checkpoints, AreCompleteOrAbsent) {
   EXPECT_TRUE(verify_checkpoint(checkpoint_path(folder_, 3), Verify::full).complete());
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "nothing temporary is left";
   write(3, 2);
-  EXPECT_EQ(read_safetensors_folder(checkpoint_path(folder_, 3)).front().second[0].item<float>(), 2) << "the same step again replaces it";
+  EXPECT_EQ(read_safetensors_folder(checkpoint_path(folder_, 3)).front().second[0].item<float>(), 2)
+      << "the same step again replaces it";
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
   write(4, 1, 1);
   EXPECT_EQ(there(), std::vector<int64_t>{4});
@@ -109,9 +119,13 @@ TEST_F(Checkpoints, VerifySaysWhatIsWrong) {
   fs::remove(dir / "scheduler.pt");
   EXPECT_EQ(problem(Verify::full), "scheduler.pt is missing");
   EXPECT_FALSE(newest_complete_checkpoint(folder_));
-  std::ofstream(dir / "manifest.json") << R"({"format": "gradus-checkpoint", "version": 99, "files": {}})";
-  EXPECT_NE(problem(Verify::full).find("is not a manifest that this version reads: its version is not 1 or below"), std::string::npos);
-  EXPECT_EQ(verify_checkpoint(folder_ / "none", Verify::full).problems.front(), "there is no such folder");
+  std::ofstream(dir / "manifest.json")
+      << R"({"format": "gradus-checkpoint", "version": 99, "files": {}})";
+  EXPECT_NE(problem(Verify::full)
+                .find("is not a manifest that this version reads: its version is not 1 or below"),
+            std::string::npos);
+  EXPECT_EQ(verify_checkpoint(folder_ / "none", Verify::full).problems.front(),
+            "there is no such folder");
 }
 
 TEST_F(Checkpoints, PythonsNeedWeightsAndAState) {
@@ -122,7 +136,8 @@ TEST_F(Checkpoints, PythonsNeedWeightsAndAState) {
   std::ofstream(dir / "trainer_state.json") << "{}";
   EXPECT_TRUE(verify_checkpoint(dir, Verify::full).complete());
   std::ofstream(dir / "checkpoint-is-incomplete.txt") << "x";
-  EXPECT_EQ(verify_checkpoint(dir, Verify::full).problems.front(), "checkpoint-is-incomplete.txt says that its save was cut short");
+  EXPECT_EQ(verify_checkpoint(dir, Verify::full).problems.front(),
+            "checkpoint-is-incomplete.txt says that its save was cut short");
 }
 
 TEST_F(Checkpoints, AFailedWriteLeavesTheOlderOnesAlone) {
@@ -136,8 +151,10 @@ TEST_F(Checkpoints, AFailedWriteLeavesTheOlderOnesAlone) {
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "G-CKPT-6");
-    EXPECT_TRUE(error.message().starts_with("a checkpoint could not be saved: ")) << error.message();
-    EXPECT_TRUE(error.advice().starts_with("The checkpoints before it are as they were.")) << error.advice();
+    EXPECT_TRUE(error.message().starts_with("a checkpoint could not be saved: "))
+        << error.message();
+    EXPECT_TRUE(error.advice().starts_with("The checkpoints before it are as they were."))
+        << error.advice();
   }
   EXPECT_EQ(there(), std::vector<int64_t>{1});
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
@@ -169,7 +186,8 @@ TEST_F(Checkpoints, SnapshotsAreCopies) {
   weight.fill_(7);
   EXPECT_EQ(copy.front().second[0].item<float>(), 1);
   buffers.begin();
-  EXPECT_EQ(buffers.copy(weight).data_ptr(), copy.front().second.data_ptr()) << "the memory is used again";
+  EXPECT_EQ(buffers.copy(weight).data_ptr(), copy.front().second.data_ptr())
+      << "the memory is used again";
   const auto tree = StateTree::dict().set("t", StateTree::Tuple{{StateTree(weight), StateTree(2)}});
   buffers.begin();
   const auto copied = buffers.copy(tree);

@@ -15,15 +15,22 @@ TEST(Json, KeepsNanAndInfinityAsPythonWritesThem) {
 }
 
 TEST(Json, WritesNumbersAsPythonDoes) {
-  const std::pair<double, const char*> cases[] = {{5e-5, "5e-05"},  {0.1, "0.1"},         {3, "3.0"},     {1e16, "1e+16"},
-                                                  {1e-8, "1e-08"},  {0.0001, "0.0001"},   {0, "0.0"},     {123456789, "123456789.0"},
-                                                  {-2.5, "-2.5"},   {1.0 / 12, "0.08333333333333333"}, {1e22, "1e+22"}};
+  const std::pair<double, const char*> cases[] = {
+      {5e-5, "5e-05"}, {0.1, "0.1"},
+      {3, "3.0"},      {1e16, "1e+16"},
+      {1e-8, "1e-08"}, {0.0001, "0.0001"},
+      {0, "0.0"},      {123456789, "123456789.0"},
+      {-2.5, "-2.5"},  {1.0 / 12, "0.08333333333333333"},
+      {1e22, "1e+22"}};
   for (const auto& [value, text] : cases) EXPECT_EQ(json_number(value), text);
 }
 
 TEST(Json, IndentsAndEscapesAsPythonDoes) {
-  EXPECT_EQ(dump_json(nlohmann::json{{"b", {1, 2}}, {"a", nlohmann::json::object()}, {"t", "é\n\"😀"}}, 2),
-            "{\n  \"a\": {},\n  \"b\": [\n    1,\n    2\n  ],\n  \"t\": \"\\u00e9\\n\\\"\\ud83d\\ude00\"\n}");
+  EXPECT_EQ(
+      dump_json(nlohmann::json{{"b", {1, 2}}, {"a", nlohmann::json::object()}, {"t", "é\n\"😀"}},
+                2),
+      "{\n  \"a\": {},\n  \"b\": [\n    1,\n    2\n  ],\n  \"t\": "
+      "\"\\u00e9\\n\\\"\\ud83d\\ude00\"\n}");
 }
 
 TEST(Json, RefusesWhatIsNestedTooDeeply) {
@@ -35,7 +42,11 @@ TEST(Json, RefusesWhatIsNestedTooDeeply) {
     parse_json("{\"a\": " + std::string(200000, '[') + std::string(200000, ']') + "}", "x.json");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(error.message().find("x.json is not usable JSON at line 1, column 1006: nested deeper than 1000 levels"), std::string::npos) << error.what();
+    EXPECT_NE(
+        error.message().find(
+            "x.json is not usable JSON at line 1, column 1006: nested deeper than 1000 levels"),
+        std::string::npos)
+        << error.what();
   }
 }
 
@@ -45,7 +56,8 @@ TEST(Json, ErrorNamesFileLineAndColumn) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "G-JSON-1");
-    EXPECT_NE(error.message().find("x.json is not valid JSON at line 2"), std::string::npos) << error.what();
+    EXPECT_NE(error.message().find("x.json is not valid JSON at line 2"), std::string::npos)
+        << error.what();
   }
 }
 

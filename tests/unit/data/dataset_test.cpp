@@ -7,8 +7,8 @@
 #include <gradus/data/streams.h>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <zlib.h>
+#include <nlohmann/json.hpp>
 
 #include <fstream>
 #include <functional>
@@ -21,11 +21,14 @@ namespace {
 
 using Rows = std::vector<int64_t>;
 
-std::shared_ptr<Dataset> row_numbers(int64_t rows) { return from_tensors({{"row", torch::arange(rows)}}); }
+std::shared_ptr<Dataset> row_numbers(int64_t rows) {
+  return from_tensors({{"row", torch::arange(rows)}});
+}
 
 Rows rows_of(const Dataset& dataset) {
   Rows result;
-  for (int64_t i = 0; i < dataset.size(); ++i) result.push_back(dataset.get(i)["row"].to_tensor().item<int64_t>());
+  for (int64_t i = 0; i < dataset.size(); ++i)
+    result.push_back(dataset.get(i)["row"].to_tensor().item<int64_t>());
   return result;
 }
 
@@ -41,29 +44,37 @@ TEST(Batch, KeepsItsOrderAndNamesWhatItHas) {
   batch.set("input_ids", torch::ones({4, 3}));
   EXPECT_EQ(batch.names(), (std::vector<std::string>{"input_ids", "labels"}));
   EXPECT_EQ(batch.rows(), 4);
-  EXPECT_EQ(message_of("G-DATA-1", [&] { batch["label"]; }), "the batch has no 'label'; it has input_ids, labels");
+  EXPECT_EQ(message_of("G-DATA-1", [&] { batch["label"]; }),
+            "the batch has no 'label'; it has input_ids, labels");
   EXPECT_EQ(batch.pop("labels").numel(), 2);
   EXPECT_FALSE(batch.pop_or_undefined("labels").defined());
-  EXPECT_EQ(message_of("G-DATA-1", [&] { Batch().pop("x"); }), "the batch has no 'x'; it has no entries");
+  EXPECT_EQ(message_of("G-DATA-1", [&] { Batch().pop("x"); }),
+            "the batch has no 'x'; it has no entries");
 }
 
 TEST(Value, KnowsItsType) {
-  EXPECT_EQ(message_of("G-DATA-2", [] { Value("text").integer(); }), "a value is text, expected int");
-  EXPECT_EQ(message_of("G-DATA-2", [] { Value(nullptr).to_tensor(); }), "a value is null, expected a number, a list of numbers or a tensor");
+  EXPECT_EQ(message_of("G-DATA-2", [] { Value("text").integer(); }),
+            "a value is text, expected int");
+  EXPECT_EQ(message_of("G-DATA-2", [] { Value(nullptr).to_tensor(); }),
+            "a value is null, expected a number, a list of numbers or a tensor");
   EXPECT_EQ(Value(true).integer(), 1);
   EXPECT_EQ(Value(3).number(), 3.0);
   EXPECT_EQ(Value(2.5).to_tensor().scalar_type(), at::kFloat);
   EXPECT_EQ(Value(false).to_tensor().scalar_type(), at::kBool);
   EXPECT_TRUE(at::equal(Value(Rows{1, 2}).to_tensor(), torch::tensor({1, 2}, at::kLong)));
-  EXPECT_TRUE(at::equal(Value::nested({{1, 2}, {3, 4}}).to_tensor(), torch::tensor({1, 2, 3, 4}, at::kLong).view({2, 2})));
+  EXPECT_TRUE(at::equal(Value::nested({{1, 2}, {3, 4}}).to_tensor(),
+                        torch::tensor({1, 2, 3, 4}, at::kLong).view({2, 2})));
   EXPECT_EQ(Value::nested({{1, 2.5}}).to_tensor().scalar_type(), at::kFloat);
-  EXPECT_EQ(message_of("G-DATA-7", [] { Value::nested({{1, 2}, {3}}).to_tensor(); }), "nested lists differ in length: expected 2, received 1");
-  EXPECT_EQ(message_of("G-DATA-2", [] { Value::nested({{"a", 1}}).to_tensor(); }), "a nested value holds object, expected numbers");
+  EXPECT_EQ(message_of("G-DATA-7", [] { Value::nested({{1, 2}, {3}}).to_tensor(); }),
+            "nested lists differ in length: expected 2, received 1");
+  EXPECT_EQ(message_of("G-DATA-2", [] { Value::nested({{"a", 1}}).to_tensor(); }),
+            "a nested value holds object, expected numbers");
 }
 
 TEST(Example, NamesTheMissingColumn) {
   Example row{{"text", "a"}, {"label", 1}};
-  EXPECT_EQ(message_of("G-DATA-1", [&] { row["labels"]; }), "the row has no column 'labels'; it has text, label");
+  EXPECT_EQ(message_of("G-DATA-1", [&] { row["labels"]; }),
+            "the row has no column 'labels'; it has text, label");
   row.set("text", 5);
   EXPECT_EQ(row.names(), (std::vector<std::string>{"text", "label"}));
   EXPECT_TRUE(row.erase("text"));
@@ -73,25 +84,42 @@ TEST(Example, NamesTheMissingColumn) {
 TEST(Dataset, HasViews) {
   const auto data = row_numbers(10);
   EXPECT_EQ(rows_of(*data->select({3, 3, 0})), (Rows{3, 3, 0}));
-  EXPECT_EQ(rows_of(*data->filter([](const Example& row) { return row["row"].to_tensor().item<int64_t>() % 4 == 0; })), (Rows{0, 4, 8}));
+  EXPECT_EQ(rows_of(*data->filter([](const Example& row) {
+              return row["row"].to_tensor().item<int64_t>() % 4 == 0;
+            })),
+            (Rows{0, 4, 8}));
   EXPECT_EQ(rows_of(*data->shard(3, 0)), (Rows{0, 1, 2, 3}));
   EXPECT_EQ(rows_of(*data->shard(3, 2)), (Rows{7, 8, 9}));
   EXPECT_EQ(rows_of(*data->shard(3, 1, false)), (Rows{1, 4, 7}));
   EXPECT_EQ(rows_of(*data->shard(3, 0, false)), (Rows{0, 3, 6, 9}));
   EXPECT_EQ(rows_of(*row_numbers(2)->shard(5, 4, false)), (Rows{}));
-  EXPECT_EQ(rows_of(*concatenate({data->select({9}), data, data->select({})})), (Rows{9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
-  EXPECT_EQ(rows_of(*data->map([](const Example& row) { return Example{{"row", row["row"].to_tensor() * 2}}; })->select({4})), (Rows{8}));
-  EXPECT_EQ(message_of("G-DATA-4", [&] { data->get(10); }), "row 10 was asked for, the data set has 10 rows (0 to 9)");
-  EXPECT_EQ(message_of("G-DATA-4", [&] { data->select({-1}); }), "row -1 was asked for, the data set has 10 rows (0 to 9)");
+  EXPECT_EQ(rows_of(*concatenate({data->select({9}), data, data->select({})})),
+            (Rows{9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(rows_of(*data->map([](const Example& row) {
+                           return Example{{"row", row["row"].to_tensor() * 2}};
+                         })
+                         ->select({4})),
+            (Rows{8}));
+  EXPECT_EQ(message_of("G-DATA-4", [&] { data->get(10); }),
+            "row 10 was asked for, the data set has 10 rows (0 to 9)");
+  EXPECT_EQ(message_of("G-DATA-4", [&] { data->select({-1}); }),
+            "row -1 was asked for, the data set has 10 rows (0 to 9)");
   EXPECT_EQ(message_of("G-DATA-4", [&] { data->shard(2, 2); }), "shard 2 of 2 was asked for");
-  EXPECT_EQ(message_of("G-DATA-3", [] { from_tensors({{"a", torch::ones(3)}, {"b", torch::ones(4)}}); }), "column 'b' has 4 rows, column 'a' has 3");
-  EXPECT_EQ(message_of("G-DATA-3", [] { from_tensors({{"a", torch::tensor(1)}}); }), "column 'a' is a scalar, expected a tensor with rows along its first dimension");
+  EXPECT_EQ(
+      message_of("G-DATA-3", [] { from_tensors({{"a", torch::ones(3)}, {"b", torch::ones(4)}}); }),
+      "column 'b' has 4 rows, column 'a' has 3");
+  EXPECT_EQ(message_of("G-DATA-3", [] { from_tensors({{"a", torch::tensor(1)}}); }),
+            "column 'a' is a scalar, expected a tensor with rows along its first dimension");
 }
 
 TEST(Dataset, GivesTheBatchOfTheDefaultCollatorWithoutRows) {
-  const auto data = from_tensors({{"x", torch::randn({8, 3}).t().contiguous().t()}, {"label", torch::arange(8, at::kInt)}, {"extra", torch::rand({8})}});
+  const auto data = from_tensors({{"x", torch::randn({8, 3}).t().contiguous().t()},
+                                  {"label", torch::arange(8, at::kInt)},
+                                  {"extra", torch::rand({8})}});
   const Rows indices{5, 1, 1, 7};
-  for (const std::shared_ptr<Dataset>& view : {data, data->select({7, 6, 5, 4, 3, 2, 1, 0}), data->remove_columns({"extra"}), data->select_columns({"x", "label"})}) {
+  for (const std::shared_ptr<Dataset>& view :
+       {data, data->select({7, 6, 5, 4, 3, 2, 1, 0}), data->remove_columns({"extra"}),
+        data->select_columns({"x", "label"})}) {
     const auto fast = view->get_batch(indices);
     const auto slow = default_data_collator(view->get_many(indices));
     ASSERT_TRUE(fast.has_value());
@@ -101,15 +129,23 @@ TEST(Dataset, GivesTheBatchOfTheDefaultCollatorWithoutRows) {
       EXPECT_EQ(fast->at(name).scalar_type(), value.scalar_type()) << name;
     }
   }
-  EXPECT_EQ(data->remove_columns({"extra"})->column_names(), (std::vector<std::string>{"x", "label"}));
+  EXPECT_EQ(data->remove_columns({"extra"})->column_names(),
+            (std::vector<std::string>{"x", "label"}));
   EXPECT_FALSE(data->map([](const Example& row) { return row; })->get_batch(indices).has_value());
 }
 
 TEST(Mixing, RefusesWhatCannotBe) {
-  EXPECT_EQ(message_of("G-DATA-11", [] { train_test_split(row_numbers(5), {.test_size = 5}); }), "5 rows cannot be split with test_size 5: no rows would be left for training");
-  EXPECT_EQ(message_of("G-DATA-11", [] { train_test_split(row_numbers(5), {.test_size = 0}); }), "5 rows cannot be split with test_size 0: it is neither a share nor a number of rows");
-  EXPECT_EQ(message_of("G-DATA-12", [] { interleave({row_numbers(5), row_numbers(3)}, {.probabilities = {0.5, 0.6}}); }), "2 probabilities with sum 1.1 for 2 data sets");
-  EXPECT_EQ(message_of("G-DATA-12", [] { interleave({row_numbers(5), row_numbers(0)}); }), "data set 1 of 2 is empty and cannot be interleaved");
+  EXPECT_EQ(message_of("G-DATA-11", [] { train_test_split(row_numbers(5), {.test_size = 5}); }),
+            "5 rows cannot be split with test_size 5: no rows would be left for training");
+  EXPECT_EQ(message_of("G-DATA-11", [] { train_test_split(row_numbers(5), {.test_size = 0}); }),
+            "5 rows cannot be split with test_size 0: it is neither a share nor a number of rows");
+  EXPECT_EQ(
+      message_of(
+          "G-DATA-12",
+          [] { interleave({row_numbers(5), row_numbers(3)}, {.probabilities = {0.5, 0.6}}); }),
+      "2 probabilities with sum 1.1 for 2 data sets");
+  EXPECT_EQ(message_of("G-DATA-12", [] { interleave({row_numbers(5), row_numbers(0)}); }),
+            "data set 1 of 2 is empty and cannot be interleaved");
 }
 
 TEST(Mixing, NullPointersAreRefused) {
@@ -125,13 +161,18 @@ TEST(Mixing, NullPointersAreRefused) {
       {"as_stream", [&] { as_stream(none); }},
       {"a view of a stream", [&] { take_stream(no_stream, 3); }},
   };
-  for (const auto& [name, call] : calls) EXPECT_EQ(message_of("G-DATA-16", call), std::string(name) + " was given no data set: the pointer is null");
+  for (const auto& [name, call] : calls)
+    EXPECT_EQ(message_of("G-DATA-16", call),
+              std::string(name) + " was given no data set: the pointer is null");
 }
 
-std::vector<std::shared_ptr<IterableDataset>> two_streams() { return {as_stream(row_numbers(9)), as_stream(row_numbers(30)->select({20, 21, 22, 23, 24, 25}))}; }
+std::vector<std::shared_ptr<IterableDataset>> two_streams() {
+  return {as_stream(row_numbers(9)), as_stream(row_numbers(30)->select({20, 21, 22, 23, 24, 25}))};
+}
 
 TEST(Streams, Interleave) {
-  EXPECT_EQ(rows_of(*interleave(two_streams())), (Rows{0, 20, 1, 21, 2, 22, 3, 23, 4, 24, 5, 25, 6}));
+  EXPECT_EQ(rows_of(*interleave(two_streams())),
+            (Rows{0, 20, 1, 21, 2, 22, 3, 23, 4, 24, 5, 25, 6}));
   const auto all = rows_of(*interleave(two_streams(), {.stopping = Stopping::all_exhausted}));
   EXPECT_EQ(std::set<int64_t>(all.begin(), all.end()).size(), 15u);
   const auto drawn = interleave(two_streams(), {.probabilities = {0.9, 0.1}, .seed = 4});
@@ -140,15 +181,24 @@ TEST(Streams, Interleave) {
 }
 
 TEST(Streams, GoOnFromTheirState) {
-  const std::vector<std::pair<const char*, std::function<std::shared_ptr<IterableDataset>()>>> kinds{
-      {"interleave", [] { return interleave(two_streams(), {.stopping = Stopping::all_exhausted}); }},
-      {"weighted", [] { return interleave(two_streams(), {.probabilities = {0.3, 0.7}, .seed = 8}); }},
-      {"shuffle", [] { return shuffle_stream(as_stream(row_numbers(25)), 7, 3); }},
-      {"take", [] { return take_stream(as_stream(row_numbers(25)), 11, 4); }},
-      {"map", [] { return map_stream(as_stream(row_numbers(9)), [](const Example& row) { return Example{{"row", row["row"].to_tensor() + 1}}; }); }},
-      {"shard", [] { return shard_stream(as_stream(row_numbers(25)), 2, 1, 3); }},
-      {"shuffled shard", [] { return shard_stream(shuffle_stream(as_stream(row_numbers(25)), 4, 1), 2, 0, 2); }},
-  };
+  const std::vector<std::pair<const char*, std::function<std::shared_ptr<IterableDataset>()>>>
+      kinds{
+          {"interleave",
+           [] { return interleave(two_streams(), {.stopping = Stopping::all_exhausted}); }},
+          {"weighted",
+           [] { return interleave(two_streams(), {.probabilities = {0.3, 0.7}, .seed = 8}); }},
+          {"shuffle", [] { return shuffle_stream(as_stream(row_numbers(25)), 7, 3); }},
+          {"take", [] { return take_stream(as_stream(row_numbers(25)), 11, 4); }},
+          {"map",
+           [] {
+             return map_stream(as_stream(row_numbers(9)), [](const Example& row) {
+               return Example{{"row", row["row"].to_tensor() + 1}};
+             });
+           }},
+          {"shard", [] { return shard_stream(as_stream(row_numbers(25)), 2, 1, 3); }},
+          {"shuffled shard",
+           [] { return shard_stream(shuffle_stream(as_stream(row_numbers(25)), 4, 1), 2, 0, 2); }},
+      };
   for (const auto& [name, make] : kinds) {
     const auto whole = rows_of(*make(), 2);
     for (size_t stop = 0; stop <= whole.size(); ++stop) {
@@ -160,8 +210,10 @@ TEST(Streams, GoOnFromTheirState) {
       second->reset(2);
       second->load_state(state);
       Rows remaining;
-      while (auto row = second->next()) remaining.push_back((*row)["row"].to_tensor().item<int64_t>());
-      EXPECT_EQ(remaining, Rows(whole.begin() + static_cast<ptrdiff_t>(stop), whole.end())) << name << " after " << stop;
+      while (auto row = second->next())
+        remaining.push_back((*row)["row"].to_tensor().item<int64_t>());
+      EXPECT_EQ(remaining, Rows(whole.begin() + static_cast<ptrdiff_t>(stop), whole.end()))
+          << name << " after " << stop;
     }
   }
 }
@@ -178,7 +230,11 @@ TEST(Streams, ShuffleWithinTheirBuffer) {
 
 /// A folder that is removed again.
 struct Folder {
-  Folder() : path(std::filesystem::temp_directory_path() / ("gradus_images_" + std::to_string(::getpid()))) { std::filesystem::create_directories(path); }
+  Folder()
+      : path(std::filesystem::temp_directory_path() /
+             ("gradus_images_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(path);
+  }
   ~Folder() { std::filesystem::remove_all(path); }
   std::filesystem::path write(const std::string& name, const std::string& content) const {
     std::ofstream(path / name, std::ios::binary) << content;
@@ -201,12 +257,14 @@ std::string idx(std::initializer_list<int> shape, const std::string& values) {
 
 TEST(IdxImages, AreBytesTurnedIntoFloats) {
   const Folder folder;
-  const auto images = folder.write_gz("images.gz", idx({3, 2, 2}, std::string("\x00\xff\x33\x66", 4) + std::string(8, '\x80')));
+  const auto images = folder.write_gz(
+      "images.gz", idx({3, 2, 2}, std::string("\x00\xff\x33\x66", 4) + std::string(8, '\x80')));
   const auto labels = folder.write("labels", idx({3}, std::string("\x01\x00\x02", 3)));
   const auto data = idx_images({.images = images, .labels = labels, .num_labels = 3});
   EXPECT_EQ(data->size(), 3);
   const auto row = data->get(0);
-  EXPECT_TRUE(at::allclose(row["pixel_values"].tensor(), torch::tensor({-1.0f, 1.0f, -0.6f, -0.2f}).view({1, 2, 2})));
+  EXPECT_TRUE(at::allclose(row["pixel_values"].tensor(),
+                           torch::tensor({-1.0f, 1.0f, -0.6f, -0.2f}).view({1, 2, 2})));
   EXPECT_EQ(row["labels"].integer(), 1);
   const auto batch = *data->get_batch(Rows{2, 0});
   EXPECT_EQ(batch["pixel_values"].sizes().vec(), (Rows{2, 1, 2, 2}));
@@ -218,22 +276,33 @@ TEST(IdxImages, SayWhatIsWrongWithAFile) {
   const Folder folder;
   const auto good = idx({2, 1, 1}, "ab");
   const auto labels = folder.write("labels", idx({2}, std::string("\x00\x01", 2)));
-  const auto error = [&](const std::string& id, const std::filesystem::path& images, const std::filesystem::path& names) {
-    auto text = message_of(id, [&] { idx_images({.images = images, .labels = names, .num_labels = 2}); });
-    for (auto at = text.find(folder.path.string() + "/"); at != std::string::npos; at = text.find(folder.path.string() + "/")) text.erase(at, folder.path.string().size() + 1);
+  const auto error = [&](const std::string& id, const std::filesystem::path& images,
+                         const std::filesystem::path& names) {
+    auto text =
+        message_of(id, [&] { idx_images({.images = images, .labels = names, .num_labels = 2}); });
+    for (auto at = text.find(folder.path.string() + "/"); at != std::string::npos;
+         at = text.find(folder.path.string() + "/"))
+      text.erase(at, folder.path.string().size() + 1);
     return text;
   };
   const auto images = folder.write("images", good);
-  EXPECT_EQ(error("G-DATA-21", folder.write("short", good.substr(0, 17)), labels), "cannot read short: 1 bytes of values, the header says 2 (2 x 1 x 1)");
-  EXPECT_EQ(error("G-DATA-21", folder.write("tiny", "abc"), labels), "cannot read tiny: 3 bytes, expected at least 16");
-  EXPECT_EQ(error("G-DATA-21", folder.write("cut", good.substr(0, 10)), labels), "cannot read cut: 10 bytes, expected at least 16");
-  EXPECT_EQ(error("G-DATA-22", labels, labels), "labels begins with 0x00000801, expected 0x00000803 (idx, bytes, 3 dimensions)");
-  EXPECT_EQ(error("G-DATA-23", images, folder.write("three", idx({3}, std::string(3, '\0')))), "images has 2 images, three has 3 labels");
-  EXPECT_EQ(error("G-DATA-24", images, folder.write("high", idx({2}, std::string("\x00\x07", 2)))), "high: label 7 of image 1 is out of range, expected 0 to 1");
+  EXPECT_EQ(error("G-DATA-21", folder.write("short", good.substr(0, 17)), labels),
+            "cannot read short: 1 bytes of values, the header says 2 (2 x 1 x 1)");
+  EXPECT_EQ(error("G-DATA-21", folder.write("tiny", "abc"), labels),
+            "cannot read tiny: 3 bytes, expected at least 16");
+  EXPECT_EQ(error("G-DATA-21", folder.write("cut", good.substr(0, 10)), labels),
+            "cannot read cut: 10 bytes, expected at least 16");
+  EXPECT_EQ(error("G-DATA-22", labels, labels),
+            "labels begins with 0x00000801, expected 0x00000803 (idx, bytes, 3 dimensions)");
+  EXPECT_EQ(error("G-DATA-23", images, folder.write("three", idx({3}, std::string(3, '\0')))),
+            "images has 2 images, three has 3 labels");
+  EXPECT_EQ(error("G-DATA-24", images, folder.write("high", idx({2}, std::string("\x00\x07", 2)))),
+            "high: label 7 of image 1 is out of range, expected 0 to 1");
   EXPECT_NE(error("G-IO-1", folder.path / "none", labels), "no error");
   const auto packed = folder.write_gz("packed.gz", idx({2, 1, 1}, "ab"));
   std::filesystem::resize_file(packed, 20);
-  EXPECT_EQ(error("G-DATA-21", packed, labels), "cannot read packed.gz: the gzip stream ends too early");
+  EXPECT_EQ(error("G-DATA-21", packed, labels),
+            "cannot read packed.gz: the gzip stream ends too early");
 }
 
 TEST(FashionMnist, SaysHowToInstallIt) {
@@ -242,13 +311,15 @@ TEST(FashionMnist, SaysHowToInstallIt) {
     FAIL() << "no exception";
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "G-DATA-20");
-    EXPECT_EQ(error.message(), "Fashion-MNIST is not there: /nowhere has no train-images-idx3-ubyte.gz");
+    EXPECT_EQ(error.message(),
+              "Fashion-MNIST is not there: /nowhere has no train-images-idx3-ubyte.gz");
     EXPECT_NE(error.advice().find("apt-get install dataset-fashion-mnist"), std::string::npos);
   }
 }
 
 TEST(FashionMnist, HasTwoParts) {
-  if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) GTEST_SKIP() << "the package dataset-fashion-mnist is not installed";
+  if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist"))
+    GTEST_SKIP() << "the package dataset-fashion-mnist is not installed";
   const auto data = fashion_mnist();
   EXPECT_EQ(data.train->size(), 60000);
   EXPECT_EQ(data.test->size(), 10000);

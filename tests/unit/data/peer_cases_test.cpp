@@ -31,14 +31,18 @@ TEST_P(PeerCases, HaveThePeersAnswer) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Data, PeerCases, testing::Values("order", "grouped", "rebalance", "repeat", "shard", "iterable_shard", "shuffle", "split", "interleave", "pack", "collate"),
+INSTANTIATE_TEST_SUITE_P(Data, PeerCases,
+                         testing::Values("order", "grouped", "rebalance", "repeat", "shard",
+                                         "iterable_shard", "shuffle", "split", "interleave", "pack",
+                                         "collate"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
 /// For tests/differential/data_order_test.py: answers the cases of one file into another.
 TEST(PeerCases, AreAnsweredForTheDifferentialTest) {
   const char* questions = std::getenv("GRADUS_DATA_CASES");
   const char* answers = std::getenv("GRADUS_DATA_ANSWERS");
-  if (questions == nullptr || answers == nullptr) GTEST_SKIP() << "only run by tests/differential/data_order_test.py";
+  if (questions == nullptr || answers == nullptr)
+    GTEST_SKIP() << "only run by tests/differential/data_order_test.py";
   auto result = nlohmann::json::array();
   for (const auto& test : read_json(questions)) result.push_back(run_case(test));
   write_file_atomically(answers, result.dump());

@@ -26,7 +26,9 @@ TEST(Checksum, AgreesWithZlibForEveryLengthAndStart) {
   for (size_t i = 0; i < data.size(); ++i) data[i] = char(i * i * 31 + i / 7);
   for (size_t begin = 0; begin < 20; ++begin)
     for (size_t size = 0; begin + size <= 400; ++size)
-      ASSERT_EQ(checksum_of(data.data() + begin, size), ::crc32(0, reinterpret_cast<const Bytef*>(data.data() + begin), uInt(size))) << begin << " " << size;
+      ASSERT_EQ(checksum_of(data.data() + begin, size),
+                ::crc32(0, reinterpret_cast<const Bytef*>(data.data() + begin), uInt(size)))
+          << begin << " " << size;
   for (const size_t cut : {0, 1, 63, 64, 65, 500, 999}) {
     Crc32 pieces, joined;
     pieces.update(data.data(), cut);
@@ -42,7 +44,8 @@ TEST(Checksum, OfAFile) {
   const auto file = fs::path(testing::TempDir()) / "gradus_checksum";
   const std::string content(3'000'001, 'x');
   write_file_atomically(file, content);
-  EXPECT_EQ(file_checksum(file), (WrittenFile{content.size(), checksum_of(content.data(), content.size())}));
+  EXPECT_EQ(file_checksum(file),
+            (WrittenFile{content.size(), checksum_of(content.data(), content.size())}));
   try {
     file_checksum(file / "none");
     FAIL();
@@ -54,9 +57,12 @@ TEST(Checksum, OfAFile) {
 /// Every mutation of every fixture gives a result or an `Error`; anything else ends the program.
 TEST(Mutations, OfTheFixturesNeverCrash) {
   std::vector<std::string> safetensors, torch_files;
-  for (const auto& entry : fs::directory_iterator(fs::path(GRADUS_SOURCE_DIR) / "tests/parity/formats/fixtures")) {
-    if (entry.path().extension() == ".safetensors") safetensors.push_back(read_file(entry.path()));
-    else if (entry.path().extension() != ".json") torch_files.push_back(read_file(entry.path()));
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(GRADUS_SOURCE_DIR) / "tests/parity/formats/fixtures")) {
+    if (entry.path().extension() == ".safetensors")
+      safetensors.push_back(read_file(entry.path()));
+    else if (entry.path().extension() != ".json")
+      torch_files.push_back(read_file(entry.path()));
   }
   ASSERT_EQ(safetensors.size(), 2u);
   ASSERT_EQ(torch_files.size(), 8u);
@@ -67,7 +73,8 @@ TEST(Mutations, OfTheFixturesNeverCrash) {
       reader(MappedFile::from_bytes(bytes, "mutated"));
       ++read;
     } catch (const Error& error) {
-      EXPECT_TRUE(error.id().starts_with("G-ST-") || error.id().starts_with("G-PT-")) << error.what();
+      EXPECT_TRUE(error.id().starts_with("G-ST-") || error.id().starts_with("G-PT-"))
+          << error.what();
       ++refused;
     }
   };

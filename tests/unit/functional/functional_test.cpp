@@ -21,14 +21,18 @@ struct NetImpl : torch::nn::Module {
     register_module("second", second);
     register_module("dropout", dropout);
   }
-  torch::Tensor forward(const torch::Tensor& x) { return second->forward(dropout->forward(torch::tanh(first->forward(x)))); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return second->forward(dropout->forward(torch::tanh(first->forward(x))));
+  }
   torch::nn::Linear first{3, 8}, second{8, 1};
   torch::nn::Dropout dropout{0.5};
 };
 TORCH_MODULE(Net);
 
 LossFn squares() {
-  return [](const torch::Tensor& prediction, const Batch& batch) { return at::mse_loss(prediction, batch["y"]); };
+  return [](const torch::Tensor& prediction, const Batch& batch) {
+    return at::mse_loss(prediction, batch["y"]);
+  };
 }
 
 ModelFunction net() {
@@ -55,7 +59,8 @@ Params copy_of(const Params& params) {
 }
 
 TEST(Step, IsPure) {
-  const auto state = TrainState::create(net(), chain(clip_by_global_norm(0.1), adamw(0.01)), squares());
+  const auto state =
+      TrainState::create(net(), chain(clip_by_global_norm(0.1), adamw(0.01)), squares());
   const auto data = batch();
   const auto params = copy_of(state.params);
   const auto mu = copy_of(state.opt_state.inner("1").inner("0").params("mu"));
@@ -89,7 +94,8 @@ TEST(Step, LeavesTheModuleAlone) {
   Net module;
   module->eval();
   const auto weight = module->first->weight.detach().clone();
-  const auto model = wrap(module, [](NetImpl& net, const Batch& batch) { return net.forward(batch["x"]); });
+  const auto model =
+      wrap(module, [](NetImpl& net, const Batch& batch) { return net.forward(batch["x"]); });
   auto state = TrainState::create(model, sgd(0.1), squares());
   for (int i = 0; i < 3; ++i) state = train_step(state, Key(uint64_t(i)), batch()).state;
   EXPECT_TRUE(at::equal(module->first->weight, weight));
@@ -102,7 +108,10 @@ TEST(Step, LeavesTheModuleAlone) {
 TEST(Step, GradientsAreThoseOfBackward) {
   torch::manual_seed(3);
   torch::nn::Linear module(3, 1);
-  const auto state = TrainState::create(wrap(module, [](torch::nn::LinearImpl& linear, const Batch& batch) { return linear.forward(batch["x"]); }), sgd(0.1), squares());
+  const auto state = TrainState::create(
+      wrap(module, [](torch::nn::LinearImpl& linear,
+                      const Batch& batch) { return linear.forward(batch["x"]); }),
+      sgd(0.1), squares());
   const auto data = batch();
   const auto grads = value_and_grad(state, Key(), data).grads;
   at::mse_loss(module->forward(data["x"]), data["y"]).backward();
@@ -112,7 +121,9 @@ TEST(Step, GradientsAreThoseOfBackward) {
 
 TEST(Step, DropsWritesToBuffers) {
   torch::nn::BatchNorm1d norm(3);
-  const auto model = wrap(norm, [](torch::nn::BatchNorm1dImpl& norm, const Batch& batch) { return norm.forward(batch["x"]).pow(2).mean(); });
+  const auto model = wrap(norm, [](torch::nn::BatchNorm1dImpl& norm, const Batch& batch) {
+    return norm.forward(batch["x"]).pow(2).mean();
+  });
   const auto state = TrainState::create(model, sgd(0.1));
   const auto once = value_and_grad(state, Key(), batch()).value;
   EXPECT_TRUE(at::equal(value_and_grad(state, Key(), batch()).value, once));
@@ -121,14 +132,22 @@ TEST(Step, DropsWritesToBuffers) {
 
 TEST(Step, NamesWhatIsWrong) {
   const auto state = TrainState::create(net(), sgd(0.1));
-  EXPECT_EQ(id_and_message_of([&] { value_and_grad(state, Key(), batch()); }), "G-FN-1 the loss is no scalar: it has the shape [16, 1]");
-  EXPECT_EQ(id_and_message_of([] { TrainState::create({}, sgd(0.1)); }), "G-FN-2 a state cannot be created without a model");
-  EXPECT_EQ(id_and_message_of([] { TrainState::create(net(), {}); }), "G-FN-2 a state cannot be created without a gradient transformation");
+  EXPECT_EQ(id_and_message_of([&] { value_and_grad(state, Key(), batch()); }),
+            "G-FN-1 the loss is no scalar: it has the shape [16, 1]");
+  EXPECT_EQ(id_and_message_of([] { TrainState::create({}, sgd(0.1)); }),
+            "G-FN-2 a state cannot be created without a model");
+  EXPECT_EQ(id_and_message_of([] { TrainState::create(net(), {}); }),
+            "G-FN-2 a state cannot be created without a gradient transformation");
   const auto constant_loss = [](const torch::Tensor&, const Batch&) { return torch::zeros({}); };
-  EXPECT_EQ(id_and_message_of([&] { value_and_grad(state, Key(), batch(), constant_loss); }), "G-FN-1 the loss does not depend on the parameters");
-  EXPECT_EQ(id_and_message_of([&] { state.apply_gradients(Params({"x"}, {torch::zeros({})})); }), "G-FN-3 the gradients are not those of the state's parameters");
-  EXPECT_EQ(id_and_message_of([&] { state.apply_fn(Params({"x"}, {torch::zeros({})}), batch()); }), "G-FN-3 the model was called with 1 parameters that are not its 4 own");
-  EXPECT_EQ(id_and_message_of([&] { state.params["third.weight"]; }), "G-FN-3 there is no tensor 'third.weight'; there are first.weight, first.bias, second.weight, second.bias");
+  EXPECT_EQ(id_and_message_of([&] { value_and_grad(state, Key(), batch(), constant_loss); }),
+            "G-FN-1 the loss does not depend on the parameters");
+  EXPECT_EQ(id_and_message_of([&] { state.apply_gradients(Params({"x"}, {torch::zeros({})})); }),
+            "G-FN-3 the gradients are not those of the state's parameters");
+  EXPECT_EQ(id_and_message_of([&] { state.apply_fn(Params({"x"}, {torch::zeros({})}), batch()); }),
+            "G-FN-3 the model was called with 1 parameters that are not its 4 own");
+  EXPECT_EQ(id_and_message_of([&] { state.params["third.weight"]; }),
+            "G-FN-3 there is no tensor 'third.weight'; there are first.weight, first.bias, "
+            "second.weight, second.bias");
 }
 
 TEST(Keys, Differ) {
@@ -153,16 +172,23 @@ TEST(Schedules, AreOptax) {
   EXPECT_DOUBLE_EQ(linear(0.5, 1, 0)(7), 0.5);
   EXPECT_DOUBLE_EQ(join({constant(1), constant(2), constant(3)}, {2, 5})(5), 3);
   EXPECT_EQ(schedule.length(), 64);
-  EXPECT_EQ(id_and_message_of([] { join(constant(1), constant(2)); }), "G-FN-5 schedule 1 of 2 to be joined has no length, so it is not known when the next begins");
-  EXPECT_EQ(id_and_message_of([] { Schedule()(0); }), "G-FN-5 an empty schedule was asked for its value");
+  EXPECT_EQ(
+      id_and_message_of([] { join(constant(1), constant(2)); }),
+      "G-FN-5 schedule 1 of 2 to be joined has no length, so it is not known when the next begins");
+  EXPECT_EQ(id_and_message_of([] { Schedule()(0); }),
+            "G-FN-5 an empty schedule was asked for its value");
 }
 
-Params one(double value) { return Params({"fc.weight", "fc.bias"}, {torch::full({2}, value), torch::full({1}, value)}); }
+Params one(double value) {
+  return Params({"fc.weight", "fc.bias"}, {torch::full({2}, value), torch::full({1}, value)});
+}
 
 TEST(Transforms, Compose) {
   const auto clip = clip_by_global_norm(1);
-  EXPECT_TRUE(at::allclose(clip.update(one(2), {}, one(0)).updates["fc.bias"], torch::full({1}, 1 / std::sqrt(3.0))));
-  EXPECT_TRUE(at::equal(clip.update(one(0.1), {}, one(0)).updates["fc.bias"], torch::full({1}, 0.1)));
+  EXPECT_TRUE(at::allclose(clip.update(one(2), {}, one(0)).updates["fc.bias"],
+                           torch::full({1}, 1 / std::sqrt(3.0))));
+  EXPECT_TRUE(
+      at::equal(clip.update(one(0.1), {}, one(0)).updates["fc.bias"], torch::full({1}, 0.1)));
 
   // Decay reaches the weight only.
   const auto decay = add_decayed_weights(0.5, no_bias_no_norm);
@@ -172,18 +198,22 @@ TEST(Transforms, Compose) {
 
   // The first step of Adam is the sign times the rate.
   const auto adam = adamw(0.1, {.weight_decay = 0});
-  EXPECT_TRUE(at::allclose(adam.update(one(3), adam.init(one(0)), one(0)).updates["fc.bias"], torch::full({1}, -0.1)));
+  EXPECT_TRUE(at::allclose(adam.update(one(3), adam.init(one(0)), one(0)).updates["fc.bias"],
+                           torch::full({1}, -0.1)));
 
   const auto momentum = sgd(1.0, 0.5);
   const auto first = momentum.update(one(1), momentum.init(one(0)), one(0));
-  EXPECT_TRUE(at::equal(momentum.update(one(1), first.state, one(0)).updates["fc.bias"], torch::full({1}, -1.5)));
+  EXPECT_TRUE(at::equal(momentum.update(one(1), first.state, one(0)).updates["fc.bias"],
+                        torch::full({1}, -1.5)));
 }
 
 TEST(Transforms, MaskLeavesOutBiasesAndNorms) {
   const auto decays = [](const char* name) { return no_bias_no_norm(name, {}); };
   EXPECT_TRUE(decays("encoder.0.dense.weight"));
   EXPECT_TRUE(decays("weight"));
-  for (const auto* name : {"dense.bias", "bias", "LayerNorm.weight", "a.LayerNorm.scale", "h.0.ln_1.weight", "post_attention_layernorm.weight", "norm.weight"}) EXPECT_FALSE(decays(name)) << name;
+  for (const auto* name : {"dense.bias", "bias", "LayerNorm.weight", "a.LayerNorm.scale",
+                           "h.0.ln_1.weight", "post_attention_layernorm.weight", "norm.weight"})
+    EXPECT_FALSE(decays(name)) << name;
 }
 
 TEST(Trees, NestAndComeBack) {
@@ -191,9 +221,13 @@ TEST(Trees, NestAndComeBack) {
   EXPECT_TRUE(at::equal(tree.at("fc").at("weight").tensor(), torch::full({2}, 2.0)));
   EXPECT_TRUE(same(from_flax(tree, one(0), "file"), one(2)));
   const auto like = Params({"fc.weight", "gc.bias"}, {torch::zeros({3}), torch::zeros({1})});
-  EXPECT_EQ(id_and_message_of([&] { from_flax(tree, like, "file"); }), "G-FN-4 file does not fit the model: missing: gc.bias; not expected: fc.bias; other shapes: fc.weight is [2], expected [3]");
+  EXPECT_EQ(id_and_message_of([&] { from_flax(tree, like, "file"); }),
+            "G-FN-4 file does not fit the model: missing: gc.bias; not expected: fc.bias; other "
+            "shapes: fc.weight is [2], expected [3]");
   const auto tx = adamw(0.1);
-  EXPECT_EQ(id_and_message_of([&] { from_flax(to_flax(tx.init(one(0))), sgd(0.1).init(one(0)), "file"); }), "G-FN-4 file does not fit the optimizer: it has '2', which is not expected");
+  EXPECT_EQ(id_and_message_of(
+                [&] { from_flax(to_flax(tx.init(one(0))), sgd(0.1).init(one(0)), "file"); }),
+            "G-FN-4 file does not fit the optimizer: it has '2', which is not expected");
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 namespace gradus {
 namespace {
 
-// The small model of docs/user/trainers.md, trained the three ways. Every step sees all rows, so their order does not matter.
+// The small model of docs/user/trainers.md, trained the three ways. Every step sees all rows, so
+// their order does not matter.
 constexpr int64_t kRows = 64, kSteps = 20;
 constexpr double kRate = 0.1;
 
@@ -41,8 +42,17 @@ double with_trainer() {
     return ModelOutput{{"loss", at::mse_loss(output, batch["y"])}, {"logits", output}};
   });
   Trainer trainer({.model = model,
-                   .args = {.output_dir = testing::TempDir() + "gradus-three-trainers", .per_device_train_batch_size = kRows, .num_train_epochs = double(kSteps), .learning_rate = kRate, .lr_scheduler_type = "constant",
-                            .optim = "sgd", .max_grad_norm = 0, .disable_tqdm = true, .save_strategy = "no", .use_cpu = true, .remove_unused_columns = false},
+                   .args = {.output_dir = testing::TempDir() + "gradus-three-trainers",
+                            .per_device_train_batch_size = kRows,
+                            .num_train_epochs = double(kSteps),
+                            .learning_rate = kRate,
+                            .lr_scheduler_type = "constant",
+                            .optim = "sgd",
+                            .max_grad_norm = 0,
+                            .disable_tqdm = true,
+                            .save_strategy = "no",
+                            .use_cpu = true,
+                            .remove_unused_columns = false},
                    .train_dataset = problem.data});
   trainer.train();
   return problem.loss();
@@ -51,21 +61,28 @@ double with_trainer() {
 double with_hooks() {
   Problem problem;
   auto layer = problem.layer.ptr();
-  hooks::Trainer trainer({.model = layer,
-                          .train_step = [layer](const Batch& batch, hooks::Trainer&) -> hooks::Result { return {{"loss", at::mse_loss(layer->forward(batch["x"]), batch["y"])}}; },
-                          .train_dl = DataLoader({.dataset = problem.data, .batch_size = kRows}),
-                          .optim = std::make_shared<SGD>(layer->parameters(), SGDOptions{.lr = kRate}),
-                          .epochs = kSteps,
-                          .device = torch::Device(torch::kCPU)});
+  hooks::Trainer trainer(
+      {.model = layer,
+       .train_step = [layer](const Batch& batch, hooks::Trainer&) -> hooks::Result {
+         return {{"loss", at::mse_loss(layer->forward(batch["x"]), batch["y"])}};
+       },
+       .train_dl = DataLoader({.dataset = problem.data, .batch_size = kRows}),
+       .optim = std::make_shared<SGD>(layer->parameters(), SGDOptions{.lr = kRate}),
+       .epochs = kSteps,
+       .device = torch::Device(torch::kCPU)});
   trainer.fit();
   return problem.loss();
 }
 
 double with_state() {
   Problem problem;
-  const auto model = wrap(problem.layer, [](torch::nn::LinearImpl& layer, const Batch& batch) { return at::mse_loss(layer.forward(batch["x"]), batch["y"]); });
-  functional::Trainer trainer({.args = {.batch_size_per_device = kRows, .max_epochs = kSteps}, .show_progress = false});
-  const auto state = trainer.train(trainer.create_state(model, functional::sgd(kRate), kSteps), problem.data, problem.data);
+  const auto model = wrap(problem.layer, [](torch::nn::LinearImpl& layer, const Batch& batch) {
+    return at::mse_loss(layer.forward(batch["x"]), batch["y"]);
+  });
+  functional::Trainer trainer(
+      {.args = {.batch_size_per_device = kRows, .max_epochs = kSteps}, .show_progress = false});
+  const auto state = trainer.train(trainer.create_state(model, functional::sgd(kRate), kSteps),
+                                   problem.data, problem.data);
   model.store(state.params);
   return problem.loss();
 }

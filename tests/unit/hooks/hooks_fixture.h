@@ -67,7 +67,9 @@ std::string message_of(F action) {
 
 /// A folder that goes away.
 struct TemporaryFolder {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / ("gradus_hooks_" + std::to_string(::getpid()) + "_" + std::to_string(count()++));
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() /
+      ("gradus_hooks_" + std::to_string(::getpid()) + "_" + std::to_string(count()++));
   TemporaryFolder() { std::filesystem::create_directories(path); }
   ~TemporaryFolder() { std::filesystem::remove_all(path); }
   static int& count() {

@@ -22,13 +22,17 @@ double difference(const Tensor& a, const Tensor& b) { return (a - b).abs().max()
 
 /// Loss and gradients of the plain and of the chunked form.
 struct Both {
-  Both(int64_t rows, int64_t classes, const Tensor& labels, const std::optional<Tensor>& items, bool with_bias) {
+  Both(int64_t rows, int64_t classes, const Tensor& labels, const std::optional<Tensor>& items,
+       bool with_bias) {
     torch::manual_seed(3);
-    const auto x = torch::randn({rows, 24}), w = torch::randn({classes, 24}) * 0.2, b = torch::randn({classes}) * 0.1;
+    const auto x = torch::randn({rows, 24}), w = torch::randn({classes, 24}) * 0.2,
+               b = torch::randn({classes}) * 0.1;
     for (int form = 0; form < 2; ++form) {
       const auto hidden = x.clone().requires_grad_(), weight = w.clone().requires_grad_();
       const auto bias = with_bias ? b.clone().requires_grad_() : Tensor();
-      const auto loss = form == 0 ? token_loss(with_bias ? torch::linear(hidden, weight, bias) : torch::linear(hidden, weight), labels, items)
+      const auto loss = form == 0 ? token_loss(with_bias ? torch::linear(hidden, weight, bias)
+                                                         : torch::linear(hidden, weight),
+                                               labels, items)
                                   : linear_cross_entropy(hidden, weight, bias, labels, items);
       (loss * 0.5).backward();
       losses[form] = loss.item<double>();
@@ -42,7 +46,8 @@ struct Both {
 
 void expect_equal(const Both& both) {
   EXPECT_NEAR(both.losses[0], both.losses[1], 1e-6);
-  for (size_t i = 0; i < both.gradients[0].size(); ++i) EXPECT_LT(difference(both.gradients[0][i], both.gradients[1][i]), 1e-6);
+  for (size_t i = 0; i < both.gradients[0].size(); ++i)
+    EXPECT_LT(difference(both.gradients[0][i], both.gradients[1][i]), 1e-6);
 }
 
 TEST(LinearCrossEntropy, EqualsThePlainForm) {
@@ -57,7 +62,8 @@ TEST(LinearCrossEntropy, EqualsThePlainForm) {
 
 TEST(LinearCrossEntropy, EqualsThePlainFormOverSeveralChunks) {
   torch::manual_seed(2);
-  expect_equal(Both(700, 40000, torch::randint(0, 40000, {700}), std::nullopt, true));  // 419 rows a chunk
+  expect_equal(
+      Both(700, 40000, torch::randint(0, 40000, {700}), std::nullopt, true));  // 419 rows a chunk
 }
 
 TEST(LinearCrossEntropy, WithoutLabelsIsWhatThePlainFormGives) {
@@ -65,24 +71,33 @@ TEST(LinearCrossEntropy, WithoutLabelsIsWhatThePlainFormGives) {
   const Both both(6, 9, labels, torch::tensor(4), false);
   EXPECT_EQ(both.losses[1], 0.0);
   EXPECT_EQ(both.gradients[1][0].abs().sum().item<double>(), 0.0);
-  EXPECT_TRUE(std::isnan(linear_cross_entropy(torch::zeros({6, 2}), torch::zeros({9, 2}), Tensor(), labels, std::nullopt).item<double>()));
+  EXPECT_TRUE(std::isnan(linear_cross_entropy(torch::zeros({6, 2}), torch::zeros({9, 2}), Tensor(),
+                                              labels, std::nullopt)
+                             .item<double>()));
 }
 
 TEST(LinearCrossEntropy, GivesNoGradientsToFrozenWeights) {
   const auto hidden = torch::randn({5, 3}).requires_grad_(), weight = torch::randn({4, 3});
-  linear_cross_entropy(hidden, weight, Tensor(), torch::tensor({0, 1, 2, 3, 0}), std::nullopt).backward();
+  linear_cross_entropy(hidden, weight, Tensor(), torch::tensor({0, 1, 2, 3, 0}), std::nullopt)
+      .backward();
   EXPECT_TRUE(hidden.grad().defined());
   EXPECT_FALSE(weight.grad().defined());
 }
 
 TEST(LinearCrossEntropy, SaysWhenALabelIsNoClass) {
-  const auto text = error_of([] { linear_cross_entropy(torch::zeros({2, 3}), torch::zeros({4, 3}), Tensor(), torch::tensor({1, 7}), std::nullopt); });
-  EXPECT_NE(text.find("labels hold 7, but the model has 4 classes (0 to 3) [G-MODEL-10]"), std::string::npos) << text;
+  const auto text = error_of([] {
+    linear_cross_entropy(torch::zeros({2, 3}), torch::zeros({4, 3}), Tensor(),
+                         torch::tensor({1, 7}), std::nullopt);
+  });
+  EXPECT_NE(text.find("labels hold 7, but the model has 4 classes (0 to 3) [G-MODEL-10]"),
+            std::string::npos)
+      << text;
 }
 
 TEST(LinearCrossEntropy, SaysWhenUsedTwice) {
   const auto hidden = torch::randn({5, 3}).requires_grad_();
-  const auto loss = linear_cross_entropy(hidden, torch::randn({4, 3}), Tensor(), torch::tensor({0, 1, 2, 3, 0}), std::nullopt);
+  const auto loss = linear_cross_entropy(hidden, torch::randn({4, 3}), Tensor(),
+                                         torch::tensor({0, 1, 2, 3, 0}), std::nullopt);
   loss.backward({}, /*retain_graph=*/true);
   EXPECT_NE(error_of([&] { loss.backward(); }).find("G-MODEL-12"), std::string::npos);
 }
@@ -91,7 +106,8 @@ TEST(LinearCrossEntropy, WorksInBfloat16) {
   torch::manual_seed(0);
   const auto x = torch::randn({40, 16}), w = torch::randn({30, 16}) * 0.3;
   const auto labels = torch::randint(0, 30, {40});
-  const auto hidden = x.to(torch::kBFloat16).requires_grad_(), weight = w.to(torch::kBFloat16).requires_grad_();
+  const auto hidden = x.to(torch::kBFloat16).requires_grad_(),
+             weight = w.to(torch::kBFloat16).requires_grad_();
   const auto loss = linear_cross_entropy(hidden, weight, Tensor(), labels, std::nullopt);
   loss.backward();
   EXPECT_EQ(loss.scalar_type(), torch::kFloat);
@@ -116,7 +132,8 @@ TEST(RMSNorm, GradientsEqualThoseOfItsFormula) {
 
 TEST(Swiglu, GradientsEqualThoseOfItsFormula) {
   torch::manual_seed(5);
-  const auto gate = torch::randn({4, 6}).requires_grad_(), up = torch::randn({4, 6}).requires_grad_(), seed = torch::randn({4, 6});
+  const auto gate = torch::randn({4, 6}).requires_grad_(),
+             up = torch::randn({4, 6}).requires_grad_(), seed = torch::randn({4, 6});
   const auto gate2 = gate.detach().requires_grad_(), up2 = up.detach().requires_grad_();
   swiglu(gate, up).backward(seed);
   (torch::silu(gate2) * up2).backward(seed);
@@ -126,14 +143,17 @@ TEST(Swiglu, GradientsEqualThoseOfItsFormula) {
 
 TEST(Activation, UnknownNamesTheNearest) {
   const auto text = error_of([] { activation_named("gelu_knew"); });
-  EXPECT_NE(text.find("unknown activation function \"gelu_knew\" [G-MODEL-5]"), std::string::npos) << text;
+  EXPECT_NE(text.find("unknown activation function \"gelu_knew\" [G-MODEL-5]"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("gelu_new"), std::string::npos) << text;
 }
 
 TEST(Embedding, SaysWhichIdIsOutside) {
   const Embedding table(10, 4);
   const auto text = error_of([&] { table.forward(torch::tensor({{3, 10}})); });
-  EXPECT_NE(text.find("input_ids holds 10, but the model's table has 10 rows (0 to 9) [G-MODEL-9]"), std::string::npos) << text;
+  EXPECT_NE(text.find("input_ids holds 10, but the model's table has 10 rows (0 to 9) [G-MODEL-9]"),
+            std::string::npos)
+      << text;
 }
 
 TEST(AttentionMask, IsAsSimpleAsItsValuesAllow) {
@@ -148,10 +168,13 @@ TEST(AttentionMask, IsAsSimpleAsItsValuesAllow) {
   EXPECT_FALSE(mask.causal);
   EXPECT_TRUE(torch::equal(mask.mask[1][0][3], torch::tensor({true, true, true, false})));
   request.causal = false;
-  EXPECT_TRUE(torch::equal(make_attention_mask(request).mask[1][0][0], torch::tensor({true, true, true, false})));
+  EXPECT_TRUE(torch::equal(make_attention_mask(request).mask[1][0][0],
+                           torch::tensor({true, true, true, false})));
   request.attention_mask = torch::ones({2, 3}, torch::kLong);
   const auto text = error_of([&] { make_attention_mask(request); });
-  EXPECT_NE(text.find("attention_mask has shape [2, 3], expected [2, 4] [G-MODEL-11]"), std::string::npos) << text;
+  EXPECT_NE(text.find("attention_mask has shape [2, 3], expected [2, 4] [G-MODEL-11]"),
+            std::string::npos)
+      << text;
 }
 
 TEST(AttentionMask, SlidesAndPacks) {
@@ -161,20 +184,28 @@ TEST(AttentionMask, SlidesAndPacks) {
   request.keys = 5;
   request.sliding_window = 3;
   const auto sliding = make_attention_mask(request).mask;
-  EXPECT_TRUE(torch::equal(sliding[0][0], torch::tensor({0, 1, 1, 1, 0, 0, 0, 1, 1, 1}).view({2, 5}).to(torch::kBool)));
+  EXPECT_TRUE(torch::equal(
+      sliding[0][0], torch::tensor({0, 1, 1, 1, 0, 0, 0, 1, 1, 1}).view({2, 5}).to(torch::kBool)));
   MaskRequest packed;
   packed.batch = 1;
   packed.queries = packed.keys = 4;
-  packed.sequence_ids = packed_sequence_ids({{"position_ids", torch::tensor({{0, 1, 0, 1}})}}, 1, 4);
-  EXPECT_TRUE(torch::equal(make_attention_mask(packed).mask[0][0], torch::tensor({1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1}).view({4, 4}).to(torch::kBool)));
+  packed.sequence_ids =
+      packed_sequence_ids({{"position_ids", torch::tensor({{0, 1, 0, 1}})}}, 1, 4);
+  EXPECT_TRUE(torch::equal(make_attention_mask(packed).mask[0][0],
+                           torch::tensor({1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1})
+                               .view({4, 4})
+                               .to(torch::kBool)));
   const auto by_ends = packed_sequence_ids({{"cu_seq_lens_q", torch::tensor({0, 2, 4})}}, 1, 4);
-  EXPECT_TRUE(torch::equal(by_ends[0].eq(by_ends[0][0]), torch::tensor({true, true, false, false})));
-  EXPECT_FALSE(packed_sequence_ids({{"position_ids", torch::tensor({{3, 4, 5, 6}})}}, 1, 4).defined());
+  EXPECT_TRUE(
+      torch::equal(by_ends[0].eq(by_ends[0][0]), torch::tensor({true, true, false, false})));
+  EXPECT_FALSE(
+      packed_sequence_ids({{"position_ids", torch::tensor({{3, 4, 5, 6}})}}, 1, 4).defined());
 }
 
 TEST(Attention, WeightsAndOutputAgreeWithTheFastPath) {
   torch::manual_seed(6);
-  const auto q = torch::randn({2, 4, 5, 8}), k = torch::randn({2, 2, 5, 8}), v = torch::randn({2, 2, 5, 8});
+  const auto q = torch::randn({2, 4, 5, 8}), k = torch::randn({2, 2, 5, 8}),
+             v = torch::randn({2, 2, 5, 8});
   Tensor weights;
   AttentionOptions options;
   const AttentionMask causal{{}, true};
@@ -199,7 +230,9 @@ TEST(KeyValueCache, GrowsAndReorders) {
 
 TEST(Checkpoint, RepeatsTheRandomNumbers) {
   const auto weight = torch::randn({6, 6}).requires_grad_();
-  const auto block = [&](const Tensor& x) { return torch::dropout(torch::linear(x, weight).relu(), 0.5, true); };
+  const auto block = [&](const Tensor& x) {
+    return torch::dropout(torch::linear(x, weight).relu(), 0.5, true);
+  };
   const auto x = torch::randn({8, 6}).requires_grad_();
   torch::manual_seed(9);
   block(block(x)).sum().backward();
@@ -215,12 +248,15 @@ TEST(Checkpoint, RepeatsTheRandomNumbers) {
 
 TEST(Checkpoint, TrainsParametersBehindAFrozenInput) {
   const auto weight = torch::randn({3, 3}).requires_grad_();
-  checkpoint([&](const Tensor& x) { return torch::linear(x, weight); }, torch::randn({2, 3})).sum().backward();
+  checkpoint([&](const Tensor& x) { return torch::linear(x, weight); }, torch::randn({2, 3}))
+      .sum()
+      .backward();
   EXPECT_TRUE(weight.grad().defined());
 }
 
 TEST(Checkpoint, LeavesNoCastsBehind) {
-  const auto weight = torch::randn({3, 3}).requires_grad_(), x = torch::randn({2, 3}).requires_grad_();
+  const auto weight = torch::randn({3, 3}).requires_grad_(),
+             x = torch::randn({2, 3}).requires_grad_();
   const auto under_autocast = [&](const auto& work) {
     at::autocast::set_autocast_enabled(torch::kCPU, true);
     at::autocast::increment_nesting();
@@ -236,7 +272,8 @@ TEST(Checkpoint, LeavesNoCastsBehind) {
     const torch::NoGradGuard no_grad;
     weight.zero_();
   }
-  EXPECT_EQ(under_autocast([&] { return block(x); }).abs().max().item<double>(), 0) << "the weight of an earlier step";
+  EXPECT_EQ(under_autocast([&] { return block(x); }).abs().max().item<double>(), 0)
+      << "the weight of an earlier step";
   weight.mutable_grad() = Tensor();
   under_autocast([&] { return checkpoint(block, x) + block(x); }).sum().backward();
   EXPECT_TRUE(torch::equal(weight.grad(), 2 * grad)) << "a cast without history";
@@ -271,12 +308,26 @@ TEST(EmbeddingNoise, HasNeftunesSize) {
 }
 
 TEST(RotaryEmbedding, RefusesWhatItDoesNotKnow) {
-  const auto with = [](nlohmann::json rope) { return error_of([&] { RotaryEmbedding({{"rope_parameters", rope}}, 8); }); };
-  EXPECT_NE(with({{"rope_type", "spiral"}}).find("config.json: rope_parameters: rope_type must be default, linear, dynamic, llama3, longrope, proportional or yarn, received \"spiral\" [G-MODEL-5]"), std::string::npos);
-  EXPECT_NE(with({{"rope_type", "linear"}}).find("factor must be given, received nothing"), std::string::npos);
-  EXPECT_NE(with({{"rope_type", "linear"}, {"factor", std::nan("")}}).find("factor must be a finite number"), std::string::npos);
-  EXPECT_NE(with({{"rope_type", "longrope"}, {"short_factor", {1.0, 1.0}}}).find("short_factor must be a list of 4 finite numbers above 0, one per pair of rotated channels, received 2 entries"), std::string::npos);
-  EXPECT_NE(with({{"full_attention", {{"rope_type", "linear"}, {"factor", 2.0}}}}).find("config.json: rope_parameters must be one set of numbers for all layers, received one for full_attention of its own"), std::string::npos);
+  const auto with = [](nlohmann::json rope) {
+    return error_of([&] { RotaryEmbedding({{"rope_parameters", rope}}, 8); });
+  };
+  EXPECT_NE(with({{"rope_type", "spiral"}})
+                .find("config.json: rope_parameters: rope_type must be default, linear, dynamic, "
+                      "llama3, longrope, proportional or yarn, received \"spiral\" [G-MODEL-5]"),
+            std::string::npos);
+  EXPECT_NE(with({{"rope_type", "linear"}}).find("factor must be given, received nothing"),
+            std::string::npos);
+  EXPECT_NE(with({{"rope_type", "linear"}, {"factor", std::nan("")}})
+                .find("factor must be a finite number"),
+            std::string::npos);
+  EXPECT_NE(with({{"rope_type", "longrope"}, {"short_factor", {1.0, 1.0}}})
+                .find("short_factor must be a list of 4 finite numbers above 0, one per pair of "
+                      "rotated channels, received 2 entries"),
+            std::string::npos);
+  EXPECT_NE(with({{"full_attention", {{"rope_type", "linear"}, {"factor", 2.0}}}})
+                .find("config.json: rope_parameters must be one set of numbers for all layers, "
+                      "received one for full_attention of its own"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -55,12 +55,13 @@ struct Fixture {
   std::shared_ptr<PreTrainedModel> load() const {
     PretrainedOptions options;
     options.strict = true;
-    const std::map<std::string, ModelTask> tasks = {{"causal_lm", ModelTask::causal_lm},
-                                                    {"masked_lm", ModelTask::masked_lm},
-                                                    {"sequence_classification", ModelTask::sequence_classification},
-                                                    {"token_classification", ModelTask::token_classification},
-                                                    {"question_answering", ModelTask::question_answering},
-                                                    {"seq2seq_lm", ModelTask::seq2seq_lm}};
+    const std::map<std::string, ModelTask> tasks = {
+        {"causal_lm", ModelTask::causal_lm},
+        {"masked_lm", ModelTask::masked_lm},
+        {"sequence_classification", ModelTask::sequence_classification},
+        {"token_classification", ModelTask::token_classification},
+        {"question_answering", ModelTask::question_answering},
+        {"seq2seq_lm", ModelTask::seq2seq_lm}};
     auto model = model_from_pretrained(tasks.at(task), folder.path(), options);
     model->train();
     return model;
@@ -71,17 +72,21 @@ struct Fixture {
   std::map<std::string, Case> cases;
 };
 
-/// Every gradient within 1e-4 relative. One that is zero but for rounding (a shift that softmax takes out again) must be so here too.
+/// Every gradient within 1e-4 relative. One that is zero but for rounding (a shift that softmax
+/// takes out again) must be so here too.
 void expect_gradients(PreTrainedModel& model, const Case& expected, const std::string& where) {
   std::map<std::string, Tensor> parameters;
-  for (const auto& item : model.named_module().named_parameters()) parameters[item.key()] = item.value();
+  for (const auto& item : model.named_module().named_parameters())
+    parameters[item.key()] = item.value();
   double largest = 0.0;
-  for (const auto& [name, gradient] : expected.gradients) largest = std::max(largest, gradient.norm().item<double>());
+  for (const auto& [name, gradient] : expected.gradients)
+    largest = std::max(largest, gradient.norm().item<double>());
   for (const auto& [name, gradient] : expected.gradients) {
     ASSERT_TRUE(parameters.count(name)) << where << " " << name;
     ASSERT_TRUE(parameters[name].grad().defined()) << where << " " << name;
     const auto got = parameters[name].grad().cpu();
-    const auto norm = gradient.norm().item<double>(), difference = (got - gradient).norm().item<double>();
+    const auto norm = gradient.norm().item<double>(),
+               difference = (got - gradient).norm().item<double>();
     if (norm < 1e-6 * largest)
       EXPECT_LT(got.norm().item<double>(), 1e-6 * largest) << where << " " << name;
     else
@@ -97,7 +102,8 @@ void expect_case(PreTrainedModel& model, const Case& expected, const std::string
   for (const auto& [name, value] : expected.outputs) {
     ASSERT_TRUE(output.contains(name)) << where << " " << name;
     const auto difference = (output[name].cpu() - value).abs().max().item<double>();
-    EXPECT_LT(difference, name == "loss" ? 1e-6 * std::max(1.0, value.item<double>()) : 1e-5) << where << " " << name;
+    EXPECT_LT(difference, name == "loss" ? 1e-6 * std::max(1.0, value.item<double>()) : 1e-5)
+        << where << " " << name;
   }
   output.loss().backward();
   expect_gradients(model, expected, where);
@@ -106,7 +112,9 @@ void expect_case(PreTrainedModel& model, const Case& expected, const std::string
   options.need_logits = false;
   model.zero_grad();
   const auto chunked = model.forward(expected.inputs, options);
-  EXPECT_NEAR(chunked.loss().item<double>(), output.loss().item<double>(), 1e-6 * std::max(1.0, output.loss().item<double>())) << where;
+  EXPECT_NEAR(chunked.loss().item<double>(), output.loss().item<double>(),
+              1e-6 * std::max(1.0, output.loss().item<double>()))
+      << where;
   chunked.loss().backward();
   expect_gradients(model, expected, where + " without logits");
 }
@@ -117,7 +125,8 @@ TEST_P(Parity, EqualsTransformers) {
   const Fixture fixture(GetParam());
   const auto model = fixture.load();
   ASSERT_FALSE(fixture.cases.empty());
-  for (const auto& [name, expected] : fixture.cases) expect_case(*model, expected, GetParam() + "/" + name);
+  for (const auto& [name, expected] : fixture.cases)
+    expect_case(*model, expected, GetParam() + "/" + name);
 }
 
 /// The same on a GPU, in float32.
@@ -140,7 +149,8 @@ TEST_P(Parity, GradientCheckpointingChangesNothing) {
   const Fixture fixture(GetParam());
   const auto model = fixture.load();
   model->gradient_checkpointing_enable();
-  for (const auto& [name, expected] : fixture.cases) expect_case(*model, expected, GetParam() + "/" + name + " checkpointed");
+  for (const auto& [name, expected] : fixture.cases)
+    expect_case(*model, expected, GetParam() + "/" + name + " checkpointed");
 }
 
 TEST_P(Parity, SavesWhatItLoaded) {
@@ -148,7 +158,8 @@ TEST_P(Parity, SavesWhatItLoaded) {
   const auto model = fixture.load();
   const TemporaryFolder saved;
   model->save_pretrained(saved.path(), "20KB");
-  const auto before = read_safetensors_folder(fixture.folder.path()), after = read_safetensors_folder(saved.path());
+  const auto before = read_safetensors_folder(fixture.folder.path()),
+             after = read_safetensors_folder(saved.path());
   std::map<std::string, Tensor> tensors(before.begin(), before.end());
   EXPECT_EQ(before.size(), after.size());
   for (const auto& [name, tensor] : after) {
@@ -170,8 +181,10 @@ std::vector<std::string> fixture_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpu, GpuParity, testing::ValuesIn(fixture_names()), [](const auto& info) { return info.param; });
-INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(fixture_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuParity, testing::ValuesIn(fixture_names()),
+                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(fixture_names()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace gradus

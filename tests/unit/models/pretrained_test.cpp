@@ -20,7 +20,9 @@ using nlohmann::json;
 using torch::Tensor;
 
 json tiny_gpt2() {
-  return {{"model_type", "gpt2"}, {"vocab_size", 32}, {"n_positions", 16}, {"n_embd", 16}, {"n_layer", 2}, {"n_head", 2}, {"resid_pdrop", 0.0}, {"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}};
+  return {{"model_type", "gpt2"}, {"vocab_size", 32},  {"n_positions", 16},
+          {"n_embd", 16},         {"n_layer", 2},      {"n_head", 2},
+          {"resid_pdrop", 0.0},   {"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}};
 }
 
 #define EXPECT_TEXT(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
@@ -43,20 +45,26 @@ struct Listening {
 TEST(ModelOutput, NamesWhatThereIs) {
   const ModelOutput output{{"loss", torch::tensor(1.0)}, {"logits", torch::zeros({2})}};
   EXPECT_EQ(output[1].numel(), 2);
-  EXPECT_TEXT(error_of([&] { output["hidden"]; }), "no output named \"hidden\"; it gave loss, logits [G-MODEL-1]");
+  EXPECT_TEXT(error_of([&] { output["hidden"]; }),
+              "no output named \"hidden\"; it gave loss, logits [G-MODEL-1]");
   EXPECT_TEXT(error_of([&] { output[2]; }), "no output at place 2; it gave 2 (loss, logits)");
   EXPECT_TEXT(error_of([] { ModelOutput().loss(); }), "it gave nothing");
 }
 
 TEST(Model, StateDictOfAnyModule) {
-  auto model = make_model(torch::nn::Linear(3, 2), [](torch::nn::LinearImpl& linear, const Batch& batch) { return ModelOutput{{"logits", linear.forward(batch["x"])}}; });
+  auto model =
+      make_model(torch::nn::Linear(3, 2), [](torch::nn::LinearImpl& linear, const Batch& batch) {
+        return ModelOutput{{"logits", linear.forward(batch["x"])}};
+      });
   EXPECT_EQ(model->state_dict().keys(), (std::vector<std::string>{"weight", "bias"}));
   EXPECT_EQ(trainable_parameters(*model)[0].first, "weight");
   StateDict other;
   other.insert("weight", torch::zeros({2, 2}));
   other.insert("extra", torch::zeros({1}));
   const auto text = error_of([&] { model->load_state_dict(other); });
-  EXPECT_TEXT(text, "missing: bias; unexpected: extra; of another shape: weight (model [2, 3], given [2, 2]) [G-MODEL-2]");
+  EXPECT_TEXT(text,
+              "missing: bias; unexpected: extra; of another shape: weight (model [2, 3], given [2, "
+              "2]) [G-MODEL-2]");
   EXPECT_TEXT(error_of([&] { model->gradient_checkpointing_enable(); }), "G-MODEL-3");
   EXPECT_TEXT(error_of([&] { model->set_embedding_noise(5.0); }), "G-MODEL-4");
 }
@@ -80,7 +88,8 @@ TEST(AutoModel, UnknownTypesNameTheKnown) {
   EXPECT_TEXT(text, "unknown model_type \"gpt3\" for causal language modeling [G-MODEL-6]");
   EXPECT_TEXT(text, "gpt2, llama, mistral, qwen2, qwen3");
   config["model_type"] = "gpt2";
-  EXPECT_TEXT(error_of([&] { AutoModelForSeq2SeqLM::from_config(config); }), "model_type \"gpt2\" has no head for sequence-to-sequence language modeling");
+  EXPECT_TEXT(error_of([&] { AutoModelForSeq2SeqLM::from_config(config); }),
+              "model_type \"gpt2\" has no head for sequence-to-sequence language modeling");
   config.erase("model_type");
   EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_config(config); }), "names no model_type");
 }
@@ -91,11 +100,15 @@ TEST(AutoModel, RefusesBadConfigs) {
     config[key] = std::move(value);
     return error_of([&] { AutoModelForCausalLM::from_config(config); });
   };
-  EXPECT_TEXT(with("n_embd", std::nan("")), "config.json: n_embd must be an integer from 1 to 2147483648, received NaN [G-MODEL-5]");
+  EXPECT_TEXT(
+      with("n_embd", std::nan("")),
+      "config.json: n_embd must be an integer from 1 to 2147483648, received NaN [G-MODEL-5]");
   EXPECT_TEXT(with("n_head", 3), "n_embd must be a multiple of n_head (3), received 16");
   EXPECT_TEXT(with("n_head", "two"), "n_head must be an integer");
-  EXPECT_TEXT(with("resid_pdrop", 1.5), "resid_pdrop must be a finite number from 0 to 1, received 1.5");
-  EXPECT_TEXT(with("layer_norm_epsilon", std::numeric_limits<double>::infinity()), "received Infinity");
+  EXPECT_TEXT(with("resid_pdrop", 1.5),
+              "resid_pdrop must be a finite number from 0 to 1, received 1.5");
+  EXPECT_TEXT(with("layer_norm_epsilon", std::numeric_limits<double>::infinity()),
+              "received Infinity");
   EXPECT_TEXT(with("vocab_size", -4), "received -4");
   EXPECT_TEXT(with("n_layer", 1e9), "n_layer must be an integer from 1 to 10000");
   auto huge = tiny_gpt2();  // petabytes: no machine has them
@@ -103,20 +116,32 @@ TEST(AutoModel, RefusesBadConfigs) {
   huge["n_embd"] = int64_t{1} << 20;
   EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_config(huge); }), "cannot build the model");
   EXPECT_TEXT(with("tie_word_embeddings", "yes"), "tie_word_embeddings must be true or false");
-  EXPECT_TEXT(with("dtype", "int8"), "dtype must be float32, float16, bfloat16 or float64, received \"int8\"");
-  EXPECT_TEXT(error_of([] { AutoModelForCausalLM::from_config(json::array()); }), "expected an object");
+  EXPECT_TEXT(with("dtype", "int8"),
+              "dtype must be float32, float16, bfloat16 or float64, received \"int8\"");
+  EXPECT_TEXT(error_of([] { AutoModelForCausalLM::from_config(json::array()); }),
+              "expected an object");
 }
 
 TEST(AutoModel, RefusesConfigsThatCannotBeComputed) {
   const auto with = [](const char* type, const char* key, json value) {
-    const json config = {{"model_type", type}, {"vocab_size", 40}, {"hidden_size", 16}, {"intermediate_size", 16}, {"num_hidden_layers", 2}, {"num_attention_heads", 2}, {"num_key_value_heads", 2}, {key, std::move(value)}};
+    const json config = {{"model_type", type},       {"vocab_size", 40},
+                         {"hidden_size", 16},        {"intermediate_size", 16},
+                         {"num_hidden_layers", 2},   {"num_attention_heads", 2},
+                         {"num_key_value_heads", 2}, {key, std::move(value)}};
     return error_of([&] { AutoModel::from_config(config); });
   };
-  EXPECT_TEXT(with("llama", "quantization_config", {{"quant_method", "gptq"}}), "quantization_config must be absent, received {\"quant_method\": \"gptq\"} [G-MODEL-5]");
-  EXPECT_TEXT(with("llama", "per_layer_config", {{"0", {{"head_dim", 4}}}}), "per_layer_config must be absent");
-  EXPECT_TEXT(with("mistral", "layer_types", {"chunked_attention", "full_attention"}), "layer_types must be full_attention or sliding_attention for each layer, received \"chunked_attention\"");
-  EXPECT_TEXT(with("qwen2", "layer_types", {"full_attention", "sliding_attention"}), "sliding_window must be a number and use_sliding_window true");
-  EXPECT_TEXT(with("bert", "position_embedding_type", "relative_key"), "position_embedding_type must be absolute");
+  EXPECT_TEXT(
+      with("llama", "quantization_config", {{"quant_method", "gptq"}}),
+      "quantization_config must be absent, received {\"quant_method\": \"gptq\"} [G-MODEL-5]");
+  EXPECT_TEXT(with("llama", "per_layer_config", {{"0", {{"head_dim", 4}}}}),
+              "per_layer_config must be absent");
+  EXPECT_TEXT(with("mistral", "layer_types", {"chunked_attention", "full_attention"}),
+              "layer_types must be full_attention or sliding_attention for each layer, received "
+              "\"chunked_attention\"");
+  EXPECT_TEXT(with("qwen2", "layer_types", {"full_attention", "sliding_attention"}),
+              "sliding_window must be a number and use_sliding_window true");
+  EXPECT_TEXT(with("bert", "position_embedding_type", "relative_key"),
+              "position_embedding_type must be absolute");
 }
 
 TEST(AutoModel, TakesTheUsersOwn) {
@@ -159,7 +184,8 @@ TEST(PreTrainedModel, ReadsOldNamesAndTorchFiles) {
   const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
   model->save_config(folder.path());
   auto state = StateTree::dict();
-  for (const auto& item : model->state_dict()) state.set(item.key().substr(12), item.value());  // without "transformer."
+  for (const auto& item : model->state_dict())
+    state.set(item.key().substr(12), item.value());  // without "transformer."
   state.set("h.0.attn.bias", torch::ones({1, 1, 16, 16}));
   state.set("h.0.attn.masked_bias", torch::tensor(-1e4));
   write_torch_file(folder.path() / "pytorch_model.bin", state);
@@ -176,7 +202,8 @@ TEST(PreTrainedModel, ReadsShardsOfTorchFiles) {
   const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
   model->save_config(folder.path());
   StateTree shards[2] = {StateTree::dict(), StateTree::dict()};
-  const std::string names[2] = {"pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"};
+  const std::string names[2] = {"pytorch_model-00001-of-00002.bin",
+                                "pytorch_model-00002-of-00002.bin"};
   nlohmann::json index = {{"weight_map", nlohmann::json::object()}};
   size_t number = 0;
   for (const auto& item : model->state_dict()) {
@@ -192,7 +219,8 @@ TEST(PreTrainedModel, ReadsShardsOfTorchFiles) {
   const Batch batch{{"input_ids", torch::arange(8).view({1, 8})}};
   EXPECT_TRUE(torch::equal(model->forward(batch).logits(), loaded->forward(batch).logits()));
   ASSERT_TRUE(std::filesystem::remove(folder.path() / names[1]));
-  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }), ": the index names pytorch_model-00002-of-00002.bin, which is missing [G-MODEL-7]");
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }),
+              ": the index names pytorch_model-00002-of-00002.bin, which is missing [G-MODEL-7]");
 }
 
 TEST(PreTrainedModel, ReportsWhatDoesNotFit) {
@@ -203,12 +231,16 @@ TEST(PreTrainedModel, ReportsWhatDoesNotFit) {
     PretrainedOptions options;
     options.config = {{"num_labels", 3}};
     const auto model = AutoModelForSequenceClassification::from_pretrained(folder.path(), options);
-    EXPECT_TEXT(listening.sink->text, "GPT2ForSequenceClassification LOAD REPORT from: " + folder.path().string());
+    EXPECT_TEXT(listening.sink->text,
+                "GPT2ForSequenceClassification LOAD REPORT from: " + folder.path().string());
     EXPECT_TEXT(listening.sink->text, "score.weight | MISSING");
     EXPECT_EQ(model->config()["id2label"]["2"], "LABEL_2");
     EXPECT_EQ(model->config()["architectures"][0], "GPT2ForSequenceClassification");
     options.strict = true;
-    EXPECT_TEXT(error_of([&] { AutoModelForSequenceClassification::from_pretrained(folder.path(), options); }), "[G-MODEL-8]");
+    EXPECT_TEXT(error_of([&] {
+                  AutoModelForSequenceClassification::from_pretrained(folder.path(), options);
+                }),
+                "[G-MODEL-8]");
   }
   PretrainedOptions larger;
   larger.config = {{"n_layer", 3}, {"vocab_size", 40}};
@@ -225,17 +257,25 @@ TEST(PreTrainedModel, ReportsWhatDoesNotFit) {
 
 TEST(PreTrainedModel, BadFoldersAreNamed) {
   const TemporaryFolder folder;
-  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path() / "nothing"); }), "there is no such folder [G-MODEL-7]");
-  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }), "it holds no config.json");
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path() / "nothing"); }),
+              "there is no such folder [G-MODEL-7]");
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }),
+              "it holds no config.json");
   const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
   model->save_config(folder.path());
-  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }), "holds no weights");
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }),
+              "holds no weights");
   model->save_pretrained(folder.path(), "10KB");
-  const auto shard = read_json(folder.path() / "model.safetensors.index.json")["weight_map"]["transformer.ln_f.weight"].get<std::string>();
+  const auto shard =
+      read_json(folder.path() /
+                "model.safetensors.index.json")["weight_map"]["transformer.ln_f.weight"]
+          .get<std::string>();
   ASSERT_TRUE(std::filesystem::remove(folder.path() / shard));
   EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }), shard);
-  write_file_atomically(folder.path() / "config.json", "{\"model_type\": \"gpt2\", \"n_embd\": NaN}");
-  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }), "n_embd must be an integer");
+  write_file_atomically(folder.path() / "config.json",
+                        "{\"model_type\": \"gpt2\", \"n_embd\": NaN}");
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }),
+              "n_embd must be an integer");
 }
 
 TEST(PreTrainedModel, KeepsDtypes) {
@@ -264,18 +304,33 @@ TEST(CausalLM, CountsLabelsAsThePeerDoes) {
   const auto gpt2 = AutoModelForCausalLM::from_config(tiny_gpt2());
   EXPECT_TRUE(gpt2->shifts_labels());
   EXPECT_FALSE(gpt2->counts_shifted_labels());
-  const auto llama = AutoModelForCausalLM::from_config({{"model_type", "llama"}, {"vocab_size", 8}, {"hidden_size", 8}, {"intermediate_size", 8}, {"num_hidden_layers", 1}, {"num_attention_heads", 2}});
+  const auto llama = AutoModelForCausalLM::from_config({{"model_type", "llama"},
+                                                        {"vocab_size", 8},
+                                                        {"hidden_size", 8},
+                                                        {"intermediate_size", 8},
+                                                        {"num_hidden_layers", 1},
+                                                        {"num_attention_heads", 2}});
   EXPECT_TRUE(llama->counts_shifted_labels());
 }
 
 TEST(CausalLM, SaysWhatItCannotTake) {
   const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
-  EXPECT_TEXT(error_of([&] { model->forward({{"labels", torch::zeros({1, 2})}}); }), "either input_ids or inputs_embeds; the batch holds labels [G-MODEL-11]");
-  EXPECT_TEXT(error_of([&] { model->forward({{"input_ids", torch::tensor({{1, 99}})}}); }), "input_ids holds 99, but the model's table has 32 rows");
-  EXPECT_TEXT(error_of([&] { model->forward({{"input_ids", torch::zeros({1, 17}, torch::kLong)}}); }), "position_ids holds 16");
-  EXPECT_TEXT(error_of([&] { model->forward({{"input_ids", torch::zeros({2, 4}, torch::kLong)}, {"labels", torch::zeros({2, 3}, torch::kLong)}}); }), "labels have shape [2, 3]");
+  EXPECT_TEXT(error_of([&] { model->forward({{"labels", torch::zeros({1, 2})}}); }),
+              "either input_ids or inputs_embeds; the batch holds labels [G-MODEL-11]");
+  EXPECT_TEXT(error_of([&] { model->forward({{"input_ids", torch::tensor({{1, 99}})}}); }),
+              "input_ids holds 99, but the model's table has 32 rows");
+  EXPECT_TEXT(
+      error_of([&] { model->forward({{"input_ids", torch::zeros({1, 17}, torch::kLong)}}); }),
+      "position_ids holds 16");
+  EXPECT_TEXT(error_of([&] {
+                model->forward({{"input_ids", torch::zeros({2, 4}, torch::kLong)},
+                                {"labels", torch::zeros({2, 3}, torch::kLong)}});
+              }),
+              "labels have shape [2, 3]");
   const auto classifier = AutoModelForSequenceClassification::from_config(tiny_gpt2());
-  EXPECT_TEXT(error_of([&] { classifier->forward({{"input_ids", torch::zeros({2, 4}, torch::kLong)}}); }), "no pad_token_id");
+  EXPECT_TEXT(
+      error_of([&] { classifier->forward({{"input_ids", torch::zeros({2, 4}, torch::kLong)}}); }),
+      "no pad_token_id");
 }
 
 TEST(CausalLM, GivesHiddenStatesAndAttentionsWhenAsked) {
@@ -290,7 +345,9 @@ TEST(CausalLM, GivesHiddenStatesAndAttentionsWhenAsked) {
 }
 
 TEST(WeightTable, RewritesNames) {
-  EXPECT_EQ(rewrite_name("bert.encoder.0.LayerNorm.gamma", "*.LayerNorm.gamma", "*.LayerNorm.weight"), "bert.encoder.0.LayerNorm.weight");
+  EXPECT_EQ(
+      rewrite_name("bert.encoder.0.LayerNorm.gamma", "*.LayerNorm.gamma", "*.LayerNorm.weight"),
+      "bert.encoder.0.LayerNorm.weight");
   EXPECT_EQ(rewrite_name("a.b.c", "a.*.c", "x.*.y"), "x.b.y");
   EXPECT_EQ(rewrite_name("a.1.b.2", "a.*.b.*", "c.*.d.*"), "c.1.d.2");
   EXPECT_EQ(rewrite_name("a.b", "a.c", "x"), std::nullopt);

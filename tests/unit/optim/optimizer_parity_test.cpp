@@ -1,4 +1,5 @@
-// Every optimizer against the package HF's name stands for; see tests/parity/optim/make_fixtures.py.
+// Every optimizer against the package HF's name stands for; see
+// tests/parity/optim/make_fixtures.py.
 #include <gradus/core/json.h>
 #include <gradus/optim/factory.h>
 #include <gradus/optim/schedulers.h>
@@ -39,8 +40,8 @@ StateTree tree_of(const json& value) {
     return list;
   }
   if (value.contains("__tensor__")) {
-    const auto data =
-        torch::tensor(value["data"].get<std::vector<double>>(), torch::kDouble).reshape(value["__tensor__"].get<std::vector<int64_t>>());
+    const auto data = torch::tensor(value["data"].get<std::vector<double>>(), torch::kDouble)
+                          .reshape(value["__tensor__"].get<std::vector<int64_t>>());
     return data.to(value["dtype"] == "int32" ? torch::kInt : torch::kFloat);
   }
   if (value.contains("__tuple__")) {
@@ -50,11 +51,14 @@ StateTree tree_of(const json& value) {
   }
   auto dict = StateTree::dict();
   for (const auto& entry : value["__dict__"])
-    dict.set(entry[0].is_string() ? StateTree::Key(entry[0].get<std::string>()) : StateTree::Key(entry[0].get<int64_t>()), tree_of(entry[1]));
+    dict.set(entry[0].is_string() ? StateTree::Key(entry[0].get<std::string>())
+                                  : StateTree::Key(entry[0].get<int64_t>()),
+             tree_of(entry[1]));
   return dict;
 }
 
-// The largest difference; on a GPU, whose kernels fuse multiplications with additions, that of values above 1 as a part of them.
+// The largest difference; on a GPU, whose kernels fuse multiplications with additions, that of
+// values above 1 as a part of them.
 double distance(const torch::Tensor& ours, const torch::Tensor& theirs) {
   const auto want = theirs.to(torch::kDouble);
   auto differences = (ours.detach().cpu().to(torch::kDouble) - want).abs();
@@ -70,10 +74,14 @@ struct Replay {
     groups[0].weight_decay = args["weight_decay"].get<double>();
     groups[1].weight_decay = 0.0;
     for (size_t k = 0; k < after.size(); ++k) {
-      params.push_back(after[k].is_null() ? torch::Tensor() : values(k, std::cos, 0.7).to(testing::test_device()).requires_grad_());
+      params.push_back(after[k].is_null()
+                           ? torch::Tensor()
+                           : values(k, std::cos, 0.7).to(testing::test_device()).requires_grad_());
       if (params[k].defined()) groups[k == 1 ? 1 : 0].params.push_back(params[k]);
     }
-    OptimizerArguments arguments{.learning_rate = args["learning_rate"], .weight_decay = args["weight_decay"], .optim_args = args["optim_args"]};
+    OptimizerArguments arguments{.learning_rate = args["learning_rate"],
+                                 .weight_decay = args["weight_decay"],
+                                 .optim_args = args["optim_args"]};
     arguments.adam_beta1 = args.value("adam_beta1", arguments.adam_beta1);
     arguments.adam_beta2 = args.value("adam_beta2", arguments.adam_beta2);
     arguments.adam_epsilon = args.value("adam_epsilon", arguments.adam_epsilon);
@@ -85,7 +93,10 @@ struct Replay {
   void to(int64_t end) {
     for (; done < end; ++done) {
       for (size_t k = 0; k < params.size(); ++k)
-        if (params[k].defined()) params[k].mutable_grad() = (params[k].detach() * 0.5).add_(values(k, std::sin, 0.3 * double(done + 1)).to(testing::test_device()));
+        if (params[k].defined())
+          params[k].mutable_grad() =
+              (params[k].detach() * 0.5)
+                  .add_(values(k, std::sin, 0.3 * double(done + 1)).to(testing::test_device()));
       optimizer->step();
       if (scheduler) scheduler->step();
     }
@@ -105,7 +116,9 @@ struct Replay {
     torch::NoGradGuard no_grad;
     for (size_t k = 0; k < params.size(); ++k)
       if (params[k].defined())
-        params[k].copy_(torch::tensor(fixture_["params_after"]["10"][k].get<std::vector<double>>(), torch::kDouble).reshape(params[k].sizes()));
+        params[k].copy_(torch::tensor(fixture_["params_after"]["10"][k].get<std::vector<double>>(),
+                                      torch::kDouble)
+                            .reshape(params[k].sizes()));
     optimizer->load_state_dict(tree_of(fixture_["state_after"]["10"]));
     for (done = 0; done < 10; ++done)
       if (scheduler) scheduler->step();
@@ -118,7 +131,9 @@ struct Replay {
   int64_t done = 0;
 };
 
-bool both_numbers(const StateTree& a, const StateTree& b) { return (a.is_int() || a.is_double()) && (b.is_int() || b.is_double()); }
+bool both_numbers(const StateTree& a, const StateTree& b) {
+  return (a.is_int() || a.is_double()) && (b.is_int() || b.is_double());
+}
 
 // Same keys in the same order, same kinds, same values. "initial_lr" may stand anywhere.
 void expect_same(const StateTree& ours, const StateTree& theirs, const std::string& where) {
@@ -141,11 +156,14 @@ void expect_same(const StateTree& ours, const StateTree& theirs, const std::stri
     for (const auto& [key, value] : theirs.entries()) {
       const auto* mine = ours.find(key);
       ASSERT_NE(mine, nullptr) << where;
-      expect_same(*mine, value, where + "/" + (key.index() == 0 ? std::to_string(std::get<0>(key)) : std::get<1>(key)));
+      expect_same(
+          *mine, value,
+          where + "/" + (key.index() == 0 ? std::to_string(std::get<0>(key)) : std::get<1>(key)));
     }
   } else if (ours.is_list() || ours.is_tuple()) {
     ASSERT_EQ(ours.items().size(), theirs.items().size()) << where;
-    for (size_t i = 0; i < ours.items().size(); ++i) expect_same(ours.items()[i], theirs.items()[i], where + "/" + std::to_string(i));
+    for (size_t i = 0; i < ours.items().size(); ++i)
+      expect_same(ours.items()[i], theirs.items()[i], where + "/" + std::to_string(i));
   } else if (ours.is_bool()) {
     EXPECT_EQ(ours.as_bool(), theirs.as_bool()) << where;
   } else if (ours.is_string()) {
@@ -195,7 +213,8 @@ TEST_P(OptimizerParity, StateHasThePeersLayoutAndValues) {
     return other.expect_params(fixture()["params_after"]["30"]);
   }
   run.to(30);
-  expect_same(run.optimizer->state_dict(), tree_of(fixture()["state_after"]["30"]), fixture()["label"]);
+  expect_same(run.optimizer->state_dict(), tree_of(fixture()["state_after"]["30"]),
+              fixture()["label"]);
 }
 
 TEST_P(OptimizerParity, GoesOnFromThePeersState) {
@@ -227,8 +246,11 @@ TEST_P(OptimizerParity, ResumeIsBitEqual) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OptimizerParity, ::testing::Range<size_t>(0, fixtures()["cases"].size()),
-                         [](const ::testing::TestParamInfo<size_t>& info) { return fixtures()["cases"][info.param]["label"].get<std::string>(); });
+INSTANTIATE_TEST_SUITE_P(All, OptimizerParity,
+                         ::testing::Range<size_t>(0, fixtures()["cases"].size()),
+                         [](const ::testing::TestParamInfo<size_t>& info) {
+                           return fixtures()["cases"][info.param]["label"].get<std::string>();
+                         });
 
 }  // namespace
 }  // namespace gradus

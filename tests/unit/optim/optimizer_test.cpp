@@ -26,11 +26,17 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
-torch::Tensor parameter(std::vector<float> values) { return torch::tensor(values).requires_grad_(); }
+torch::Tensor parameter(std::vector<float> values) {
+  return torch::tensor(values).requires_grad_();
+}
 
-void set_grad(torch::Tensor& param, std::vector<float> values) { param.mutable_grad() = torch::tensor(values).reshape(param.sizes()); }
+void set_grad(torch::Tensor& param, std::vector<float> values) {
+  param.mutable_grad() = torch::tensor(values).reshape(param.sizes());
+}
 
-std::vector<ParamGroupInit> group_of(Tensors params) { return {ParamGroupInit{.params = std::move(params)}}; }
+std::vector<ParamGroupInit> group_of(Tensors params) {
+  return {ParamGroupInit{.params = std::move(params)}};
+}
 
 TEST(Optimizer, AParameterThatGetsAGradientLateCountsItsOwnSteps) {
   auto a = parameter({1, 2}), b = parameter({3});
@@ -44,7 +50,8 @@ TEST(Optimizer, AParameterThatGetsAGradientLateCountsItsOwnSteps) {
   const auto state = optimizer.state_dict();
   EXPECT_EQ(state.at("state").at(0).at("step").as_double(), 3);
   EXPECT_EQ(state.at("state").at(1).at("step").as_double(), 1);
-  EXPECT_NEAR(b.item<float>(), 3 - 0.1 - 0.1 * 0.01 * 3, 1e-5);  // a first Adam step moves by the rate
+  EXPECT_NEAR(b.item<float>(), 3 - 0.1 - 0.1 * 0.01 * 3,
+              1e-5);  // a first Adam step moves by the rate
   set_grad(b, {1});
   optimizer.step();  // and without a gradient nothing happens to the other
   EXPECT_EQ(optimizer.state_dict().at("state").at(0).at("step").as_double(), 3);
@@ -57,8 +64,14 @@ TEST(Optimizer, AdamwThatIsNotFusedIsPythonsToTheLastBit) {
     torch::manual_seed(5);
     const auto start = torch::randn({37, 5});
     auto param = start.clone().requires_grad_();
-    AdamW optimizer(Tensors{param}, AdamWOptions{.lr = 0.03, .betas = {0.9, 0.98}, .eps = 1e-7, .weight_decay = 0.1, .amsgrad = amsgrad, .fused = false});
-    auto expected = start.clone(), mean = torch::zeros_like(start), square = torch::zeros_like(start), largest = torch::zeros_like(start);
+    AdamW optimizer(Tensors{param}, AdamWOptions{.lr = 0.03,
+                                                 .betas = {0.9, 0.98},
+                                                 .eps = 1e-7,
+                                                 .weight_decay = 0.1,
+                                                 .amsgrad = amsgrad,
+                                                 .fused = false});
+    auto expected = start.clone(), mean = torch::zeros_like(start),
+         square = torch::zeros_like(start), largest = torch::zeros_like(start);
     for (int step = 1; step <= 20; ++step) {
       const auto grad = torch::randn_like(start);
       param.mutable_grad() = grad.clone();
@@ -67,9 +80,11 @@ TEST(Optimizer, AdamwThatIsNotFusedIsPythonsToTheLastBit) {
       mean.lerp_(grad, 1 - 0.9);
       square.mul_(0.98).addcmul_(grad, grad, 1 - 0.98);
       largest = torch::maximum(largest, square);
-      const auto denominator = ((amsgrad ? largest : square).sqrt() / std::sqrt(1 - std::pow(0.98, step))).add_(1e-7);
+      const auto denominator =
+          ((amsgrad ? largest : square).sqrt() / std::sqrt(1 - std::pow(0.98, step))).add_(1e-7);
       expected.addcdiv_(mean, denominator, -(0.03 / (1 - std::pow(0.9, step))));
-      EXPECT_TRUE(torch::equal(param.detach(), expected)) << "step " << step << ", amsgrad " << amsgrad;
+      EXPECT_TRUE(torch::equal(param.detach(), expected))
+          << "step " << step << ", amsgrad " << amsgrad;
     }
   }
 }
@@ -85,7 +100,8 @@ TEST(Optimizer, ParametersWithoutAGradientHaveNoState) {
 }
 
 TEST(Optimizer, MixedTypesAndLayoutsInOneGroup) {
-  auto wide = torch::ones({4, 3}).t().detach().requires_grad_();  // strides the gradient does not share
+  auto wide =
+      torch::ones({4, 3}).t().detach().requires_grad_();  // strides the gradient does not share
   auto half = torch::ones({5}, torch::kBFloat16).requires_grad_();
   const auto slope = torch::arange(12, torch::kFloat).reshape({3, 4});
   AdamW optimizer(Tensors{wide, half}, AdamWOptions{.lr = 0.5, .weight_decay = 0});
@@ -129,14 +145,16 @@ TEST(Optimizer, FoundInfLeavesEverythingAsItIs) {
     optimizer->step({.grad_scale = std::nullopt, .found_inf = torch::ones({})});
     EXPECT_TRUE(torch::equal(a.detach(), torch::ones({2, 2}))) << name;
     optimizer->step({.grad_scale = std::nullopt, .found_inf = torch::zeros({})});
-    EXPECT_FALSE(torch::equal(a.detach(), torch::ones({2, 2})) && name != "schedule_free_radam") << name;
+    EXPECT_FALSE(torch::equal(a.detach(), torch::ones({2, 2})) && name != "schedule_free_radam")
+        << name;
   }
 }
 
 TEST(Optimizer, GradScaleIsDividedOut) {
   for (const auto& name : optimizer_names()) {
     auto a = torch::ones({2, 2}).requires_grad_(), b = torch::ones({2, 2}).requires_grad_();
-    auto scaled = make_optimizer(name, group_of({a}), {.learning_rate = 0.1}), plain = make_optimizer(name, group_of({b}), {.learning_rate = 0.1});
+    auto scaled = make_optimizer(name, group_of({a}), {.learning_rate = 0.1}),
+         plain = make_optimizer(name, group_of({b}), {.learning_rate = 0.1});
     a.mutable_grad() = torch::full({2, 2}, 64.0);
     b.mutable_grad() = torch::full({2, 2}, 0.5);
     scaled->step({.grad_scale = torch::full({}, 128.0), .found_inf = std::nullopt});
@@ -175,7 +193,8 @@ TEST(Optimizer, Peer150_AdamWAndAdafactorReachTheTarget) {
   AdamW adamw(Tensors{w}, AdamWOptions{.lr = 0.2, .weight_decay = 0});
   reach(adamw, w, 100);
   auto v = parameter({0.1F, -0.2F, -0.1F});
-  Adafactor adafactor(Tensors{v}, AdafactorOptions{.lr = 1e-2, .scale_parameter = false, .relative_step = false});
+  Adafactor adafactor(
+      Tensors{v}, AdafactorOptions{.lr = 1e-2, .scale_parameter = false, .relative_step = false});
   reach(adafactor, v, 1000);
 }
 
@@ -186,16 +205,20 @@ TEST(Optimizer, LoadRefusesWhatDoesNotFit) {
   saved.step();
   const auto state = saved.state_dict();
   AdamW other_shape(std::vector<ParamGroupInit>{{.params = {b}, .names = {"w"}}});
-  expect_error([&] { other_shape.load_state_dict(state); }, "G-OPTIM-3", {"parameter 0 (w), 'exp_avg'", "expected shape [3], the file has [2]"});
+  expect_error([&] { other_shape.load_state_dict(state); }, "G-OPTIM-3",
+               {"parameter 0 (w), 'exp_avg'", "expected shape [3], the file has [2]"});
   AdamW more(Tensors{a, c});
-  expect_error([&] { more.load_state_dict(state); }, "G-OPTIM-3", {"group 0 has 1 parameters there and 2 here"});
+  expect_error([&] { more.load_state_dict(state); }, "G-OPTIM-3",
+               {"group 0 has 1 parameters there and 2 here"});
   AdamW two(std::vector<ParamGroupInit>{{.params = {a}}, {.params = {c}}});
-  expect_error([&] { two.load_state_dict(state); }, "G-OPTIM-3", {"1 parameter groups, this optimizer 2"});
+  expect_error([&] { two.load_state_dict(state); }, "G-OPTIM-3",
+               {"1 parameter groups, this optimizer 2"});
 }
 
 TEST(Optimizer, LoadTakesTheSavedSettings) {
   auto a = parameter({1});
-  AdamW saved(Tensors{a}, AdamWOptions{.lr = 0.3, .betas = {0.5, 0.6}, .weight_decay = 0.7}), fresh(Tensors{a});
+  AdamW saved(Tensors{a}, AdamWOptions{.lr = 0.3, .betas = {0.5, 0.6}, .weight_decay = 0.7}),
+      fresh(Tensors{a});
   saved.param_groups()[0].initial_lr = 0.9;
   fresh.load_state_dict(saved.state_dict());
   EXPECT_EQ(fresh.param_groups()[0].lr, 0.3);
@@ -220,19 +243,28 @@ TEST(Optimizer, LoadedSettingsGetTheTensorsTheyNeed) {
   without.load_state_dict(momentum.state_dict());
   without.step();
   momentum.step();
-  EXPECT_TRUE(torch::equal(without.state_dict().at("state").at(0).at("momentum_buffer").as_tensor(),
-                           momentum.state_dict().at("state").at(0).at("momentum_buffer").as_tensor()));
+  EXPECT_TRUE(
+      torch::equal(without.state_dict().at("state").at(0).at("momentum_buffer").as_tensor(),
+                   momentum.state_dict().at("state").at(0).at("momentum_buffer").as_tensor()));
 }
 
 TEST(Optimizer, ErrorsOfConstruction) {
   auto a = parameter({1});
   expect_error([&] { AdamW(Tensors{a, a}); }, "G-OPTIM-1", {"the same parameter twice"});
-  expect_error([&] { AdamW(Tensors{a}, AdamWOptions{.lr = -1}); }, "G-OPTIM-1", {"learning rate must be at least 0", "-1"});
-  expect_error([&] { AdamW(Tensors{a}, AdamWOptions{.betas = {1.0, 0.9}}); }, "G-OPTIM-1", {"a beta must be in [0, 1)"});
-  expect_error([&] { SGD(Tensors{a}, SGDOptions{.nesterov = true}); }, "G-OPTIM-1", {"nesterov needs a momentum"});
-  expect_error([&] { Adafactor(Tensors{a}, AdafactorOptions{.lr = 0.1}); }, "G-OPTIM-1", {"relative_step cannot be combined"});
-  expect_error([&] { Adafactor(Tensors{a}, AdafactorOptions{.lr = 0.1, .relative_step = false, .warmup_init = true}); }, "G-OPTIM-1",
-               {"warmup_init needs relative_step"});
+  expect_error([&] { AdamW(Tensors{a}, AdamWOptions{.lr = -1}); }, "G-OPTIM-1",
+               {"learning rate must be at least 0", "-1"});
+  expect_error([&] { AdamW(Tensors{a}, AdamWOptions{.betas = {1.0, 0.9}}); }, "G-OPTIM-1",
+               {"a beta must be in [0, 1)"});
+  expect_error([&] { SGD(Tensors{a}, SGDOptions{.nesterov = true}); }, "G-OPTIM-1",
+               {"nesterov needs a momentum"});
+  expect_error([&] { Adafactor(Tensors{a}, AdafactorOptions{.lr = 0.1}); }, "G-OPTIM-1",
+               {"relative_step cannot be combined"});
+  expect_error(
+      [&] {
+        Adafactor(Tensors{a},
+                  AdafactorOptions{.lr = 0.1, .relative_step = false, .warmup_init = true});
+      },
+      "G-OPTIM-1", {"warmup_init needs relative_step"});
   expect_error([&] { Muon(Tensors{a}, MuonOptions{.adjust_lr_fn = "best"}); }, "G-OPTIM-1",
                {"original, match_rms_adamw or spectral_unclamped, received 'best'"});
   expect_error([&] { TorchOptimizer(nullptr); }, "G-OPTIM-1", {"received null"});
@@ -242,32 +274,42 @@ TEST(Optimizer, SparseGradientsAreRefusedByName) {
   auto a = torch::ones({4, 2}).requires_grad_();
   AdamW optimizer(std::vector<ParamGroupInit>{{.params = {a}, .names = {"embed.weight"}}});
   a.mutable_grad() = torch::ones({4, 2}).to_sparse();
-  expect_error([&] { optimizer.step(); }, "G-OPTIM-2", {"parameter 0 (embed.weight)", "sparse(false)"});
+  expect_error([&] { optimizer.step(); }, "G-OPTIM-2",
+               {"parameter 0 (embed.weight)", "sparse(false)"});
 }
 
 TEST(MakeOptimizer, NamesOfTheReferenceThatAreMissingSaySo) {
   auto a = parameter({1});
-  EXPECT_EQ(optimizer_names().size() + missing_optimizer_names().size(), 42u);  // 41 of the reference and muon
+  EXPECT_EQ(optimizer_names().size() + missing_optimizer_names().size(),
+            42u);  // 41 of the reference and muon
   expect_error([&] { make_optimizer("adamw_bnb_8bit", group_of({a})); }, "G-OPTIM-5",
-               {"'adamw_bnb_8bit' of transformers is not available", "adamw_torch_fused", "stable_adamw or muon"});
-  expect_error([&] { make_optimizer("adamw_tourch", group_of({a})); }, "G-OPTIM-6", {"unknown optimizer 'adamw_tourch'", "Did you mean adamw_torch"});
+               {"'adamw_bnb_8bit' of transformers is not available", "adamw_torch_fused",
+                "stable_adamw or muon"});
+  expect_error([&] { make_optimizer("adamw_tourch", group_of({a})); }, "G-OPTIM-6",
+               {"unknown optimizer 'adamw_tourch'", "Did you mean adamw_torch"});
 }
 
 TEST(MakeOptimizer, OptimArgsAreChecked) {
   auto a = parameter({1});
-  const auto with = [&](const char* name, const char* text) { return make_optimizer(name, group_of({a}), {.optim_args = text}); };
+  const auto with = [&](const char* name, const char* text) {
+    return make_optimizer(name, group_of({a}), {.optim_args = text});
+  };
   expect_error([&] { with("sgd", "momentum"); }, "G-OPTIM-7", {"key=value", "'momentum'"});
   expect_error([&] { with("sgd", "momentun=0.9"); }, "G-OPTIM-7",
-               {"optim_args of sgd: there is no 'momentun'", "momentum, dampening, weight_decay, nesterov", "Did you mean momentum"});
-  expect_error([&] { with("sgd", "momentum=high"); }, "G-OPTIM-7", {"'momentum' must be a number, received 'high'"});
-  expect_error([&] { with("sgd", "momentum=0.9,nesterov=maybe"); }, "G-OPTIM-7", {"must be true or false, received 'maybe'"});
+               {"optim_args of sgd: there is no 'momentun'",
+                "momentum, dampening, weight_decay, nesterov", "Did you mean momentum"});
+  expect_error([&] { with("sgd", "momentum=high"); }, "G-OPTIM-7",
+               {"'momentum' must be a number, received 'high'"});
+  expect_error([&] { with("sgd", "momentum=0.9,nesterov=maybe"); }, "G-OPTIM-7",
+               {"must be true or false, received 'maybe'"});
   expect_error([&] { with("adamw_torch", "beta=1"); }, "G-OPTIM-7", {"it takes none"});
   EXPECT_NO_THROW(with("sgd", " momentum = 0.9 , nesterov=True"));
 }
 
 TEST(TorchOptimizer, WrapsALibTorchOptimizerAndResumesIt) {
   const auto make = [](torch::Tensor& param) {
-    return std::make_shared<TorchOptimizer>(std::make_shared<torch::optim::AdamW>(Tensors{param}, torch::optim::AdamWOptions(0.1)));
+    return std::make_shared<TorchOptimizer>(
+        std::make_shared<torch::optim::AdamW>(Tensors{param}, torch::optim::AdamWOptions(0.1)));
   };
   auto a = parameter({1}), b = parameter({1});
   auto first = make(a);
@@ -287,7 +329,8 @@ TEST(TorchOptimizer, WrapsALibTorchOptimizerAndResumesIt) {
   run(*first, a, 3);
   run(*second, b, 3);
   EXPECT_TRUE(torch::equal(a, b));
-  expect_error([&] { second->load_state_dict(AdamW(Tensors{a}).state_dict()); }, "G-OPTIM-3", {"not written by a torch::optim optimizer"});
+  expect_error([&] { second->load_state_dict(AdamW(Tensors{a}).state_dict()); }, "G-OPTIM-3",
+               {"not written by a torch::optim optimizer"});
 }
 
 TEST(ScheduleFree, RefusesToStepInEvalModeAndReturnsToTheSamePoint) {
@@ -301,15 +344,20 @@ TEST(ScheduleFree, RefusesToStepInEvalModeAndReturnsToTheSamePoint) {
   optimizer.eval();
   EXPECT_FALSE(torch::allclose(a.detach(), trained));
   set_grad(a, {1, -1});
-  expect_error([&] { optimizer.step(); }, "G-OPTIM-4", {"schedule_free_adamw was asked to step in eval mode", "train()"});
+  expect_error([&] { optimizer.step(); }, "G-OPTIM-4",
+               {"schedule_free_adamw was asked to step in eval mode", "train()"});
   optimizer.train();
   EXPECT_TRUE(torch::allclose(a.detach(), trained));
 }
 
 TEST(Muon, MatricesAndTheRestGoToGroupsOfTheirOwn) {
-  auto weight = torch::ones({4, 3}).requires_grad_(), bias = torch::ones({4}).requires_grad_(), embedding = torch::ones({5, 3}).requires_grad_();
-  std::vector<ParamGroupInit> groups = {{.params = {embedding, weight}, .names = {"embed_tokens.weight", "fc.weight"}, .weight_decay = 0.1},
-                                        {.params = {bias}, .names = {"fc.bias"}, .weight_decay = 0.0}};
+  auto weight = torch::ones({4, 3}).requires_grad_(), bias = torch::ones({4}).requires_grad_(),
+       embedding = torch::ones({5, 3}).requires_grad_();
+  std::vector<ParamGroupInit> groups = {
+      {.params = {embedding, weight},
+       .names = {"embed_tokens.weight", "fc.weight"},
+       .weight_decay = 0.1},
+      {.params = {bias}, .names = {"fc.bias"}, .weight_decay = 0.0}};
   Muon optimizer(std::move(groups), MuonOptions{.lr = 0.02, .adamw_lr = 3e-4});
   ASSERT_EQ(optimizer.param_groups().size(), 3u);
   EXPECT_TRUE(optimizer.is_muon_group(0));
@@ -352,7 +400,8 @@ struct Tied : torch::nn::Module {
 
 TEST(ParamGroups, Peer92_NamesOutsideNormsAndBiases) {
   Norms module;
-  EXPECT_EQ(decay_parameter_names(module), (std::vector<std::string>{"linear.weight", "normal.weight", "scale"}));
+  EXPECT_EQ(decay_parameter_names(module),
+            (std::vector<std::string>{"linear.weight", "normal.weight", "scale"}));
 }
 
 TEST(ParamGroups, Peer109_NoDecayForBiasesAndNorms) {
@@ -368,7 +417,9 @@ TEST(ParamGroups, Peer109_NoDecayForBiasesAndNorms) {
 
 TEST(ParamGroups, TiedParametersOnceUnderTheirFirstName) {
   const auto groups = decay_groups(Tied(), 0.1);
-  EXPECT_EQ(groups[0].names, (std::vector<std::string>{"embedding", "inner.scale", "inner.linear.weight", "inner.normal.weight"}));
+  EXPECT_EQ(groups[0].names,
+            (std::vector<std::string>{"embedding", "inner.scale", "inner.linear.weight",
+                                      "inner.normal.weight"}));
 }
 
 TEST(ParamGroups, Peer110_TwoGroupsAlwaysAndOneRateEach) {
@@ -385,15 +436,18 @@ TEST(ParamGroups, Peer110_TwoGroupsAlwaysAndOneRateEach) {
 
 TEST(Clip, EqualsTorchsFormulaOnBothPaths) {
   for (const int64_t size : {3, 5000}) {  // a plain loop, and kernels
-    auto a = torch::zeros({size}).requires_grad_(), b = torch::zeros({2, 2}).requires_grad_(), unused = torch::zeros({1}).requires_grad_();
+    auto a = torch::zeros({size}).requires_grad_(), b = torch::zeros({2, 2}).requires_grad_(),
+         unused = torch::zeros({1}).requires_grad_();
     a.mutable_grad() = torch::linspace(-1, 1, size);
     b.mutable_grad() = torch::full({2, 2}, 0.5);
     const auto before = torch::cat({a.grad(), b.grad().reshape(-1)}).clone();
     const auto expected = before.norm();
-    EXPECT_NEAR(grad_norm({a, b, unused}).item<float>(), expected.item<float>(), 1e-4 * expected.item<float>());
+    EXPECT_NEAR(grad_norm({a, b, unused}).item<float>(), expected.item<float>(),
+                1e-4 * expected.item<float>());
     const auto norm = clip_grad_norm_({a, b, unused}, 0.25);
     EXPECT_NEAR(norm.item<float>(), expected.item<float>(), 1e-5 * expected.item<float>());
-    EXPECT_TRUE(torch::allclose(torch::cat({a.grad(), b.grad().reshape(-1)}), before * (0.25 / (expected + 1e-6)), 1e-5, 1e-7));
+    EXPECT_TRUE(torch::allclose(torch::cat({a.grad(), b.grad().reshape(-1)}),
+                                before * (0.25 / (expected + 1e-6)), 1e-5, 1e-7));
     const auto clipped = a.grad().clone();
     clip_grad_norm_({a, b}, 10.0);  // below the limit nothing changes
     EXPECT_TRUE(torch::equal(a.grad(), clipped));
@@ -414,7 +468,9 @@ TEST(Clip, IsTorchsToTheLastBit) {
     for (const auto& param : params) expected.push_back(param.grad() * factor);
     EXPECT_EQ(grad_norm(params).item<float>(), norm.item<float>());
     EXPECT_EQ(clip_grad_norm_(params, 0.7).item<float>(), norm.item<float>());
-    for (size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(torch::equal(params[i].grad(), expected[i])) << "round " << round << ", tensor " << i;
+    for (size_t i = 0; i < params.size(); ++i)
+      EXPECT_TRUE(torch::equal(params[i].grad(), expected[i]))
+          << "round " << round << ", tensor " << i;
   }
 }
 
@@ -464,7 +520,8 @@ TEST(GradScaler, UnscalesOnceBeforeClipping) {
   set_grad(a, {65536});
   scaler.unscale_(optimizer);
   EXPECT_EQ(a.grad().item<float>(), 1.0F);
-  expect_error([&] { scaler.unscale_(optimizer); }, "G-OPTIM-8", {"unscale_ was called twice since the last update"});
+  expect_error([&] { scaler.unscale_(optimizer); }, "G-OPTIM-8",
+               {"unscale_ was called twice since the last update"});
   scaler.step(optimizer);
   EXPECT_EQ(a.grad().item<float>(), 1.0F);
   scaler.update();
@@ -476,12 +533,14 @@ TEST(GradScaler, StateHasPythonsKeysAndComesBack) {
   std::vector<std::string> keys;
   const auto state = scaler.state_dict();
   for (const auto& [key, value] : state.entries()) keys.push_back(std::get<std::string>(key));
-  EXPECT_EQ(keys, (std::vector<std::string>{"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}));
+  EXPECT_EQ(keys, (std::vector<std::string>{"scale", "growth_factor", "backoff_factor",
+                                            "growth_interval", "_growth_tracker"}));
   EXPECT_EQ(fresh.get_scale(), 65536.0);
   fresh.load_state_dict(state);
   EXPECT_EQ(fresh.get_scale(), 2.0);
   EXPECT_TRUE(off.state_dict().entries().empty());
-  expect_error([&] { fresh.load_state_dict(off.state_dict()); }, "G-OPTIM-3", {"saved by a disabled scaler"});
+  expect_error([&] { fresh.load_state_dict(off.state_dict()); }, "G-OPTIM-3",
+               {"saved by a disabled scaler"});
   auto a = torch::ones({1}, torch::kHalf).requires_grad_();
   a.mutable_grad() = torch::ones({1}, torch::kHalf);
   SGD optimizer(Tensors{a});

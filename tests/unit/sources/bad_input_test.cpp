@@ -9,7 +9,8 @@
 namespace gradus {
 namespace {
 
-const std::filesystem::path kBadFiles = std::filesystem::path(GRADUS_SOURCE_DIR) / "tests/parity/data/sources";
+const std::filesystem::path kBadFiles =
+    std::filesystem::path(GRADUS_SOURCE_DIR) / "tests/parity/data/sources";
 
 // The error of `work`, or a failure.
 template <class Work>
@@ -40,7 +41,8 @@ TEST(BadInput, LineThatIsNotJson) {
   const auto file = folder.write("a.jsonl", "{\"a\": 1}\n\n{\"a\": 2\n{\"a\": 3}\n");
   const auto error = error_of([&] { load_dataset(file); });
   EXPECT_EQ(error.id(), "G-SRC-4");
-  EXPECT_NE(error.message().find(file + ", line 3: not a JSON object"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find(file + ", line 3: not a JSON object"), std::string::npos)
+      << error.message();
   EXPECT_NE(error.message().find("found \"{\"a\": 2\""), std::string::npos) << error.message();
   EXPECT_NE(error.advice().find("--skip_bad_rows"), std::string::npos);
   EXPECT_EQ(error_of([&] { drain(*stream_dataset(file)); }).message(), error.message());
@@ -63,7 +65,8 @@ TEST(BadInput, SkipBadRowsToleratesAsManyAndReportsThem) {
   EXPECT_NE(sink->lines[0].find("line 2"), std::string::npos);
   EXPECT_NE(sink->lines[2].find("line 6"), std::string::npos);
   EXPECT_NE(error.message().find("line 6"), std::string::npos) << error.message();
-  EXPECT_NE(error.message().find("after 2 that skip_bad_rows allowed"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("after 2 that skip_bad_rows allowed"), std::string::npos)
+      << error.message();
   EXPECT_EQ(streamed.message(), error.message());
 }
 
@@ -78,7 +81,10 @@ TEST(BadInput, ParquetCutShortOrOfNothing) {
     EXPECT_NE(error.message().find(file), std::string::npos);
     EXPECT_EQ(error_of([&] { drain(*stream_dataset(file)); }).id(), "G-SRC-8");
   }
-  EXPECT_NE(error_of([&] { load_dataset(folder.write("empty.parquet", "")); }).message().find("the file is empty (0 bytes)"), std::string::npos);
+  EXPECT_NE(error_of([&] { load_dataset(folder.write("empty.parquet", "")); })
+                .message()
+                .find("the file is empty (0 bytes)"),
+            std::string::npos);
 }
 
 TEST(BadInput, ParquetDamagedInTheMiddle) {
@@ -93,7 +99,8 @@ TEST(BadInput, ParquetDamagedInTheMiddle) {
       const auto dataset = load_dataset(file, {.allow_empty = true});
       for (int64_t i = 0; i < dataset->size(); ++i) dataset->get(i);
     } catch (const Error& error) {
-      EXPECT_TRUE(error.id() == "G-SRC-8" || error.id() == "G-SRC-6" || error.id() == "G-SRC-7") << error.what();
+      EXPECT_TRUE(error.id() == "G-SRC-8" || error.id() == "G-SRC-6" || error.id() == "G-SRC-7")
+          << error.what();
     }
   }
 }
@@ -113,25 +120,41 @@ TEST(BadInput, ArrowCutShort) {
       }
     }
   }
-  EXPECT_EQ(error_of([&] { load_dataset(folder.write("not.arrow", "plain text, not Arrow")); }).id(), "G-SRC-8");
+  EXPECT_EQ(
+      error_of([&] { load_dataset(folder.write("not.arrow", "plain text, not Arrow")); }).id(),
+      "G-SRC-8");
 }
 
 TEST(BadInput, ColumnsMissingOrOfAnotherType) {
   const TemporaryFolder folder;
-  const auto file = folder.write("a.jsonl", "{\"text\": \"x\", \"label\": 1}\n{\"text\": \"y\", \"label\": \"two\"}\n");
+  const auto file = folder.write(
+      "a.jsonl", "{\"text\": \"x\", \"label\": 1}\n{\"text\": \"y\", \"label\": \"two\"}\n");
   const auto missing = error_of([&] { load_dataset(file, {.columns = {"txet"}}); });
   EXPECT_EQ(missing.id(), "G-SRC-6");
   EXPECT_EQ(missing.message(), file + " has no column \"txet\"; its columns are text, label");
   EXPECT_EQ(missing.advice(), "Did you mean text?");
   EXPECT_EQ(error_of([&] { drain(*stream_dataset(file, {.columns = {"txet"}})); }).id(), "G-SRC-6");
   const auto dataset = load_dataset(file);
-  EXPECT_NO_THROW(require_columns(*dataset, std::vector<ColumnNeed>{{.name = "text", .kinds = {ColumnKind::text}}}, file));
-  const auto other = error_of([&] { require_columns(*dataset, std::vector<ColumnNeed>{{.name = "label", .kinds = {ColumnKind::integer, ColumnKind::number}}}, file); });
+  EXPECT_NO_THROW(require_columns(
+      *dataset, std::vector<ColumnNeed>{{.name = "text", .kinds = {ColumnKind::text}}}, file));
+  const auto other = error_of([&] {
+    require_columns(*dataset,
+                    std::vector<ColumnNeed>{
+                        {.name = "label", .kinds = {ColumnKind::integer, ColumnKind::number}}},
+                    file);
+  });
   EXPECT_EQ(other.id(), "G-SRC-7");
-  EXPECT_EQ(other.message(), "column \"label\" of " + file + " is of several types; expected int or float");
+  EXPECT_EQ(other.message(),
+            "column \"label\" of " + file + " is of several types; expected int or float");
   if (!arrow_available()) return;
-  EXPECT_EQ(error_of([&] { load_dataset((kBadFiles / "rows.parquet").string(), {.columns = {"nope"}}); }).id(), "G-SRC-6");
-  EXPECT_EQ(error_of([&] { load_dataset((kBadFiles / "rows_stream.arrow").string(), {.columns = {"nope"}}); }).id(), "G-SRC-6");
+  EXPECT_EQ(error_of([&] {
+              load_dataset((kBadFiles / "rows.parquet").string(), {.columns = {"nope"}});
+            }).id(),
+            "G-SRC-6");
+  EXPECT_EQ(error_of([&] {
+              load_dataset((kBadFiles / "rows_stream.arrow").string(), {.columns = {"nope"}});
+            }).id(),
+            "G-SRC-6");
 }
 
 TEST(BadInput, EmptyFilesAndFilesThatAreNotThere) {
@@ -149,8 +172,10 @@ TEST(BadInput, EmptyFilesAndFilesThatAreNotThere) {
   EXPECT_EQ(absent.advice().substr(0, 12), "Did you mean");
   EXPECT_EQ(error_of([&] { load_dataset(folder / "*.parquet"); }).id(), "G-SRC-1");
   EXPECT_EQ(error_of([&] { load_dataset(folder.write("x.docx", "?")); }).id(), "G-SRC-2");
-  EXPECT_EQ(error_of([&] { load_dataset(folder / "a.txt", {.format = "jsonlines"}); }).id(), "G-SRC-2");
-  EXPECT_EQ(error_of([&] { load_dataset({folder / "a.txt", folder / "a.jsonl"}); }).id(), "G-SRC-2");
+  EXPECT_EQ(error_of([&] { load_dataset(folder / "a.txt", {.format = "jsonlines"}); }).id(),
+            "G-SRC-2");
+  EXPECT_EQ(error_of([&] { load_dataset({folder / "a.txt", folder / "a.jsonl"}); }).id(),
+            "G-SRC-2");
 }
 
 TEST(BadInput, UnreadableFileInTheMiddle) {
@@ -161,7 +186,8 @@ TEST(BadInput, UnreadableFileInTheMiddle) {
   EXPECT_TRUE(stream->next().has_value());
   std::filesystem::remove(second);
   EXPECT_EQ(error_of([&] { stream->next(); }).id(), "G-IO-1");
-  EXPECT_EQ(error_of([&] { stream->next(); }).id(), "G-IO-1");  // and again: no hang, no end of data
+  EXPECT_EQ(error_of([&] { stream->next(); }).id(),
+            "G-IO-1");  // and again: no hang, no end of data
 }
 
 TEST(BadInput, FileCutShortWhileItIsRead) {
@@ -191,9 +217,11 @@ TEST(BadInput, NotUtf8) {
   const auto file = folder.write("a.txt", "fine\n\xc3\xa4\nbroken \xff here\n");
   const auto error = error_of([&] { load_dataset(file); });
   EXPECT_EQ(error.id(), "G-SRC-4");
-  EXPECT_NE(error.message().find("line 3: byte 7 of the row is not UTF-8"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("line 3: byte 7 of the row is not UTF-8"), std::string::npos)
+      << error.message();
   EXPECT_EQ(error_of([&] { drain(*stream_dataset(file)); }).message(), error.message());
-  EXPECT_EQ(error_of([&] { load_dataset(folder.write("a.jsonl", "{\"a\": \"\xff\"}\n")); }).id(), "G-SRC-4");
+  EXPECT_EQ(error_of([&] { load_dataset(folder.write("a.jsonl", "{\"a\": \"\xff\"}\n")); }).id(),
+            "G-SRC-4");
 }
 
 TEST(BadInput, CsvRowsWithTooManyFields) {
@@ -202,7 +230,8 @@ TEST(BadInput, CsvRowsWithTooManyFields) {
   const auto file = folder.write("a.csv", "a,b\n1,2\n3,4,5\n6,7\n");
   const auto error = error_of([&] { load_dataset(file); });
   EXPECT_EQ(error.id(), "G-SRC-4");
-  EXPECT_NE(error.message().find("line 3: expected 2 fields, found 3"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("line 3: expected 2 fields, found 3"), std::string::npos)
+      << error.message();
   EXPECT_EQ(error_of([&] { drain(*stream_dataset(file)); }).id(), "G-SRC-4");
   const auto before = set_log_sink(std::make_shared<Quiet>());
   const auto dataset = load_dataset(file, {.skip_bad_rows = 1});
@@ -214,15 +243,19 @@ TEST(BadInput, CsvRowsWithTooManyFields) {
 
 TEST(BadInput, JsonDocuments) {
   const TemporaryFolder folder;
-  EXPECT_EQ(error_of([&] { load_dataset(folder.write("a.json", "[{\"a\": 1}, {\"a\": ")); }).id(), "G-SRC-8");
-  const auto inner = error_of([&] { load_dataset(folder.write("b.json", "[{\"a\": 1},\n {\"a\": oops}]")); });
+  EXPECT_EQ(error_of([&] { load_dataset(folder.write("a.json", "[{\"a\": 1}, {\"a\": ")); }).id(),
+            "G-SRC-8");
+  const auto inner =
+      error_of([&] { load_dataset(folder.write("b.json", "[{\"a\": 1},\n {\"a\": oops}]")); });
   EXPECT_EQ(inner.id(), "G-SRC-4");
   EXPECT_NE(inner.message().find("line 2"), std::string::npos) << inner.message();
-  const auto field = error_of([&] { load_dataset(folder.write("c.json", "{\"data\": [{\"a\": 1}]}"), {.field = "rows"}); });
+  const auto field = error_of(
+      [&] { load_dataset(folder.write("c.json", "{\"data\": [{\"a\": 1}]}"), {.field = "rows"}); });
   EXPECT_NE(field.message().find("there is no key \"rows\""), std::string::npos) << field.message();
   const auto scalar = error_of([&] { load_dataset(folder / "c.json", {.field = "data\""}); });
   EXPECT_EQ(scalar.id(), "G-SRC-8");
-  const auto list = error_of([&] { load_dataset(folder.write("d.json", "{\"data\": {\"a\": 1}}"), {.field = "data"}); });
+  const auto list = error_of(
+      [&] { load_dataset(folder.write("d.json", "{\"data\": {\"a\": 1}}"), {.field = "data"}); });
   EXPECT_NE(list.message().find("\"data\" is not a list"), std::string::npos) << list.message();
 }
 
@@ -234,7 +267,10 @@ TEST(BadInput, DamagedCompression) {
   EXPECT_EQ(error_of([&] { drain(*stream_dataset(cut)); }).id(), "G-SRC-8");
   if (!arrow_available()) return;
   const auto zst = content_of(kBadFiles / "rows.jsonl.zst");
-  EXPECT_EQ(error_of([&] { load_dataset(folder.write("cut.jsonl.zst", zst.substr(0, zst.size() / 2))); }).id(), "G-SRC-8");
+  EXPECT_EQ(error_of([&] {
+              load_dataset(folder.write("cut.jsonl.zst", zst.substr(0, zst.size() / 2)));
+            }).id(),
+            "G-SRC-8");
 }
 
 TEST(BadInput, FoldersAndSplits) {
@@ -242,8 +278,11 @@ TEST(BadInput, FoldersAndSplits) {
   const TemporaryFolder folder;
   const auto several = error_of([&] { load_dataset((kBadFiles / "saved_dict").string()); });
   EXPECT_EQ(several.id(), "G-SRC-10");
-  EXPECT_NE(several.message().find("holds several splits: train or test"), std::string::npos) << several.message();
-  EXPECT_EQ(error_of([&] { load_dataset((kBadFiles / "saved_dict").string(), {.split = "valid"}); }).id(), "G-SRC-10");
+  EXPECT_NE(several.message().find("holds several splits: train or test"), std::string::npos)
+      << several.message();
+  EXPECT_EQ(
+      error_of([&] { load_dataset((kBadFiles / "saved_dict").string(), {.split = "valid"}); }).id(),
+      "G-SRC-10");
   EXPECT_EQ(error_of([&] { load_dataset(folder.path()); }).id(), "G-SRC-10");
 }
 

@@ -33,7 +33,8 @@ std::vector<Example> twice(std::vector<Example> rows) {
 }
 
 TEST(MapRows, KeepsTheOrderWithThreads) {
-  const auto mapped = map_rows(*numbers(1000), twice, {.batch_size = 7, .threads = 4, .description = ""});
+  const auto mapped =
+      map_rows(*numbers(1000), twice, {.batch_size = 7, .threads = 4, .description = ""});
   ASSERT_EQ(mapped->size(), 2000);
   for (int64_t i = 0; i < 2000; ++i) EXPECT_EQ(mapped->get(i).at("n").integer(), i / 2);
 }
@@ -56,7 +57,11 @@ TEST(MapRows, TakesTheResultFromTheCache) {
     ++calls;
     return twice(std::move(rows));
   };
-  MapOptions options{.batch_size = 10, .threads = 2, .cache_key = "abc123", .cache_dir = folder / "cache", .description = ""};
+  MapOptions options{.batch_size = 10,
+                     .threads = 2,
+                     .cache_key = "abc123",
+                     .cache_dir = folder / "cache",
+                     .description = ""};
   const auto first = map_rows(*numbers(50), function, options);
   EXPECT_EQ(calls, 5);
   const auto second = map_rows(*numbers(50), function, options);
@@ -76,13 +81,27 @@ TEST(MapRows, CacheHoldsEveryKindAndWidensColumns) {
   if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
   const TemporaryFolder folder;
   std::vector<Example> rows = {
-      {{"a", Value(1)}, {"b", Value()}, {"c", Value("x")}, {"d", Value(Value::Ints{})}, {"t", Value(torch::arange(6).view({2, 3}))}},
-      {{"a", Value(2)}, {"b", Value(true)}, {"c", Value()}, {"d", Value(Value::Strings{"u"})}, {"t", Value(torch::ones({}, torch::kBFloat16))}},
-      {{"a", Value(2.5)}, {"b", Value(false)}, {"c", Value("y")}, {"d", Value(Value::Strings{})}, {"t", Value()}},
+      {{"a", Value(1)},
+       {"b", Value()},
+       {"c", Value("x")},
+       {"d", Value(Value::Ints{})},
+       {"t", Value(torch::arange(6).view({2, 3}))}},
+      {{"a", Value(2)},
+       {"b", Value(true)},
+       {"c", Value()},
+       {"d", Value(Value::Strings{"u"})},
+       {"t", Value(torch::ones({}, torch::kBFloat16))}},
+      {{"a", Value(2.5)},
+       {"b", Value(false)},
+       {"c", Value("y")},
+       {"d", Value(Value::Strings{})},
+       {"t", Value()}},
       {{"a", Value(NAN)}, {"e", Value::nested({{"k", {1, nullptr}}})}},
   };
   const auto identity = [](std::vector<Example> batch) { return batch; };
-  const auto back = map_rows(*from_examples(rows), identity, {.batch_size = 1, .cache_key = "kinds", .cache_dir = folder.path(), .description = ""});
+  const auto back = map_rows(
+      *from_examples(rows), identity,
+      {.batch_size = 1, .cache_key = "kinds", .cache_dir = folder.path(), .description = ""});
   ASSERT_EQ(back->size(), 4);
   EXPECT_EQ(back->get(0).at("a").number(), 1.0);
   EXPECT_TRUE(back->get(0).at("a").is_double());
@@ -103,14 +122,22 @@ TEST(MapRows, AnErrorLeavesNothingInTheCache) {
     if (rows.front().at("n").integer() >= 20) throw Error("G-TEST-1", ErrorKind::data, "bad row");
     return rows;
   };
-  EXPECT_THROW(map_rows(*numbers(50), fails, {.batch_size = 10, .threads = 3, .cache_key = "k", .cache_dir = folder.path(), .description = ""}), Error);
+  EXPECT_THROW(map_rows(*numbers(50), fails,
+                        {.batch_size = 10,
+                         .threads = 3,
+                         .cache_key = "k",
+                         .cache_dir = folder.path(),
+                         .description = ""}),
+               Error);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(MapRows, FilesOfProcessesThatAreGoneAreRemoved) {
   if (!arrow_available()) GTEST_SKIP() << "built without Arrow, so there is no cache";
   const TemporaryFolder folder;
-  const auto old = folder.write("a.arrow.tmp-2000000000", "x"), fresh = folder.write("b.arrow.tmp-2000000000", "x"), mine = folder.write("c.arrow.tmp-" + std::to_string(::getpid()), "x");
+  const auto old = folder.write("a.arrow.tmp-2000000000", "x"),
+             fresh = folder.write("b.arrow.tmp-2000000000", "x"),
+             mine = folder.write("c.arrow.tmp-" + std::to_string(::getpid()), "x");
   const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
   for (const auto& file : {old, mine}) std::filesystem::last_write_time(file, long_ago);
   map_rows(*numbers(5), twice, {.cache_key = "k", .cache_dir = folder.path(), .description = ""});
@@ -126,7 +153,8 @@ TEST(OrderedJobs, FirstErrorInOrderWins) {
     if (next == 40) return std::nullopt;
     const auto number = next++;
     return sources::OrderedJob{[number] {
-                                 if (number == 11 || number == 12) throw std::runtime_error(std::to_string(number));
+                                 if (number == 11 || number == 12)
+                                   throw std::runtime_error(std::to_string(number));
                                },
                                [&finished, number] { finished.push_back(number); }};
   };
@@ -141,8 +169,10 @@ TEST(OrderedJobs, FirstErrorInOrderWins) {
 }
 
 TEST(JsonRow, MakesFlatListsAndTrees) {
-  const auto row = sources::parse_json_row(R"({"i": [1, 2], "f": [1, 2.5], "s": ["a", "b"], "e": [], "m": [1, "a"], "n": [1, null], "o": {"k": [1, {"l": true}]}, "b": [true, false],
-    "big": 18446744073709551615, "t": "\u00e4\ud83d\ude42", "x": null})", {});
+  const auto row = sources::parse_json_row(
+      R"({"i": [1, 2], "f": [1, 2.5], "s": ["a", "b"], "e": [], "m": [1, "a"], "n": [1, null], "o": {"k": [1, {"l": true}]}, "b": [true, false],
+    "big": 18446744073709551615, "t": "\u00e4\ud83d\ude42", "x": null})",
+      {});
   EXPECT_EQ(row.at("i").ints(), (Value::Ints{1, 2}));
   EXPECT_EQ(row.at("f").floats(), (Value::Floats{1, 2.5}));
   EXPECT_EQ(row.at("s").strings(), (Value::Strings{"a", "b"}));
@@ -154,24 +184,33 @@ TEST(JsonRow, MakesFlatListsAndTrees) {
   EXPECT_EQ(row.at("big").number(), 18446744073709551615.0);
   EXPECT_EQ(row.at("t").str(), "ä🙂");
   EXPECT_TRUE(row.at("x").is_null());
-  EXPECT_EQ(sources::parse_json_row(R"({"a": [[1, 2], [3]], "b": 2, "c": {"d": 1}})", {"b"}).names(), (std::vector<std::string>{"b"}));
+  EXPECT_EQ(
+      sources::parse_json_row(R"({"a": [[1, 2], [3]], "b": 2, "c": {"d": 1}})", {"b"}).names(),
+      (std::vector<std::string>{"b"}));
   EXPECT_TRUE(std::isnan(sources::parse_json_row(R"({"a": NaN})", {}).at("a").number()));
-  EXPECT_THROW(sources::parse_json_row("{\"a\": " + std::string(5000, '[') + std::string(5000, ']') + "}", {}), sources::NotARow);
-  for (const auto* bad : {"", "{", "[1]", "1", "{\"a\": 1} x", "{\"a\" 1}", "{'a': 1}", "null"}) EXPECT_THROW(sources::parse_json_row(bad, {}), sources::NotARow) << bad;
+  EXPECT_THROW(sources::parse_json_row(
+                   "{\"a\": " + std::string(5000, '[') + std::string(5000, ']') + "}", {}),
+               sources::NotARow);
+  for (const auto* bad : {"", "{", "[1]", "1", "{\"a\": 1} x", "{\"a\" 1}", "{'a': 1}", "null"})
+    EXPECT_THROW(sources::parse_json_row(bad, {}), sources::NotARow) << bad;
 }
 
 TEST(JsonScanner, FindsElementsFedByteByByte) {
   const auto rows_of = [](const std::string& text, std::optional<std::string> field) {
     std::vector<std::string> rows;
-    sources::JsonScanner scanner(field, [&](int64_t start, int64_t end) { rows.push_back(text.substr(size_t(start), size_t(end - start))); });
+    sources::JsonScanner scanner(field, [&](int64_t start, int64_t end) {
+      rows.push_back(text.substr(size_t(start), size_t(end - start)));
+    });
     for (const char c : text) scanner.feed({&c, 1});
     if (const auto trouble = scanner.finish()) rows.push_back("! " + *trouble);
     return rows;
   };
   using Rows = std::vector<std::string>;
-  EXPECT_EQ(rows_of(R"([{"a": "]}\""}, [1, [2]], "x,y", 12 ,null])", {}), (Rows{R"({"a": "]}\""})", "[1, [2]]", "\"x,y\"", "12", "null"}));
+  EXPECT_EQ(rows_of(R"([{"a": "]}\""}, [1, [2]], "x,y", 12 ,null])", {}),
+            (Rows{R"({"a": "]}\""})", "[1, [2]]", "\"x,y\"", "12", "null"}));
   EXPECT_EQ(rows_of("{\"a\":\n 1}\n{\"b\": {}} ", {}), (Rows{"{\"a\":\n 1}", "{\"b\": {}}"}));
-  EXPECT_EQ(rows_of(R"({"x": {"data": [0]}, "data": [{"d": 1}, {}], "z": [9]})", "data"), (Rows{"{\"d\": 1}", "{}"}));
+  EXPECT_EQ(rows_of(R"({"x": {"data": [0]}, "data": [{"d": 1}, {}], "z": [9]})", "data"),
+            (Rows{"{\"d\": 1}", "{}"}));
   EXPECT_EQ(rows_of("[]", {}), Rows{});
   EXPECT_EQ(rows_of("[{\"a\": 1}", {}).back().substr(0, 2), "! ");
   EXPECT_EQ(rows_of("}", {}).back(), "! a closing bracket without an opening one");
@@ -180,15 +219,19 @@ TEST(JsonScanner, FindsElementsFedByteByByte) {
 TEST(DataShow, DescribesColumnsAndRows) {
   const TemporaryFolder folder;
   std::string lines;
-  for (int i = 0; i < 100; ++i) lines += "{\"text\": \"" + std::string(size_t(i), 'x') + "\", \"label\": " + std::to_string(i % 3) + ", \"ids\": [1, 2, 3]}\n";
+  for (int i = 0; i < 100; ++i)
+    lines += "{\"text\": \"" + std::string(size_t(i), 'x') +
+             "\", \"label\": " + std::to_string(i % 3) + ", \"ids\": [1, 2, 3]}\n";
   const auto report = data_show(folder.write("a.jsonl", lines), {.rows = 2});
   EXPECT_EQ(report["rows"], 100);
   EXPECT_EQ(report["columns"][0]["name"], "text");
   EXPECT_EQ(report["columns"][0]["lengths"]["max"], 99);
   int64_t counted = 0;
-  for (const auto& bin : report["columns"][0]["lengths"]["histogram"]) counted += bin["count"].get<int64_t>();
+  for (const auto& bin : report["columns"][0]["lengths"]["histogram"])
+    counted += bin["count"].get<int64_t>();
   EXPECT_EQ(counted, 100);
-  EXPECT_EQ(report["columns"][1]["values"], (nlohmann::ordered_json{{"0", 34}, {"1", 33}, {"2", 33}}));
+  EXPECT_EQ(report["columns"][1]["values"],
+            (nlohmann::ordered_json{{"0", 34}, {"1", 33}, {"2", 33}}));
   EXPECT_EQ(report["columns"][2]["lengths"]["mean"], 3.0);
   EXPECT_EQ(report["first_rows"].size(), 2u);
   const auto text = format_data_show(report, 80);

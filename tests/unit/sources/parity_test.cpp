@@ -1,4 +1,5 @@
-// The rows that `datasets` gives for each form of file; see tests/parity/data/make_source_fixtures.py.
+// The rows that `datasets` gives for each form of file; see
+// tests/parity/data/make_source_fixtures.py.
 #include <gradus/core/json.h>
 #include <gradus/data/sources.h>
 #include <gtest/gtest.h>
@@ -12,10 +13,12 @@ namespace {
 
 using nlohmann::json;
 
-const std::filesystem::path kFolder = std::filesystem::path(GRADUS_SOURCE_DIR) / "tests/parity/data/sources";
+const std::filesystem::path kFolder =
+    std::filesystem::path(GRADUS_SOURCE_DIR) / "tests/parity/data/sources";
 
 bool same(const json& a, const json& b) {
-  if (a.is_number() && b.is_number() && std::isnan(a.get<double>()) && std::isnan(b.get<double>())) return true;
+  if (a.is_number() && b.is_number() && std::isnan(a.get<double>()) && std::isnan(b.get<double>()))
+    return true;
   if (a.is_number_float() != b.is_number_float() && a.is_number() && b.is_number()) return false;
   if (a.type() != b.type() && !(a.is_number() && b.is_number())) return false;
   if (!a.is_structured()) return a == b;
@@ -44,7 +47,8 @@ std::vector<Case> cases() {
   const auto document = read_json(kFolder / "expected.json");
   for (const auto& entry : document["cases"]) {
     Case one{.name = entry["name"], .files = {}, .options = {}, .rows = entry["rows"]};
-    for (const auto& file : entry["files"]) one.files.push_back((kFolder / file.get<std::string>()).string());
+    for (const auto& file : entry["files"])
+      one.files.push_back((kFolder / file.get<std::string>()).string());
     const auto& given = entry["options"];
     auto& options = one.options;
     options.threads = 2;
@@ -53,7 +57,10 @@ std::vector<Case> cases() {
     options.block_size = given.value("block_size", 1024);
     options.keep_linebreaks = given.value("keep_linebreaks", false);
     if (given.contains("field")) options.field = given["field"].get<std::string>();
-    if (given.contains("text_unit")) options.text_unit = given["text_unit"] == "line" ? TextUnit::line : given["text_unit"] == "paragraph" ? TextUnit::paragraph : TextUnit::document;
+    if (given.contains("text_unit"))
+      options.text_unit = given["text_unit"] == "line"        ? TextUnit::line
+                          : given["text_unit"] == "paragraph" ? TextUnit::paragraph
+                                                              : TextUnit::document;
     if (!arrow_available() && one.files.front().ends_with("arrow")) continue;
     all.push_back(std::move(one));
   }
@@ -70,7 +77,9 @@ TEST(SourceParity, RowsInAnyOrder) {
     for (auto i = int64_t(one.rows.size()) - 1; i >= 0; --i) {
       const auto row = dataset->get(i);
       EXPECT_EQ(row.names(), dataset->column_names());
-      EXPECT_TRUE(same(to_json(row), one.rows[size_t(i)])) << "row " << i << "\n  ours  " << dump_json(to_json(row)) << "\n  peer  " << dump_json(one.rows[size_t(i)]);
+      EXPECT_TRUE(same(to_json(row), one.rows[size_t(i)]))
+          << "row " << i << "\n  ours  " << dump_json(to_json(row)) << "\n  peer  "
+          << dump_json(one.rows[size_t(i)]);
     }
   }
 }
@@ -84,7 +93,9 @@ TEST(SourceParity, RowsFromFrontToBackAndAgain) {
       size_t count = 0;
       while (const auto row = stream->next()) {
         ASSERT_LT(count, one.rows.size());
-        EXPECT_TRUE(same(to_json(*row), one.rows[count])) << "row " << count << "\n  ours  " << dump_json(to_json(*row)) << "\n  peer  " << dump_json(one.rows[count]);
+        EXPECT_TRUE(same(to_json(*row), one.rows[count]))
+            << "row " << count << "\n  ours  " << dump_json(to_json(*row)) << "\n  peer  "
+            << dump_json(one.rows[count]);
         ++count;
       }
       EXPECT_EQ(count, one.rows.size());
@@ -134,7 +145,8 @@ TEST(SourceParity, LargeParquetIsMappedFromATemporaryFile) {
   const auto in_memory = load_dataset(file);
   const auto mapped = load_dataset(file, {.in_memory_limit = 0});
   ASSERT_EQ(mapped->size(), in_memory->size());
-  for (int64_t i = 0; i < mapped->size(); ++i) EXPECT_TRUE(same(to_json(mapped->get(i)), to_json(in_memory->get(i))));
+  for (int64_t i = 0; i < mapped->size(); ++i)
+    EXPECT_TRUE(same(to_json(mapped->get(i)), to_json(in_memory->get(i))));
 }
 
 TEST(SourceParity, CompressedTextAboveTheLimitIsUnpackedToDisk) {
@@ -142,7 +154,8 @@ TEST(SourceParity, CompressedTextAboveTheLimitIsUnpackedToDisk) {
   const auto in_memory = load_dataset(file);
   const auto unpacked = load_dataset(file, {.in_memory_limit = 10});
   ASSERT_EQ(unpacked->size(), in_memory->size());
-  for (int64_t i = 0; i < unpacked->size(); ++i) EXPECT_TRUE(same(to_json(unpacked->get(i)), to_json(in_memory->get(i))));
+  for (int64_t i = 0; i < unpacked->size(); ++i)
+    EXPECT_TRUE(same(to_json(unpacked->get(i)), to_json(in_memory->get(i))));
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     static int number = 0;
-    path_ = std::filesystem::temp_directory_path() / ("gradus_sources_" + std::to_string(::getpid()) + "_" + std::to_string(number++));
+    path_ = std::filesystem::temp_directory_path() /
+            ("gradus_sources_" + std::to_string(::getpid()) + "_" + std::to_string(number++));
     std::filesystem::create_directories(path_);
   }
   ~TemporaryFolder() {

@@ -1,4 +1,5 @@
-// Which readers start threads: only those that were asked to. A library's own threads would be hidden from the thread sanitizer.
+// Which readers start threads: only those that were asked to. A library's own threads would be
+// hidden from the thread sanitizer.
 #include <dlfcn.h>
 #include <gradus/data/sources.h>
 #include <gtest/gtest.h>
@@ -15,8 +16,10 @@ thread_local int64_t threads_started = 0;  // by this thread
 }  // namespace
 
 // Stands before the system's function of this name in this program, for the libraries too.
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*), void* argument) noexcept {
-  static const auto real = reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*work)(void*), void* argument) noexcept {
+  static const auto real =
+      reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
   ++threads_started;
   return real(thread, attributes, work, argument);
 }
@@ -24,7 +27,8 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
 namespace gradus {
 namespace {
 
-const std::filesystem::path kThreadFiles = std::filesystem::path(GRADUS_SOURCE_DIR) / "tests/parity/data/sources";
+const std::filesystem::path kThreadFiles =
+    std::filesystem::path(GRADUS_SOURCE_DIR) / "tests/parity/data/sources";
 
 template <class Work>
 int64_t started_by(Work work) {
@@ -48,18 +52,26 @@ TEST(ReaderThreads, CsvStartsNone) {
   if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
   const TemporaryFolder folder;
   std::string text = "a,b\n";
-  while (text.size() < size_t{6} << 20) text += std::to_string(text.size()) + ",\"some\ntext " + std::string(2000, 'x') + "\"\n";
+  while (text.size() < size_t{6} << 20)
+    text += std::to_string(text.size()) + ",\"some\ntext " + std::string(2000, 'x') + "\"\n";
   const auto large = folder.write("large.csv", text);
   for (const int64_t threads : {0, 4}) {
     EXPECT_EQ(started_by([&] { load_dataset(large, {.threads = threads}); }), 0);
-    EXPECT_EQ(started_by([&] { for (const auto stream = stream_dataset(large, {.threads = threads}); stream->next();) {} }), 0);
-    EXPECT_EQ(started_by([&] { read_everything((kThreadFiles / "rows.csv").string(), threads); }), 0);
+    EXPECT_EQ(started_by([&] {
+                for (const auto stream = stream_dataset(large, {.threads = threads});
+                     stream->next();) {
+                }
+              }),
+              0);
+    EXPECT_EQ(started_by([&] { read_everything((kThreadFiles / "rows.csv").string(), threads); }),
+              0);
   }
 }
 
 TEST(ReaderThreads, ArrowStartsNone) {
   if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
-  for (const auto* name : {"rows.parquet", "more.parquet", "rows_stream.arrow", "rows_file.arrow", "saved", "rows.csv.gz"})
+  for (const auto* name : {"rows.parquet", "more.parquet", "rows_stream.arrow", "rows_file.arrow",
+                           "saved", "rows.csv.gz"})
     EXPECT_EQ(started_by([&] { read_everything((kThreadFiles / name).string(), 4); }), 0) << name;
 }
 

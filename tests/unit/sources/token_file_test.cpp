@@ -56,7 +56,8 @@ TEST(TokenFile, RefusesHeadersAndLengthsThatDoNotFit) {
   auto short_by_nine = bytes_of(header);
   short_by_nine.resize(short_by_nine.size() + 2);
   EXPECT_EQ(id_of([&] { TokenFile(folder.write("count.bin", short_by_nine)); }), "G-SRC-12");
-  EXPECT_EQ(id_of([&] { TokenFile(folder.write("head.bin", bytes_of(header).substr(0, 100))); }), "G-SRC-12");
+  EXPECT_EQ(id_of([&] { TokenFile(folder.write("head.bin", bytes_of(header).substr(0, 100))); }),
+            "G-SRC-12");
   EXPECT_EQ(id_of([&] { TokenFile(folder / "absent.bin"); }), "G-IO-1");
   folder.write("index.bin", "1234");
   folder.write("index.idx", "GRADIDX1 but cut short");
@@ -76,7 +77,8 @@ TEST(TokenWindows, StridesShiftsAndLeavesOutTheRest) {
   EXPECT_EQ(shifted->get(3).at("labels").ints().back(), ids[20]);
   EXPECT_EQ(shifted->get(3).at("input_ids").ints().size(), 5u);
   EXPECT_EQ(token_windows(file, {.block_size = 10, .stride = 5})->size(), 4);
-  EXPECT_EQ(token_windows(std::vector<std::filesystem::path>{file, file}, {.block_size = 10})->size(), 4);
+  EXPECT_EQ(
+      token_windows(std::vector<std::filesystem::path>{file, file}, {.block_size = 10})->size(), 4);
   EXPECT_EQ(id_of([&] { token_windows(file, {.block_size = 26}); }), "G-SRC-3");
   EXPECT_EQ(id_of([&] { token_windows(file, {.block_size = 0}); }), "G-SRC-12");
 }
@@ -85,14 +87,17 @@ TEST(TokenWindows, NamesThePlaceOfAnIdOutsideTheVocabulary) {
   const TemporaryFolder folder;
   auto ids = ramp(40);
   ids[33] = 60000;
-  const auto windows = token_windows(folder.write("a.bin", bytes_of(ids)), {.block_size = 10, .vocab_size = 50257});
+  const auto windows =
+      token_windows(folder.write("a.bin", bytes_of(ids)), {.block_size = 10, .vocab_size = 50257});
   EXPECT_NO_THROW(windows->get(2));
   try {
     windows->get(3);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "G-SRC-13");
-    EXPECT_NE(error.message().find("id 60000 at position 33 is outside the vocabulary of 50,257"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("id 60000 at position 33 is outside the vocabulary of 50,257"),
+              std::string::npos)
+        << error.message();
   }
 }
 
@@ -105,21 +110,25 @@ std::vector<std::vector<uint32_t>> characters(std::span<const std::string> texts
 
 std::string some_lines(int count) {
   std::string lines;
-  for (int i = 0; i < count; ++i) lines += "{\"text\": \"document " + std::to_string(i) + std::string(size_t(i % 7), '.') + "\"}\n";
+  for (int i = 0; i < count; ++i)
+    lines +=
+        "{\"text\": \"document " + std::to_string(i) + std::string(size_t(i % 7), '.') + "\"}\n";
   return lines;
 }
 
 TEST(TokenizeFiles, ADamagedNoteOfProgressIsNamed) {
   const TemporaryFolder folder;
   const auto input = folder.write("a.jsonl", some_lines(5));
-  for (const char* text : {"[]", "{}", R"({"signature": {}, "source": null, "documents": -1, "tokens": 0})"}) {
+  for (const char* text :
+       {"[]", "{}", R"({"signature": {}, "source": null, "documents": -1, "tokens": 0})"}) {
     folder.write("tokens.progress.json", text);
     try {
       tokenize_files(input, folder / "tokens", characters, {.vocab_size = 128});
       FAIL() << text;
     } catch (const Error& error) {
       EXPECT_EQ(error.id(), "G-SRC-16") << text;
-      EXPECT_NE(error.message().find("tokens.progress.json is damaged"), std::string::npos) << error.message();
+      EXPECT_NE(error.message().find("tokens.progress.json is damaged"), std::string::npos)
+          << error.message();
     }
   }
 }
@@ -127,7 +136,9 @@ TEST(TokenizeFiles, ADamagedNoteOfProgressIsNamed) {
 TEST(TokenizeFiles, WritesDocumentsThatReadBack) {
   const TemporaryFolder folder;
   const auto input = folder.write("a.jsonl", some_lines(500));
-  const auto result = tokenize_files(input, folder / "out/tokens", characters, {.eos_token_id = 0, .vocab_size = 128, .batch_size = 7, .threads = 3});
+  const auto result =
+      tokenize_files(input, folder / "out/tokens", characters,
+                     {.eos_token_id = 0, .vocab_size = 128, .batch_size = 7, .threads = 3});
   EXPECT_TRUE(result.finished);
   EXPECT_EQ(result.documents, 500);
   const TokenFile tokens(result.tokens_file);
@@ -177,7 +188,11 @@ TEST(TokenizeFiles, AnErrorKeepsWhatWasDone) {
   };
   const TokenizeOptions options{.batch_size = 10, .threads = 1};
   EXPECT_EQ(id_of([&] { tokenize_files(input, folder / "t", sometimes, options); }), "G-TEST-1");
-  EXPECT_EQ(id_of([&] { tokenize_files(folder.write("b.jsonl", some_lines(2)), folder / "t", characters, options); }), "G-SRC-16");
+  EXPECT_EQ(id_of([&] {
+              tokenize_files(folder.write("b.jsonl", some_lines(2)), folder / "t", characters,
+                             options);
+            }),
+            "G-SRC-16");
   broken = false;
   const auto result = tokenize_files(input, folder / "t", sometimes, options);
   EXPECT_EQ(result.resumed_documents, 30);
@@ -186,11 +201,18 @@ TEST(TokenizeFiles, AnErrorKeepsWhatWasDone) {
 
 TEST(TokenizeFiles, RefusesWrongColumnsAndIds) {
   const TemporaryFolder folder;
-  const auto input = folder.write("a.jsonl", "{\"text\": \"zz\", \"n\": 1}\n{\"text\": null, \"n\": 2}\n");
-  EXPECT_EQ(id_of([&] { tokenize_files(input, folder / "a", characters, {.text_column = "txt"}); }), "G-SRC-6");
-  EXPECT_EQ(id_of([&] { tokenize_files(input, folder / "b", characters, {.text_column = "n"}); }), "G-SRC-7");
+  const auto input =
+      folder.write("a.jsonl", "{\"text\": \"zz\", \"n\": 1}\n{\"text\": null, \"n\": 2}\n");
+  EXPECT_EQ(id_of([&] { tokenize_files(input, folder / "a", characters, {.text_column = "txt"}); }),
+            "G-SRC-6");
+  EXPECT_EQ(id_of([&] { tokenize_files(input, folder / "b", characters, {.text_column = "n"}); }),
+            "G-SRC-7");
   EXPECT_EQ(id_of([&] { tokenize_files(input, folder / "c", characters, {}); }), "G-SRC-7");
-  EXPECT_EQ(id_of([&] { tokenize_files(folder.write("d.txt", "zz\n"), folder / "d", characters, {.vocab_size = 100}); }), "G-SRC-13");
+  EXPECT_EQ(id_of([&] {
+              tokenize_files(folder.write("d.txt", "zz\n"), folder / "d", characters,
+                             {.vocab_size = 100});
+            }),
+            "G-SRC-13");
 }
 
 }  // namespace

@@ -9,9 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json chat_fixture() {
-  return ordered_json::parse(read_file(text_fixture("chat.json")));
-}
+ordered_json chat_fixture() { return ordered_json::parse(read_file(text_fixture("chat.json"))); }
 
 ChatOptions chat_options(const ordered_json& given) {
   ChatOptions options;
@@ -53,8 +51,10 @@ TEST(ChatTemplate, EvaluatesExpressionsAsJinja2) {
   for (const auto& one : fixture["expressions"]) {
     ChatOptions options = {.chat_template = one["template"].get<std::string>()};
     options.variables["v"] = fixture["value"];
-    if (one.contains("error")) EXPECT_THROW(tokenizer->render_chat(messages, options), Error) << one;
-    else EXPECT_EQ(tokenizer->render_chat(messages, options), one["text"].get<std::string>()) << one;
+    if (one.contains("error"))
+      EXPECT_THROW(tokenizer->render_chat(messages, options), Error) << one;
+    else
+      EXPECT_EQ(tokenizer->render_chat(messages, options), one["text"].get<std::string>()) << one;
   }
 }
 
@@ -69,12 +69,23 @@ TEST(ChatTemplate, ErrorsSayWhatIsWrong) {
     }
     return std::string("no error");
   };
-  EXPECT_NE(text_of(messages, {}).find("G-TEXT-11: gradus: the tokenizer has no chat template"), std::string::npos) << text_of(messages, {});
-  EXPECT_NE(text_of(messages, {.chat_template = "{% if %}"}).find("G-TEXT-7: gradus: cannot parse the chat template"), std::string::npos);
-  EXPECT_NE(text_of(messages, {.chat_template = "a\n{{ raise_exception('Only robots.') }}"}).find("refuses the conversation: Only robots. (line 2)"), std::string::npos)
+  EXPECT_NE(text_of(messages, {}).find("G-TEXT-11: gradus: the tokenizer has no chat template"),
+            std::string::npos)
+      << text_of(messages, {});
+  EXPECT_NE(text_of(messages, {.chat_template = "{% if %}"})
+                .find("G-TEXT-7: gradus: cannot parse the chat template"),
+            std::string::npos);
+  EXPECT_NE(text_of(messages, {.chat_template = "a\n{{ raise_exception('Only robots.') }}"})
+                .find("refuses the conversation: Only robots. (line 2)"),
+            std::string::npos)
       << text_of(messages, {.chat_template = "a\n{{ raise_exception('Only robots.') }}"});
-  EXPECT_NE(text_of(ordered_json::array(), {.chat_template = "x"}).find("an empty list"), std::string::npos);
-  EXPECT_NE(text_of(messages, {.add_generation_prompt = true, .continue_final_message = true, .chat_template = "x"}).find("cannot be used together"), std::string::npos);
+  EXPECT_NE(text_of(ordered_json::array(), {.chat_template = "x"}).find("an empty list"),
+            std::string::npos);
+  EXPECT_NE(
+      text_of(messages,
+              {.add_generation_prompt = true, .continue_final_message = true, .chat_template = "x"})
+          .find("cannot be used together"),
+      std::string::npos);
 }
 
 TEST(ChatTemplate, KnowsTheDate) {
@@ -90,7 +101,8 @@ TEST(ChatTemplate, IsReadFromTheFolder) {
   ASSERT_TRUE(tokenizer->has_chat_template());
   const auto messages = ordered_json::array({{{"role", "user"}, {"content", "Hi"}}});
   EXPECT_EQ(tokenizer->render_chat(messages, {.add_generation_prompt = true}),
-            "<|im_start|>system\nBe brief and kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n\n<|im_start|>assistant\n");
+            "<|im_start|>system\nBe brief and "
+            "kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n\n<|im_start|>assistant\n");
 }
 
 }  // namespace

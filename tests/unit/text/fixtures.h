@@ -17,7 +17,8 @@ inline EncodeOptions encode_options(const nlohmann::json& given) {
   if (given.contains("max_length")) options.max_length = given["max_length"].get<int64_t>();
   if (given.contains("truncation")) {
     const auto& value = given["truncation"];
-    options.truncation = value.is_boolean() ? Truncation(value.get<bool>()) : Truncation(value.get<std::string>());
+    options.truncation =
+        value.is_boolean() ? Truncation(value.get<bool>()) : Truncation(value.get<std::string>());
   }
   options.add_special_tokens = given.value("add_special_tokens", true);
   options.stride = given.value("stride", int64_t{0});

@@ -31,7 +31,9 @@ class TrackerFiles : public ::testing::Test {
     ::unsetenv("TENSORBOARD_LOGGING_DIR");
     fs::remove_all(folder_);
   }
-  fs::path folder_ = fs::temp_directory_path() / ("gradus-trackers-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+  fs::path folder_ = fs::temp_directory_path() /
+                     ("gradus-trackers-" +
+                      std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
 };
 
 struct CapturingSink : LogSink {
@@ -44,7 +46,8 @@ struct CapturingSink : LogSink {
 };
 
 struct SinkGuard {
-  explicit SinkGuard(bool terminal = false) : sink(std::make_shared<CapturingSink>(terminal)), before(set_log_sink(sink)) {}
+  explicit SinkGuard(bool terminal = false)
+      : sink(std::make_shared<CapturingSink>(terminal)), before(set_log_sink(sink)) {}
   ~SinkGuard() { set_log_sink(before); }
   std::shared_ptr<CapturingSink> sink;
   std::shared_ptr<LogSink> before;
@@ -76,13 +79,17 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST_F(TrackerFiles, JsonlWritesOneObjectPerEntryAtOnce) {
   auto tracker = jsonl_logger(folder_ / "deep" / "log.jsonl");
   tracker->log({{"loss", 0.5}, {"learning_rate", 5e-5}}, 8);
   tracker->log({{"loss", NAN}}, 16);
-  EXPECT_EQ(read_file(folder_ / "deep" / "log.jsonl"), "{\"step\": 8, \"learning_rate\": 5e-05, \"loss\": 0.5}\n{\"step\": 16, \"loss\": NaN}\n");
+  EXPECT_EQ(
+      read_file(folder_ / "deep" / "log.jsonl"),
+      "{\"step\": 8, \"learning_rate\": 5e-05, \"loss\": 0.5}\n{\"step\": 16, \"loss\": NaN}\n");
 }
 
 TEST_F(TrackerFiles, JsonlGoesOnAfterACutLine) {
@@ -109,12 +116,14 @@ TEST_F(TrackerFiles, ATrackerThatCannotWriteWarnsAndLetsTheRunGoOn) {
 TEST(EventProto, ChecksumOfTheStandard) {
   // 32 zero bytes, from RFC 3720; masked as in TFRecord.
   const uint32_t crc = 0x8a9136aau;
-  EXPECT_EQ(event_proto::masked_crc32c(std::string(32, '\0')), ((crc >> 15) | (crc << 17)) + 0xa282ead8u);
+  EXPECT_EQ(event_proto::masked_crc32c(std::string(32, '\0')),
+            ((crc >> 15) | (crc << 17)) + 0xa282ead8u);
 }
 
 TEST_F(TrackerFiles, TensorBoardFileHasVersionTextHyperparametersAndScalars) {
   auto tracker = tensorboard_tracker(folder_);
-  tracker->begin({{"learning_rate", 0.1}, {"optim", "sgd"}, {"bf16", true}, {"nothing", nullptr}}, {{"hidden_size", 8}});
+  tracker->begin({{"learning_rate", 0.1}, {"optim", "sgd"}, {"bf16", true}, {"nothing", nullptr}},
+                 {{"hidden_size", 8}});
   tracker->log({{"loss", 0.25}, {"eval_loss", 0.5}, {"test_acc", 1.0}}, 300);
   const auto files = files_in(folder_);
   ASSERT_EQ(files.size(), 1u);
@@ -123,10 +132,13 @@ TEST_F(TrackerFiles, TensorBoardFileHasVersionTextHyperparametersAndScalars) {
   const auto events = read_events(files[0]);  // before finish: a kill would lose nothing
   ASSERT_EQ(events.size(), 4u);
   EXPECT_TRUE(contains(events[0], "brain.Event:2"));
-  EXPECT_TRUE(contains(events[1], "args/text_summary") && contains(events[1], "\"learning_rate\": 0.1") &&
+  EXPECT_TRUE(contains(events[1], "args/text_summary") &&
+              contains(events[1], "\"learning_rate\": 0.1") &&
               contains(events[1], "model_config/text_summary"));
-  EXPECT_TRUE(contains(events[2], "_hparams_/session_start_info") && contains(events[2], "optim") && !contains(events[2], "nothing"));
-  EXPECT_TRUE(contains(events[3], "train/loss") && contains(events[3], "eval/loss") && contains(events[3], "test/acc"));
+  EXPECT_TRUE(contains(events[2], "_hparams_/session_start_info") && contains(events[2], "optim") &&
+              !contains(events[2], "nothing"));
+  EXPECT_TRUE(contains(events[3], "train/loss") && contains(events[3], "eval/loss") &&
+              contains(events[3], "test/acc"));
   EXPECT_TRUE(contains(events[3], std::string("\x10\xac\x02")));  // field 2: step 300
   const auto size = fs::file_size(files[0]);
   tracker->finish();
@@ -144,8 +156,9 @@ TEST_F(TrackerFiles, TensorBoardFolderFromTheEnvironmentIsContinued) {
   const auto files = files_in(folder_ / "board");
   ASSERT_EQ(files.size(), 2u);
   const std::vector<size_t> counts = {read_events(files[0]).size(), read_events(files[1]).size()};
-  EXPECT_EQ(counts, (std::vector<size_t>{3, 4}));                                            // the second says it starts again
-  EXPECT_TRUE(contains(read_events(files[1])[1], std::string("\x10\x06\x3a\x02\x08\x01")));  // at step 6
+  EXPECT_EQ(counts, (std::vector<size_t>{3, 4}));  // the second says it starts again
+  EXPECT_TRUE(
+      contains(read_events(files[1])[1], std::string("\x10\x06\x3a\x02\x08\x01")));  // at step 6
 }
 
 TEST(Trackers, DashboardKeys) {
@@ -177,7 +190,10 @@ TEST(Trackers, ReportToNames) {
 
 struct FakeClock {
   std::chrono::steady_clock::time_point time;
-  void advance(double seconds) { time += std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds)); }
+  void advance(double seconds) {
+    time += std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+        std::chrono::duration<double>(seconds));
+  }
 };
 
 TEST(ProgressBar, RedrawsOneLineOnATerminal) {
@@ -192,7 +208,10 @@ TEST(ProgressBar, RedrawsOneLineOnATerminal) {
     clock.advance(1.95);
     bar.set_postfix("loss=0.25");
     bar.update(9);
-    EXPECT_TRUE(contains(guard.sink->printed, "\r 33%|████████                | 10/30 [00:02<00:04, 5.00it/s, loss=0.25]")) << guard.sink->printed;
+    EXPECT_TRUE(
+        contains(guard.sink->printed,
+                 "\r 33%|████████                | 10/30 [00:02<00:04, 5.00it/s, loss=0.25]"))
+        << guard.sink->printed;
     guard.sink->printed.clear();
     bar.write("{'loss': 0.25}");
     EXPECT_TRUE(contains(guard.sink->printed, "\r{'loss': 0.25}\n\r 33%"));
@@ -200,7 +219,8 @@ TEST(ProgressBar, RedrawsOneLineOnATerminal) {
     bar.update(20);
     guard.sink->printed.clear();
   }
-  EXPECT_TRUE(contains(guard.sink->printed, "\r100%|████████████████████████| 30/30 [00:04<00:00")) << guard.sink->printed;
+  EXPECT_TRUE(contains(guard.sink->printed, "\r100%|████████████████████████| 30/30 [00:04<00:00"))
+      << guard.sink->printed;
   EXPECT_TRUE(guard.sink->printed.ends_with("\n"));
 }
 
@@ -215,7 +235,8 @@ TEST(ProgressBar, WritesAFewPlainLinesElsewhere) {
   bar.close();
   bar.close();
   const auto& text = guard.sink->printed;
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);  // ten seconds: three lines at tenths, three seconds apart, and the end
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'),
+            4);  // ten seconds: three lines at tenths, three seconds apart, and the end
   EXPECT_TRUE(contains(text, "Evaluating:  30% 300/1000 [00:03<00:07, 100.00it/s]\n")) << text;
   EXPECT_TRUE(contains(text, "Evaluating: 100% 1000/1000 [00:10<00:00, 100.00it/s]\n")) << text;
   EXPECT_FALSE(contains(text, "\r"));

@@ -16,7 +16,8 @@ Names names_of(const Trainer& trainer) {
 }
 
 // The peer's get_expected_events, with the evaluation that ends a run of strategy steps.
-Names expected_events(const TrainingArguments& args, int64_t steps_per_epoch, int64_t eval_batches) {
+Names expected_events(const TrainingArguments& args, int64_t steps_per_epoch,
+                      int64_t eval_batches) {
   Names events = {"on_init_end", "on_train_begin"};
   const int64_t epochs = int64_t(args.num_train_epochs), last = epochs * steps_per_epoch;
   const auto evaluate = [&] {
@@ -28,9 +29,12 @@ Names expected_events(const TrainingArguments& args, int64_t steps_per_epoch, in
     events.push_back("on_epoch_begin");
     for (int64_t i = 0; i < steps_per_epoch; ++i) {
       ++step;
-      events.insert(events.end(), {"on_step_begin", "on_pre_optimizer_step", "on_optimizer_step", "on_step_end"});
+      events.insert(events.end(),
+                    {"on_step_begin", "on_pre_optimizer_step", "on_optimizer_step", "on_step_end"});
       if (step % args.logging_steps.steps(last) == 0) events.push_back("on_log");
-      if (args.eval_strategy == "steps" && (step % args.eval_steps->steps(last) == 0 || step == last)) evaluate();
+      if (args.eval_strategy == "steps" &&
+          (step % args.eval_steps->steps(last) == 0 || step == last))
+        evaluate();
       if (step % args.save_steps.steps(last) == 0 || step == last) events.push_back("on_save");
     }
     events.push_back("on_epoch_end");
@@ -43,11 +47,14 @@ Names expected_events(const TrainingArguments& args, int64_t steps_per_epoch, in
 TEST(Callbacks, TestInitCallback) {
   Box box;
   auto options = regression(box);
-  EXPECT_EQ(names_of(Trainer(std::move(options))), (Names{"DefaultFlowCallback", "PrinterCallback"}));
+  EXPECT_EQ(names_of(Trainer(std::move(options))),
+            (Names{"DefaultFlowCallback", "PrinterCallback"}));
   options = regression(box);
   options.args.disable_tqdm = false;
   options.callbacks = {std::make_shared<EventRecorder>()};
-  EXPECT_EQ(names_of(Trainer(std::move(options))), (Names{"DefaultFlowCallback", "EventRecorder", "ProgressCallback"})) << "the user's before the progress bar";
+  EXPECT_EQ(names_of(Trainer(std::move(options))),
+            (Names{"DefaultFlowCallback", "EventRecorder", "ProgressCallback"}))
+      << "the user's before the progress bar";
 }
 
 TEST(Callbacks, TestAddRemoveCallback) {
@@ -97,16 +104,20 @@ TEST(Callbacks, TestEventFlow) {
 
 TEST(Callbacks, TestEventFlowWithAccumulation) {
   Box box;
-  auto options = regression(box, {.max_steps = 1, .gradient_accumulation_steps = 3, .save_strategy = "no"});
+  auto options =
+      regression(box, {.max_steps = 1, .gradient_accumulation_steps = 3, .save_strategy = "no"});
   const auto recorder = std::make_shared<EventRecorder>();
   options.callbacks = {recorder};
   Trainer trainer(std::move(options));
   trainer.train();
-  EXPECT_EQ(recorder->events, (Names{"on_init_end", "on_train_begin", "on_epoch_begin", "on_step_begin", "on_substep_end", "on_substep_end", "on_pre_optimizer_step", "on_optimizer_step",
-                                     "on_step_end", "on_epoch_end", "on_log", "on_train_end"}));
+  EXPECT_EQ(recorder->events,
+            (Names{"on_init_end", "on_train_begin", "on_epoch_begin", "on_step_begin",
+                   "on_substep_end", "on_substep_end", "on_pre_optimizer_step", "on_optimizer_step",
+                   "on_step_end", "on_epoch_end", "on_log", "on_train_end"}));
   recorder->events.clear();
   trainer.predict(RegressionData(16).rows);
-  EXPECT_EQ(recorder->events, (Names{"on_prediction_step", "on_prediction_step", "on_predict"})) << "predict does not log";
+  EXPECT_EQ(recorder->events, (Names{"on_prediction_step", "on_prediction_step", "on_predict"}))
+      << "predict does not log";
 }
 
 TEST(Callbacks, TestNoDuplicateSaveOnEpochStrategy) {
@@ -119,31 +130,43 @@ TEST(Callbacks, TestNoDuplicateSaveOnEpochStrategy) {
 }
 
 TEST(Callbacks, TestCallbackCanStopTraining) {
-  for (const Event event : {Event::step_end, Event::step_begin, Event::epoch_begin, Event::train_begin}) {
+  for (const Event event :
+       {Event::step_end, Event::step_begin, Event::epoch_begin, Event::train_begin}) {
     Box box;
     Trainer trainer(regression(box, {.max_steps = 10}));
-    trainer.on(event, [](const CallbackContext&, TrainerControl& control) { control.should_training_stop = true; });
-    EXPECT_EQ(trainer.train().global_step, 1) << event_name(event) << ": a stop is looked at after a step, as in transformers";
+    trainer.on(event, [](const CallbackContext&, TrainerControl& control) {
+      control.should_training_stop = true;
+    });
+    EXPECT_EQ(trainer.train().global_step, 1)
+        << event_name(event) << ": a stop is looked at after a step, as in transformers";
   }
 }
 
 TEST(Callbacks, TestShouldEpochStopGoesOnWithTheNextPass) {
   Box box;
   Trainer trainer(regression(box, {.num_train_epochs = 2, .save_strategy = "no"}));
-  trainer.on(Event::step_end, [](const CallbackContext& at, TrainerControl& control) { control.should_epoch_stop = at.state.global_step == 3; });
+  trainer.on(Event::step_end, [](const CallbackContext& at, TrainerControl& control) {
+    control.should_epoch_stop = at.state.global_step == 3;
+  });
   EXPECT_EQ(trainer.train().global_step, 3 + 8);
 }
 
 TEST(Callbacks, TestControlFlagsPerStep) {
   Box box;
-  auto options = regression(box, {.max_steps = 4, .logging_steps = 2, .eval_strategy = "steps", .eval_steps = 3, .save_steps = 4});
+  auto options = regression(box, {.max_steps = 4,
+                                  .logging_steps = 2,
+                                  .eval_strategy = "steps",
+                                  .eval_steps = 3,
+                                  .save_steps = 4});
   const auto recorder = std::make_shared<EventRecorder>();
   options.callbacks = {recorder};
   Trainer(std::move(options)).train();
   std::vector<std::array<bool, 4>> at_step_end;
   for (size_t i = 0; i < recorder->events.size(); ++i) {
     const auto& control = recorder->controls[i];
-    if (recorder->events[i] == "on_step_end") at_step_end.push_back({control.should_log, control.should_evaluate, control.should_save, control.should_training_stop});
+    if (recorder->events[i] == "on_step_end")
+      at_step_end.push_back({control.should_log, control.should_evaluate, control.should_save,
+                             control.should_training_stop});
     if (recorder->events[i] == "on_step_begin") {
       EXPECT_FALSE(control.should_log || control.should_evaluate || control.should_save);
     }
@@ -151,13 +174,21 @@ TEST(Callbacks, TestControlFlagsPerStep) {
       EXPECT_FALSE(control.should_save) << "cleared before the callbacks run";
     }
   }
-  const std::vector<std::array<bool, 4>> expected = {{false, false, false, false}, {true, false, false, false}, {false, true, false, false}, {true, true, true, true}};
+  const std::vector<std::array<bool, 4>> expected = {{false, false, false, false},
+                                                     {true, false, false, false},
+                                                     {false, true, false, false},
+                                                     {true, true, true, true}};
   EXPECT_EQ(at_step_end, expected);
 }
 
 TEST(Callbacks, TestStatefulCallbacks) {
   Box box;
-  const TrainingArguments args{.max_steps = 2, .eval_strategy = "steps", .eval_steps = 1, .save_steps = 1, .metric_for_best_model = "loss", .greater_is_better = true};
+  const TrainingArguments args{.max_steps = 2,
+                               .eval_strategy = "steps",
+                               .eval_steps = 1,
+                               .save_steps = 1,
+                               .metric_for_best_model = "loss",
+                               .greater_is_better = true};
   auto options = regression(box, args);
   options.callbacks = {std::make_shared<EarlyStoppingCallback>(5, 0.2)};
   Trainer(std::move(options)).train();
@@ -168,19 +199,28 @@ TEST(Callbacks, TestStatefulCallbacks) {
     const auto callback = std::make_shared<EarlyStoppingCallback>(7, 0.3);
     again.callbacks = {callback};
     Trainer(std::move(again)).train(Resume::from(box.run() / "checkpoint-2"));
-    EXPECT_EQ(callback->patience(), restore ? 5 : 7) << "what it was made with comes back only when asked for";
+    EXPECT_EQ(callback->patience(), restore ? 5 : 7)
+        << "what it was made with comes back only when asked for";
     EXPECT_EQ(callback->threshold(), restore ? 0.2 : 0.3);
-    EXPECT_EQ(callback->patience_counter(), 2) << "losses fall, greater would be better; its count goes on in any case";
+    EXPECT_EQ(callback->patience_counter(), 2)
+        << "losses fall, greater would be better; its count goes on in any case";
   }
 }
 
 struct Named : TrainerCallback {
   explicit Named(std::string value) : value(std::move(value)) {}
   std::string name() const override { return "Named"; }
-  json state_dict() const override { return {{"args", {{"value", value}}}, {"attributes", {{"seen", seen}}}}; }
-  void load_state_dict(const json& state) override { value = state.at("args").value("value", value), state.at("attributes").at("seen").get_to(seen); }
+  json state_dict() const override {
+    return {{"args", {{"value", value}}}, {"attributes", {{"seen", seen}}}};
+  }
+  void load_state_dict(const json& state) override {
+    value = state.at("args").value("value", value), state.at("attributes").at("seen").get_to(seen);
+  }
   bool is_exportable() const override { return true; }
-  void on_step_end(const TrainingArguments&, TrainerState&, TrainerControl&, const CallbackContext&) override { ++seen; }
+  void on_step_end(const TrainingArguments&, TrainerState&, TrainerControl&,
+                   const CallbackContext&) override {
+    ++seen;
+  }
   std::string value;
   int seen = 0;
 };
@@ -190,7 +230,8 @@ TEST(Callbacks, TestStatefulMixedCallbacks) {
   auto options = regression(box, {.max_steps = 2});
   options.callbacks = {std::make_shared<Named>("first"), std::make_shared<Named>("second")};
   Trainer(std::move(options)).train();
-  const auto stored = read_json(box.run() / "checkpoint-2/trainer_state.json").at("stateful_callbacks").at("Named");
+  const auto stored =
+      read_json(box.run() / "checkpoint-2/trainer_state.json").at("stateful_callbacks").at("Named");
   ASSERT_EQ(stored.size(), 2U);
   EXPECT_EQ(stored[1].at("args").at("value"), "second");
   auto again = regression(box, {.max_steps = 3, .restore_callback_states_from_checkpoint = true});
@@ -208,16 +249,22 @@ TEST(Callbacks, TestMissingStatefulCallback) {
   options.callbacks = {std::make_shared<Named>("gone")};
   Trainer(std::move(options)).train();
   Trainer(regression(box, {.max_steps = 3})).train(Resume::last());
-  EXPECT_EQ(box->heard("states of callbacks that this run does not have; they are ignored: Named"), 1);
+  EXPECT_EQ(box->heard("states of callbacks that this run does not have; they are ignored: Named"),
+            1);
 }
 
 TEST(Callbacks, TestTrainerControlState) {
-  TrainerControl control{.should_training_stop = true, .should_epoch_stop = true, .should_save = true, .should_evaluate = true, .should_log = true};
+  TrainerControl control{.should_training_stop = true,
+                         .should_epoch_stop = true,
+                         .should_save = true,
+                         .should_evaluate = true,
+                         .should_log = true};
   const auto exported = control.state();
   EXPECT_EQ(exported.at("args").size(), 5U);
   EXPECT_EQ(exported.at("attributes"), json::object());
   const auto back = TrainerControl::from_state(exported);
-  EXPECT_TRUE(back.should_training_stop && back.should_epoch_stop && back.should_save && back.should_evaluate && back.should_log);
+  EXPECT_TRUE(back.should_training_stop && back.should_epoch_stop && back.should_save &&
+              back.should_evaluate && back.should_log);
   control.new_step();
   EXPECT_FALSE(control.should_save || control.should_evaluate || control.should_log);
   EXPECT_TRUE(control.should_training_stop && control.should_epoch_stop);
@@ -227,7 +274,12 @@ TEST(Callbacks, TestTrainerControlState) {
 
   Box box;  // TestTrainerControlStatePersists: the last checkpoint says that the run was to stop
   Trainer(regression(box, {.max_steps = 2})).train();
-  EXPECT_EQ(read_json(box.run() / "checkpoint-2/trainer_state.json").at("stateful_callbacks").at("TrainerControl").at("args").at("should_training_stop"), true);
+  EXPECT_EQ(read_json(box.run() / "checkpoint-2/trainer_state.json")
+                .at("stateful_callbacks")
+                .at("TrainerControl")
+                .at("args")
+                .at("should_training_stop"),
+            true);
 }
 
 TEST(Callbacks, TestTrainerStateJson) {
@@ -249,7 +301,8 @@ TEST(Callbacks, TestTrainerStateJson) {
   EXPECT_EQ(TrainerState().to_json().size(), 20U);
   auto odd = TrainerState().to_json();
   odd["extra"] = 1;
-  EXPECT_EQ(error_of([&] { TrainerState::from_json(odd); }).message(), "trainer_state.json has an unknown key 'extra'");
+  EXPECT_EQ(error_of([&] { TrainerState::from_json(odd); }).message(),
+            "trainer_state.json has an unknown key 'extra'");
   odd.erase("extra");
   odd["global_step"] = "three";
   EXPECT_EQ(error_of([&] { TrainerState::from_json(odd); }).id(), "G-CKPT-4");
@@ -258,9 +311,11 @@ TEST(Callbacks, TestTrainerStateJson) {
 TEST(Callbacks, TestComputeSteps) {
   TrainerState state;
   state.compute_steps({.logging_steps = 0.1, .eval_steps = 0.2, .save_steps = 0.5}, 100);
-  EXPECT_EQ(std::tuple(state.logging_steps, state.eval_steps, state.save_steps), std::tuple(10, 20, 50));
+  EXPECT_EQ(std::tuple(state.logging_steps, state.eval_steps, state.save_steps),
+            std::tuple(10, 20, 50));
   state.compute_steps({.logging_steps = 7, .eval_steps = 8, .save_steps = 9}, 100);
-  EXPECT_EQ(std::tuple(state.logging_steps, state.eval_steps, state.save_steps), std::tuple(7, 8, 9));
+  EXPECT_EQ(std::tuple(state.logging_steps, state.eval_steps, state.save_steps),
+            std::tuple(7, 8, 9));
 }
 
 TEST(Callbacks, TestContextHasTheParts) {
@@ -268,7 +323,9 @@ TEST(Callbacks, TestContextHasTheParts) {
   Trainer trainer(regression(box, {.max_steps = 1}));
   bool seen = false;
   trainer.on(Event::step_end, [&](const CallbackContext& at, TrainerControl&) {
-    seen = at.model == &trainer.model() && at.optimizer == trainer.optimizer().get() && at.lr_scheduler == trainer.lr_scheduler().get() && at.train_dataloader != nullptr && at.state.global_step == 1;
+    seen = at.model == &trainer.model() && at.optimizer == trainer.optimizer().get() &&
+           at.lr_scheduler == trainer.lr_scheduler().get() && at.train_dataloader != nullptr &&
+           at.state.global_step == 1;
   });
   trainer.train();
   EXPECT_TRUE(seen);
@@ -279,16 +336,26 @@ TEST(Callbacks, TestOnEvery) {
   Box box;
   Trainer trainer(regression(box, {.max_steps = 10, .logging_steps = 1}));
   std::vector<int64_t> steps, logs;
-  trainer.on(Event::step_end, every(4), [&](const CallbackContext& at, TrainerControl&) { steps.push_back(at.state.global_step); });
-  trainer.on(Event::log, every(3), [&](const CallbackContext& at, TrainerControl&) { logs.push_back(at.state.global_step); });
+  trainer.on(Event::step_end, every(4), [&](const CallbackContext& at, TrainerControl&) {
+    steps.push_back(at.state.global_step);
+  });
+  trainer.on(Event::log, every(3), [&](const CallbackContext& at, TrainerControl&) {
+    logs.push_back(at.state.global_step);
+  });
   trainer.train();
   EXPECT_EQ(steps, (std::vector<int64_t>{4, 8}));
   EXPECT_EQ(logs, (std::vector<int64_t>{3, 6, 9}));
 }
 
 TEST(Callbacks, TestEarlyStoppingCallback) {
-  const TrainingArguments args{.per_device_train_batch_size = 16, .num_train_epochs = 20, .learning_rate = 0.1, .eval_strategy = "epoch", .save_strategy = "epoch",
-                               .load_best_model_at_end = true, .metric_for_best_model = "accuracy", .greater_is_better = true};
+  const TrainingArguments args{.per_device_train_batch_size = 16,
+                               .num_train_epochs = 20,
+                               .learning_rate = 0.1,
+                               .eval_strategy = "epoch",
+                               .save_strategy = "epoch",
+                               .load_best_model_at_end = true,
+                               .metric_for_best_model = "accuracy",
+                               .greater_is_better = true};
   for (const bool load_best : {true, false}) {
     Box box;
     auto options = regression(box, args);
@@ -312,12 +379,15 @@ TEST(Callbacks, TestEarlyStoppingNeedsEvaluations) {
   EXPECT_EQ(trainer.state().global_step, 0);
   auto unnamed = regression(box, {.eval_strategy = "epoch"});
   unnamed.callbacks = {std::make_shared<EarlyStoppingCallback>()};
-  EXPECT_EQ(error_of([&] { Trainer(std::move(unnamed)).train(); }).message(), "EarlyStoppingCallback needs metric_for_best_model, which is not set");
+  EXPECT_EQ(error_of([&] { Trainer(std::move(unnamed)).train(); }).message(),
+            "EarlyStoppingCallback needs metric_for_best_model, which is not set");
 }
 
 TEST(Callbacks, TestEarlyStoppingWithoutItsMetricIsSwitchedOff) {
   Box box;
-  auto options = regression(box, {.max_steps = 3, .eval_strategy = "steps", .eval_steps = 1, .metric_for_best_model = "loss"});
+  auto options = regression(
+      box,
+      {.max_steps = 3, .eval_strategy = "steps", .eval_steps = 1, .metric_for_best_model = "loss"});
   options.eval_dataset = EvalDatasets{{"one", RegressionData().rows}, {"", RegressionData().rows}};
   const auto callback = std::make_shared<EarlyStoppingCallback>(1);
   options.callbacks = {callback};
@@ -327,7 +397,7 @@ TEST(Callbacks, TestEarlyStoppingWithoutItsMetricIsSwitchedOff) {
 }
 
 TEST(Callbacks, TestJitCheckpoint) {
-  struct sigaction before {};
+  struct sigaction before{};
   sigaction(SIGTERM, nullptr, &before);
   Box box;
   auto options = regression(box, {.max_steps = 20, .save_strategy = "no"});
@@ -342,11 +412,12 @@ TEST(Callbacks, TestJitCheckpoint) {
   EXPECT_EQ(jit->received(), SIGTERM);
   EXPECT_EQ(steps_saved(box.run()), std::vector<int64_t>{7});
   EXPECT_FALSE(fs::exists(box.run() / "checkpoint-7/checkpoint-is-incomplete.txt"));
-  struct sigaction after {};
+  struct sigaction after{};
   sigaction(SIGTERM, nullptr, &after);
   EXPECT_EQ(before.sa_handler, after.sa_handler) << "the former handler is back";
 
-  Trainer whole(regression(box, {.output_dir = box.dir("whole"), .max_steps = 20, .save_strategy = "no"}));
+  Trainer whole(
+      regression(box, {.output_dir = box.dir("whole"), .max_steps = 20, .save_strategy = "no"}));
   whole.train();
   Trainer resumed(regression(box, {.max_steps = 20, .save_strategy = "no"}));
   EXPECT_EQ(resumed.train(Resume::last()).global_step, 20);
@@ -374,14 +445,17 @@ TEST(Callbacks, TestJitIsAddedOnceWhenEnabled) {
 }
 
 TEST(Callbacks, HandlersComeBackAfterAnException) {
-  struct sigaction before {}, after {};
+  struct sigaction before{}, after{};
   sigaction(SIGTERM, nullptr, &before);
   Box box;
   auto options = regression(box, {.max_steps = 5, .enable_jit_checkpoint = true});
   Trainer trainer(std::move(options));
   std::string reason;
-  trainer.on(Event::step_end, [](const CallbackContext&, TrainerControl&) { throw std::runtime_error("a callback failed"); });
-  trainer.on(Event::train_end, [&](const CallbackContext& at, TrainerControl&) { reason = at.exception; });
+  trainer.on(Event::step_end, [](const CallbackContext&, TrainerControl&) {
+    throw std::runtime_error("a callback failed");
+  });
+  trainer.on(Event::train_end,
+             [&](const CallbackContext& at, TrainerControl&) { reason = at.exception; });
   EXPECT_THROW(trainer.train(), std::runtime_error);
   sigaction(SIGTERM, nullptr, &after);
   EXPECT_EQ(before.sa_handler, after.sa_handler);
@@ -390,7 +464,11 @@ TEST(Callbacks, HandlersComeBackAfterAnException) {
 
 TEST(Callbacks, EmaIsUsedForEvaluationOnly) {
   Box box;
-  auto options = regression(box, {.max_steps = 8, .learning_rate = 0.1, .eval_strategy = "steps", .eval_steps = 8, .save_strategy = "no"});
+  auto options = regression(box, {.max_steps = 8,
+                                  .learning_rate = 0.1,
+                                  .eval_strategy = "steps",
+                                  .eval_steps = 8,
+                                  .save_strategy = "no"});
   const auto ema = std::make_shared<EmaCallback>(0.9);
   options.callbacks = {ema};
   Trainer trainer(std::move(options));
@@ -419,18 +497,24 @@ TEST(Callbacks, OnlyWhatLooksAtTheGradientsKeepsTheOptimizersStepApart) {
   trainer.on(Event::pre_optimizer_step, [](const CallbackContext&, TrainerControl&) {});
   const auto pass = [&] {
     std::vector<bool> passes;
-    for (const auto& callback : trainer.callbacks()) passes.push_back(callback->passes_pre_optimizer_step());
+    for (const auto& callback : trainer.callbacks())
+      passes.push_back(callback->passes_pre_optimizer_step());
     return passes;
   };
-  ASSERT_EQ(names_of(trainer), (Names{"DefaultFlowCallback", "EventRecorder", "PrinterCallback", "FunctionCallback", "FunctionCallback"}));
-  EXPECT_EQ(pass(), (std::vector<bool>{false, false, false, false, false})) << "nobody was asked yet";
+  ASSERT_EQ(names_of(trainer), (Names{"DefaultFlowCallback", "EventRecorder", "PrinterCallback",
+                                      "FunctionCallback", "FunctionCallback"}));
+  EXPECT_EQ(pass(), (std::vector<bool>{false, false, false, false, false}))
+      << "nobody was asked yet";
   trainer.train();
   EXPECT_EQ(pass(), (std::vector<bool>{true, false, true, true, false}));
 }
 
 TEST(Callbacks, ThroughputIsLogged) {
   Box box;
-  auto options = regression(box, {.max_steps = 4, .logging_steps = 2, .include_num_input_tokens_seen = "all", .save_strategy = "no"});
+  auto options = regression(box, {.max_steps = 4,
+                                  .logging_steps = 2,
+                                  .include_num_input_tokens_seen = "all",
+                                  .save_strategy = "no"});
   const auto throughput = std::make_shared<ThroughputCallback>();
   options.callbacks = {throughput};
   Trainer trainer(std::move(options));

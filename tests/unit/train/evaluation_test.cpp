@@ -8,9 +8,9 @@
 #include <gradus/optim/sgd.h>
 #include <torch/nn/modules/linear.h>
 
+#include "regression.h"
 #include "train/label_smoother.h"
 #include "train/mean_loss.h"
-#include "regression.h"
 
 namespace gradus::testing {
 namespace {
@@ -47,11 +47,15 @@ TEST(Evaluation, TestEvaluate) {
     const ClosedForm expected{RegressionData(rows)};
     EXPECT_NEAR(metrics.at("eval_loss"), expected.loss, 1e-5);
     EXPECT_NEAR(metrics.at("eval_accuracy"), expected.accuracy, 1e-5);
-    for (const char* key : {"eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "epoch", "eval_model_preparation_time"}) EXPECT_TRUE(metrics.contains(key)) << key;
+    for (const char* key : {"eval_runtime", "eval_samples_per_second", "eval_steps_per_second",
+                            "epoch", "eval_model_preparation_time"})
+      EXPECT_TRUE(metrics.contains(key)) << key;
   }
   Box box;
   auto options = evaluating(box, 64);
-  options.preprocess_logits_for_metrics = [](const TensorList& logits, const TensorList&) { return TensorList{logits.front() + 1}; };
+  options.preprocess_logits_for_metrics = [](const TensorList& logits, const TensorList&) {
+    return TensorList{logits.front() + 1};
+  };
   const auto metrics = Trainer(std::move(options)).evaluate();
   EXPECT_NEAR(metrics.at("eval_loss"), 0.3790205, 1e-5);
   EXPECT_NEAR(metrics.at("eval_accuracy"), ClosedForm(RegressionData(), 1).accuracy, 1e-5);
@@ -83,11 +87,15 @@ TEST(Evaluation, TestPredict) {
 
 TEST(Evaluation, PredictGivesEveryBatchWhenTheyAreNotToBeJoined) {
   Box box;
-  const auto found = Trainer(regression(box, {.per_device_eval_batch_size = 4, .eval_do_concat_batches = false}, 1.5, 2.5)).predict(RegressionData(10).rows);
+  const auto found =
+      Trainer(regression(box, {.per_device_eval_batch_size = 4, .eval_do_concat_batches = false},
+                         1.5, 2.5))
+          .predict(RegressionData(10).rows);
   EXPECT_TRUE(found.prediction_parts.empty());
   ASSERT_EQ(found.prediction_batches.size(), 3U);
   ASSERT_EQ(found.label_batches.size(), 3U);
-  EXPECT_TRUE(torch::allclose(found.prediction_batches[2].at(0), 1.5 * RegressionData(10).x.slice(0, 8) + 2.5));
+  EXPECT_TRUE(torch::allclose(found.prediction_batches[2].at(0),
+                              1.5 * RegressionData(10).x.slice(0, 8) + 2.5));
   EXPECT_EQ(found.label_batches[2].at(0).size(0), 2);
 }
 
@@ -105,7 +113,10 @@ TEST(Evaluation, TestPredictWithSeveralLabelNames) {
     using RegressionModel::RegressionModel;
     ModelOutput forward(const Batch& inputs, const ForwardOptions&) override {
       const auto y = inputs["input_x"] * a + b;
-      return {{"loss", torch::mse_loss(y, inputs["labels"]) + torch::mse_loss(y, inputs["labels_2"])}, {"logits", y}, {"again", y}};
+      return {
+          {"loss", torch::mse_loss(y, inputs["labels"]) + torch::mse_loss(y, inputs["labels_2"])},
+          {"logits", y},
+          {"again", y}};
     }
     std::vector<std::string> label_names() const override { return {"labels", "labels_2"}; }
   };
@@ -121,9 +132,11 @@ TEST(Evaluation, TestPredictWithSeveralLabelNames) {
 
 TEST(Evaluation, TestTrainAndPredictLossParity) {
   Box box;
-  auto options = regression(box, {.per_device_train_batch_size = 64, .max_steps = 1, .learning_rate = 0.0}, 1.5, 2.5);
+  auto options = regression(
+      box, {.per_device_train_batch_size = 64, .max_steps = 1, .learning_rate = 0.0}, 1.5, 2.5);
   Trainer trainer(std::move(options));
-  EXPECT_NEAR(trainer.train().training_loss, trainer.predict(RegressionData().rows).metrics.at("test_loss"), 1e-6);
+  EXPECT_NEAR(trainer.train().training_loss,
+              trainer.predict(RegressionData().rows).metrics.at("test_loss"), 1e-6);
 }
 
 TEST(Evaluation, TestEvaluateWithBatchEvalMetrics) {
@@ -132,12 +145,14 @@ TEST(Evaluation, TestEvaluateWithBatchEvalMetrics) {
       double right = 0, all = 0;
       int calls = 0;
     };
-    return [counts = std::make_shared<Counts>()](const EvalPrediction& p, bool compute_result) -> Metrics {
+    return [counts = std::make_shared<Counts>()](const EvalPrediction& p,
+                                                 bool compute_result) -> Metrics {
       counts->right += (p.predictions - p.label_ids).abs().le(0.25).sum().item<double>();
       counts->all += double(p.predictions.size(0));
       counts->calls += 1;
       if (!compute_result) return {};
-      const Metrics result{{"accuracy", counts->right / counts->all}, {"calls", double(counts->calls)}};
+      const Metrics result{{"accuracy", counts->right / counts->all},
+                           {"calls", double(counts->calls)}};
       *counts = {};
       return result;
     };
@@ -150,19 +165,24 @@ TEST(Evaluation, TestEvaluateWithBatchEvalMetrics) {
     const auto metrics = trainer.evaluate();
     EXPECT_NEAR(metrics.at("eval_accuracy"), ClosedForm(RegressionData(rows)).accuracy, 1e-9);
     EXPECT_EQ(metrics.at("eval_calls"), (rows + 7) / 8);
-    const auto predicted = trainer.predict(RegressionData(rows).rows);  // TestPredictWithBatchEvalMetrics
+    const auto predicted =
+        trainer.predict(RegressionData(rows).rows);  // TestPredictWithBatchEvalMetrics
     EXPECT_EQ(predicted.predictions.size(0), rows) << "predict keeps the predictions";
     EXPECT_NEAR(predicted.metrics.at("test_accuracy"), metrics.at("eval_accuracy"), 1e-9);
   }
   Box box;
   auto options = evaluating(box, 64, {.batch_eval_metrics = true});
-  EXPECT_EQ(error_of([&] { Trainer trainer(std::move(options)); }).message(), "batch_eval_metrics needs a compute_metrics that takes (EvalPrediction, bool compute_result)");
+  EXPECT_EQ(error_of([&] { Trainer trainer(std::move(options)); }).message(),
+            "batch_eval_metrics needs a compute_metrics that takes (EvalPrediction, bool "
+            "compute_result)");
 }
 
 TEST(Evaluation, TestDictEvalDatasets) {
   Box box;
-  auto options = regression(box, {.max_steps = 2, .eval_strategy = "steps", .eval_steps = 2, .save_strategy = "no"});
-  options.eval_dataset = EvalDatasets{{"data1", RegressionData(64).rows}, {"data2", RegressionData(32).rows}};
+  auto options = regression(
+      box, {.max_steps = 2, .eval_strategy = "steps", .eval_steps = 2, .save_strategy = "no"});
+  options.eval_dataset =
+      EvalDatasets{{"data1", RegressionData(64).rows}, {"data2", RegressionData(32).rows}};
   Trainer trainer(std::move(options));
   trainer.train();
   EXPECT_TRUE(trainer.state().log_history.at(0).contains("eval_data1_loss"));
@@ -175,7 +195,8 @@ TEST(Evaluation, TestIncludeForMetrics) {
   Box box;
   auto options = regression(box, {.include_for_metrics = {"inputs", "loss"}}, 1.5, 2.5);
   options.compute_metrics = [](const EvalPrediction& p) -> Metrics {
-    return {{"input_rows", double(p.inputs.size(0))}, {"mean_loss", p.losses.mean().item<double>()}};
+    return {{"input_rows", double(p.inputs.size(0))},
+            {"mean_loss", p.losses.mean().item<double>()}};
   };
   const auto metrics = Trainer(std::move(options)).evaluate();
   EXPECT_EQ(metrics.at("eval_input_rows"), 64);
@@ -188,11 +209,13 @@ TEST(Evaluation, TestFullEvalInHalfPrecision) {
     auto options = evaluating(box, 64, {.bf16_full_eval = bf16, .fp16_full_eval = !bf16});
     options.eval_dataset = RegressionData(64).rows->map([bf16](const Example& row) {
       const auto dtype = bf16 ? torch::kBFloat16 : torch::kHalf;
-      return Example{{"input_x", row.at("input_x").tensor().to(dtype)}, {"labels", row.at("labels").tensor().to(dtype)}};
+      return Example{{"input_x", row.at("input_x").tensor().to(dtype)},
+                     {"labels", row.at("labels").tensor().to(dtype)}};
     });
     Trainer trainer(std::move(options));
     EXPECT_NEAR(trainer.evaluate().at("eval_loss"), 0.379, 0.02);
-    EXPECT_EQ(trainer.model().state_dict()["a"].scalar_type(), bf16 ? torch::kBFloat16 : torch::kHalf);
+    EXPECT_EQ(trainer.model().state_dict()["a"].scalar_type(),
+              bf16 ? torch::kBFloat16 : torch::kHalf);
   }
 }
 
@@ -210,18 +233,32 @@ TEST(Evaluation, TestDynamicShapes) {
     const std::vector<int64_t> lengths = {5, 2, 9, 4};
     std::vector<Example> rows;
     for (const auto length : lengths)
-      for (int i = 0; i < 4; ++i) rows.push_back({{"x", torch::full({length}, double(length))}, {"labels", torch::full({length}, double(i))}});
-    Trainer trainer({.model = std::make_shared<Copies>(), .args = {.output_dir = box.dir(), .disable_tqdm = true, .per_device_eval_batch_size = 4, .eval_accumulation_steps = accumulate, .use_cpu = !on_gpu()}});
+      for (int i = 0; i < 4; ++i)
+        rows.push_back({{"x", torch::full({length}, double(length))},
+                        {"labels", torch::full({length}, double(i))}});
+    Trainer trainer({.model = std::make_shared<Copies>(),
+                     .args = {.output_dir = box.dir(),
+                              .disable_tqdm = true,
+                              .per_device_eval_batch_size = 4,
+                              .eval_accumulation_steps = accumulate,
+                              .use_cpu = !on_gpu()}});
     const auto found = trainer.predict(from_examples(rows));
     ASSERT_EQ(found.prediction_parts.size(), 2U);
-    for (const auto& part : {found.prediction_parts[0], found.prediction_parts[1], found.label_ids}) EXPECT_EQ(part.sizes(), (torch::IntArrayRef{16, 9}));
+    for (const auto& part : {found.prediction_parts[0], found.prediction_parts[1], found.label_ids})
+      EXPECT_EQ(part.sizes(), (torch::IntArrayRef{16, 9}));
     for (int64_t i = 0; i < 16; ++i) {
       const auto length = lengths[size_t(i / 4)];
-      EXPECT_TRUE(found.prediction_parts[0][i].slice(0, 0, length).eq(double(length)).all().item<bool>());
+      EXPECT_TRUE(
+          found.prediction_parts[0][i].slice(0, 0, length).eq(double(length)).all().item<bool>());
       EXPECT_TRUE(found.prediction_parts[0][i].slice(0, length).eq(-100).all().item<bool>());
       EXPECT_TRUE(found.label_ids[i].slice(0, length).eq(-100).all().item<bool>());
     }
-    auto apart = TrainerOptions{.model = std::make_shared<Copies>(), .args = {.output_dir = box.dir(), .disable_tqdm = true, .per_device_eval_batch_size = 4, .eval_do_concat_batches = false, .use_cpu = !on_gpu()}};
+    auto apart = TrainerOptions{.model = std::make_shared<Copies>(),
+                                .args = {.output_dir = box.dir(),
+                                         .disable_tqdm = true,
+                                         .per_device_eval_batch_size = 4,
+                                         .eval_do_concat_batches = false,
+                                         .use_cpu = !on_gpu()}};
     std::vector<int64_t> widths;
     apart.compute_metrics = [&](const EvalPrediction& p) -> Metrics {
       for (const auto& batch : p.prediction_batches) widths.push_back(batch.at(0).size(1));
@@ -233,7 +270,8 @@ TEST(Evaluation, TestDynamicShapes) {
 }
 
 TEST(Evaluation, TestPadAndConcatenateWith1d) {
-  EXPECT_TRUE(torch::equal(pad_and_concatenate(torch::tensor(1.0), torch::tensor(2.0)), torch::tensor({1.0, 2.0})));
+  EXPECT_TRUE(torch::equal(pad_and_concatenate(torch::tensor(1.0), torch::tensor(2.0)),
+                           torch::tensor({1.0, 2.0})));
   const auto joined = pad_and_concatenate(torch::ones({1, 2}), torch::ones({1, 3}));
   EXPECT_TRUE(torch::equal(joined, torch::tensor({{1.F, 1.F, -100.F}, {1.F, 1.F, 1.F}})));
 }
@@ -243,13 +281,18 @@ TEST(Evaluation, TestLabelSmoothing) {
   const auto logits = torch::randn({4, 5, 12});
   auto labels = torch::randint(0, 12, {4, 5}, torch::kLong);
   const auto log_probs = logits.log_softmax(-1);
-  const auto expected = 0.9 * torch::cross_entropy_loss(logits.view({20, 12}), labels.view(20)) - 0.1 * log_probs.mean();
+  const auto expected = 0.9 * torch::cross_entropy_loss(logits.view({20, 12}), labels.view(20)) -
+                        0.1 * log_probs.mean();
   const LabelSmoother smoother(0.1);
-  EXPECT_NEAR(smoother({{"logits", logits}}, labels, false, std::nullopt).item<double>(), expected.item<double>(), 1e-6);
-  for (const auto& [row, column] : {std::pair(0, 1), std::pair(2, 1), std::pair(2, 3)}) labels[row][column] = -100;
+  EXPECT_NEAR(smoother({{"logits", logits}}, labels, false, std::nullopt).item<double>(),
+              expected.item<double>(), 1e-6);
+  for (const auto& [row, column] : {std::pair(0, 1), std::pair(2, 1), std::pair(2, 3)})
+    labels[row][column] = -100;
   const auto mask = labels.eq(-100).unsqueeze(-1);
-  const auto partly = 0.9 * torch::cross_entropy_loss(logits.view({20, 12}), labels.view(20)) - 0.1 * log_probs.masked_fill(mask, 0).sum() / (12 * 17);
-  EXPECT_NEAR(smoother({{"logits", logits}}, labels, false, std::nullopt).item<double>(), partly.item<double>(), 1e-6);
+  const auto partly = 0.9 * torch::cross_entropy_loss(logits.view({20, 12}), labels.view(20)) -
+                      0.1 * log_probs.masked_fill(mask, 0).sum() / (12 * 17);
+  EXPECT_NEAR(smoother({{"logits", logits}}, labels, false, std::nullopt).item<double>(),
+              partly.item<double>(), 1e-6);
 }
 
 TEST(Evaluation, TestLabelSmoothingMultiLabelIncompatibility) {
@@ -267,7 +310,11 @@ TEST(Evaluation, TestLabelSmoothingMultiLabelIncompatibility) {
 TEST(Evaluation, TestTrainAndEvalDataloaders) {
   Box box;
   const auto make = [&](bool drop_last) {
-    return std::make_unique<LoaderTrainer>(regression(box, {.per_device_train_batch_size = 16, .per_device_eval_batch_size = 32, .dataloader_drop_last = drop_last}, 0, 0, 66, 74));
+    return std::make_unique<LoaderTrainer>(regression(box,
+                                                      {.per_device_train_batch_size = 16,
+                                                       .per_device_eval_batch_size = 32,
+                                                       .dataloader_drop_last = drop_last},
+                                                      0, 0, 66, 74));
   };
   auto trainer = make(false);
   EXPECT_EQ(trainer->get_train_dataloader().size(), 5);
@@ -301,10 +348,14 @@ TEST(Evaluation, TestTrainingIterableDataset) {
   EXPECT_EQ(trainer.train().global_step, 4);
   auto short_one = regression(box, {.max_steps = 100, .save_strategy = "no"});
   short_one.train_dataset = std::make_shared<Stream>(64, false);
-  EXPECT_EQ(Trainer(std::move(short_one)).train().global_step, 100) << "it is read again from the start";
+  EXPECT_EQ(Trainer(std::move(short_one)).train().global_step, 100)
+      << "it is read again from the start";
   auto unbounded = regression(box);
   unbounded.train_dataset = std::make_shared<Stream>(64, true);
-  EXPECT_NE(error_of([&] { Trainer bad(std::move(unbounded)); }).message().find("has no length and max_steps is -1"), std::string::npos);
+  EXPECT_NE(error_of([&] { Trainer bad(std::move(unbounded)); })
+                .message()
+                .find("has no length and max_steps is -1"),
+            std::string::npos);
 }
 
 TEST(Evaluation, AStreamThatKnowsItsLengthIsTrainedByEpochs) {
@@ -317,9 +368,11 @@ TEST(Evaluation, AStreamThatKnowsItsLengthIsTrainedByEpochs) {
     int64_t rows, said, steps;
     double epoch;
   };
-  for (const auto& c : {Case{64, 64, 16, 2.0}, Case{40, 64, 10, 1.625}, Case{100, 64, 16, 2.0}}) {  // the truth, too few, too many; as in Python
+  for (const auto& c : {Case{64, 64, 16, 2.0}, Case{40, 64, 10, 1.625},
+                        Case{100, 64, 16, 2.0}}) {  // the truth, too few, too many; as in Python
     Box box;
-    auto options = regression(box, {.per_device_train_batch_size = 8, .num_train_epochs = 2, .save_strategy = "no"});
+    auto options = regression(
+        box, {.per_device_train_batch_size = 8, .num_train_epochs = 2, .save_strategy = "no"});
     options.train_dataset = std::make_shared<Sized>(c.rows, c.said);
     Trainer trainer(std::move(options));
     EXPECT_EQ(trainer.train().global_step, c.steps) << c.rows << " rows";
@@ -333,7 +386,9 @@ TEST(Evaluation, TestTrainingStopsWithoutASingleRow) {
   auto options = regression(box, {.max_steps = 4, .save_strategy = "no"});
   options.train_dataset = std::make_shared<Stream>(0, false);
   EXPECT_EQ(Trainer(std::move(options)).train().global_step, 0);
-  EXPECT_EQ(box->heard("There is not a single row in this pass over the data: training stops at step 0."), 1);
+  EXPECT_EQ(
+      box->heard("There is not a single row in this pass over the data: training stops at step 0."),
+      1);
 }
 
 TEST(Evaluation, TestEvaluationIterableDataset) {
@@ -346,7 +401,8 @@ TEST(Evaluation, TestEvaluationIterableDataset) {
     const ClosedForm expected{RegressionData(rows)};
     EXPECT_NEAR(metrics.at("eval_loss"), expected.loss, 1e-6);
     EXPECT_NEAR(metrics.at("eval_accuracy"), expected.accuracy, 1e-6);
-    const auto found = trainer.predict(std::make_shared<Stream>(rows, false));  // TestPredictIterableDataset
+    const auto found =
+        trainer.predict(std::make_shared<Stream>(rows, false));  // TestPredictIterableDataset
     EXPECT_TRUE(torch::allclose(found.predictions, 1.5 * RegressionData(rows).x + 2.5));
   }
 }
@@ -362,21 +418,26 @@ TEST(Evaluation, TestRemoveColumns) {
   Box box;
   const RegressionData data;
   auto options = regression(box, {.max_steps = 2, .log_level = "info", .save_strategy = "no"});
-  options.train_dataset = from_tensors({{"input_x", data.x}, {"labels", data.ys[0]}, {"col3", data.x}});
+  options.train_dataset =
+      from_tensors({{"input_x", data.x}, {"labels", data.ys[0]}, {"col3", data.x}});
   Trainer(std::move(options)).train();
   EXPECT_EQ(box->heard("have been ignored: col3."), 1);
   auto unusable = regression(box);
   unusable.train_dataset = from_tensors({{"words", data.x}});
   const auto error = error_of([&] { Trainer(std::move(unusable)).train(); });
   EXPECT_EQ(error.id(), "G-TRAIN-14");
-  EXPECT_EQ(error.message(), "no column of the Training set is one the model takes: it has words; the model takes input_x, label, label_ids, labels");
+  EXPECT_EQ(error.message(),
+            "no column of the Training set is one the model takes: it has words; the model takes "
+            "input_x, label, label_ids, labels");
 }
 
 TEST(Evaluation, TestGroupByLengthEvalSamplerIsDeterministic) {
   Box box;
   std::vector<Example> rows;
-  for (int64_t i = 0; i < 40; ++i) rows.push_back({{"input_ids", Value::Ints(size_t(1 + i * 7 % 13), i)}});
-  auto options = regression(box, {.remove_unused_columns = false, .train_sampling_strategy = "group_by_length"});
+  for (int64_t i = 0; i < 40; ++i)
+    rows.push_back({{"input_ids", Value::Ints(size_t(1 + i * 7 % 13), i)}});
+  auto options = regression(
+      box, {.remove_unused_columns = false, .train_sampling_strategy = "group_by_length"});
   options.data_collator = [](std::vector<Example> batch) {
     std::vector<int64_t> first;
     for (const auto& row : batch) first.push_back(row.at("input_ids").ints().front());
@@ -388,7 +449,8 @@ TEST(Evaluation, TestGroupByLengthEvalSamplerIsDeterministic) {
     const auto loader = trainer.get_eval_dataloader(from_examples(rows));
     auto batches = loader.iterate(0);
     while (const auto batch = batches.next())
-      for (int64_t i = 0; i < batch->rows(); ++i) found.push_back((*batch)["first"][i].item<int64_t>());
+      for (int64_t i = 0; i < batch->rows(); ++i)
+        found.push_back((*batch)["first"][i].item<int64_t>());
     return found;
   };
   EXPECT_EQ(order(), order());
@@ -404,7 +466,8 @@ TEST(Optimizers, TestCustomOptimizer) {
   trainer.train();
   EXPECT_EQ(trainer.optimizer(), sgd);
   EXPECT_EQ(trainer.lr_scheduler(), schedule);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(trainer.state().log_history.at(size_t(i)).at("learning_rate"), 1.0);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(trainer.state().log_history.at(size_t(i)).at("learning_rate"), 1.0);
 }
 
 TEST(Optimizers, GradientsOfParametersItDoesNotHaveCountInTheNormAndAreDropped) {
@@ -417,7 +480,8 @@ TEST(Optimizers, GradientsOfParametersItDoesNotHaveCountInTheNormAndAreDropped) 
     Trainer trainer(std::move(options));
     trainer.train();
     std::vector<double> found;
-    for (int i = 0; i < 3; ++i) found.push_back(trainer.state().log_history.at(size_t(i)).at("grad_norm"));
+    for (int i = 0; i < 3; ++i)
+      found.push_back(trainer.state().log_history.at(size_t(i)).at("grad_norm"));
     return found;
   };
   EXPECT_EQ(norms(false), norms(true));
@@ -426,7 +490,8 @@ TEST(Optimizers, GradientsOfParametersItDoesNotHaveCountInTheNormAndAreDropped) 
 TEST(Optimizers, TestOptimizerFactory) {
   Box box;
   auto options = regression(box, {.max_steps = 1, .learning_rate = 0.25});
-  options.optimizer_factory = [](std::vector<ParamGroupInit> groups, const TrainingArguments& args) -> std::shared_ptr<Optimizer> {
+  options.optimizer_factory = [](std::vector<ParamGroupInit> groups,
+                                 const TrainingArguments& args) -> std::shared_ptr<Optimizer> {
     EXPECT_EQ(groups.size(), 2U);
     return std::make_shared<SGD>(std::move(groups), SGDOptions{.lr = args.learning_rate});
   };
@@ -438,7 +503,10 @@ TEST(Optimizers, TestOptimizerFactory) {
 TEST(Optimizers, TestAdafactorLrNone) {
   Box box;
   auto options = regression(box, {.max_steps = 4, .logging_steps = 1, .save_strategy = "no"});
-  const auto adafactor = std::make_shared<Adafactor>(options.model->parameters(), AdafactorOptions{.lr = std::nullopt, .scale_parameter = true, .relative_step = true, .warmup_init = true});
+  const auto adafactor = std::make_shared<Adafactor>(
+      options.model->parameters(),
+      AdafactorOptions{
+          .lr = std::nullopt, .scale_parameter = true, .relative_step = true, .warmup_init = true});
   options.optimizers = {adafactor, std::make_shared<AdafactorSchedule>(*adafactor)};
   Trainer trainer(std::move(options));
   trainer.train();
@@ -459,10 +527,14 @@ TEST(Optimizers, TestGetLearningRates) {
 
 TEST(Optimizers, TestLrSchedulerKwargs) {
   Box box;
-  LoaderTrainer trainer(regression(box, {.learning_rate = 0.1, .lr_scheduler_type = "polynomial", .lr_scheduler_kwargs = {{"power", 5.0}, {"lr_end", 1e-5}}, .warmup_steps = 0}));
+  LoaderTrainer trainer(regression(box, {.learning_rate = 0.1,
+                                         .lr_scheduler_type = "polynomial",
+                                         .lr_scheduler_kwargs = {{"power", 5.0}, {"lr_end", 1e-5}},
+                                         .warmup_steps = 0}));
   trainer.create_optimizer_and_scheduler(10);
   for (int step = 0; step < 10; ++step) {
-    EXPECT_NEAR(trainer.get_learning_rates()[0], (0.1 - 1e-5) * std::pow(1 - step / 10.0, 5) + 1e-5, 1e-12);
+    EXPECT_NEAR(trainer.get_learning_rates()[0], (0.1 - 1e-5) * std::pow(1 - step / 10.0, 5) + 1e-5,
+                1e-12);
     trainer.lr_scheduler()->step();
   }
 }
@@ -473,11 +545,18 @@ TEST(Evaluation, TheMeanLossIsNumpysToTheLastBit) {
     int batches, rows, last_rows;
     double in_float, in_double, in_half;
   };
-  for (const auto& c : {Case{1, 5, 5, 2.5, 2.5, 2.5}, Case{4, 3, 2, 3.1186742782592773, 3.1186742132360283, 3.119140625}, Case{9, 7, 7, 3.0665884017944336, 3.0665886402130127, 3.06640625},
-                        Case{40, 8, 3, 2.991490602493286, 2.9914903549920946, 2.9921875}, Case{1500, 16, 1, 3.001286268234253, 3.0012864313747873, 3.001953125}}) {
-    for (const auto& [type, expected] : {std::pair(torch::kFloat, c.in_float), {torch::kDouble, c.in_double}, {torch::kHalf, c.in_half}}) {
+  for (const auto& c : {Case{1, 5, 5, 2.5, 2.5, 2.5},
+                        Case{4, 3, 2, 3.1186742782592773, 3.1186742132360283, 3.119140625},
+                        Case{9, 7, 7, 3.0665884017944336, 3.0665886402130127, 3.06640625},
+                        Case{40, 8, 3, 2.991490602493286, 2.9914903549920946, 2.9921875},
+                        Case{1500, 16, 1, 3.001286268234253, 3.0012864313747873, 3.001953125}}) {
+    for (const auto& [type, expected] : {std::pair(torch::kFloat, c.in_float),
+                                         {torch::kDouble, c.in_double},
+                                         {torch::kHalf, c.in_half}}) {
       MeanLoss loss;
-      for (int i = 0; i < c.batches; ++i) loss.add(torch::tensor(2.5F + float(i * 7919 % 1000) / 997.0F).to(type), i + 1 < c.batches ? c.rows : c.last_rows);
+      for (int i = 0; i < c.batches; ++i)
+        loss.add(torch::tensor(2.5F + float(i * 7919 % 1000) / 997.0F).to(type),
+                 i + 1 < c.batches ? c.rows : c.last_rows);
       EXPECT_EQ(loss.over_rows(), expected) << c.batches << " batches of " << type;
       EXPECT_NEAR(loss.over_tokens(), c.in_double, type == torch::kHalf ? 1e-3 : 1e-12);
     }
@@ -488,8 +567,11 @@ TEST(Evaluation, TheMeanLossIsNumpysToTheLastBit) {
 TEST(Optimizers, TestReduceLrOnPlateau) {
   struct Scripted : Trainer {
     using Trainer::Trainer;
-    EvalLoopOutput evaluation_loop(const DataLoader& loader, const std::string& description, std::optional<bool> loss_only, std::optional<Names> ignored, const std::string& prefix) override {
-      auto output = Trainer::evaluation_loop(loader, description, loss_only, std::move(ignored), prefix);
+    EvalLoopOutput evaluation_loop(const DataLoader& loader, const std::string& description,
+                                   std::optional<bool> loss_only, std::optional<Names> ignored,
+                                   const std::string& prefix) override {
+      auto output =
+          Trainer::evaluation_loop(loader, description, loss_only, std::move(ignored), prefix);
       output.metrics["eval_loss"] = losses.at(next++);
       return output;
     }
@@ -497,13 +579,21 @@ TEST(Optimizers, TestReduceLrOnPlateau) {
     size_t next = 0;
   };
   Box box;
-  Scripted trainer(regression(box, {.num_train_epochs = 6, .learning_rate = 0.2, .lr_scheduler_type = "reduce_lr_on_plateau", .lr_scheduler_kwargs = {{"factor", 0.5}, {"patience", 1}, {"cooldown", 0}},
-                                    .logging_strategy = "epoch", .eval_strategy = "epoch", .save_strategy = "no", .metric_for_best_model = "eval_loss"}));
+  Scripted trainer(
+      regression(box, {.num_train_epochs = 6,
+                       .learning_rate = 0.2,
+                       .lr_scheduler_type = "reduce_lr_on_plateau",
+                       .lr_scheduler_kwargs = {{"factor", 0.5}, {"patience", 1}, {"cooldown", 0}},
+                       .logging_strategy = "epoch",
+                       .eval_strategy = "epoch",
+                       .save_strategy = "no",
+                       .metric_for_best_model = "eval_loss"}));
   trainer.train();
   std::vector<double> rates;
   for (const auto& entry : trainer.state().log_history)
     if (entry.contains("learning_rate")) rates.push_back(entry["learning_rate"]);
-  EXPECT_EQ(rates, (std::vector<double>{0.2, 0.2, 0.2, 0.1, 0.1, 0.05})) << "halved after more than one bad evaluation";
+  EXPECT_EQ(rates, (std::vector<double>{0.2, 0.2, 0.2, 0.1, 0.1, 0.05}))
+      << "halved after more than one bad evaluation";
 }
 
 }  // namespace

@@ -20,10 +20,14 @@ template <class Thrown>
 struct Failing : TrainerCallback {
   Failing(int64_t at_step, Thrown what) : step(at_step), thrown(what) {}
   std::string name() const override { return "Failing"; }
-  void on_save(const TrainingArguments&, TrainerState& state, TrainerControl&, const CallbackContext&) override {
+  void on_save(const TrainingArguments&, TrainerState& state, TrainerControl&,
+               const CallbackContext&) override {
     if (state.global_step == step) throw thrown;
   }
-  void on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&, const CallbackContext& at) override { reason = at.exception; }
+  void on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&,
+                    const CallbackContext& at) override {
+    reason = at.exception;
+  }
   int64_t step;
   Thrown thrown;
   std::string reason;
@@ -34,11 +38,13 @@ struct Counting : TrainerCallback {};
 
 TEST(Failure, WhatWasBeingSavedIsOnDiskAndTheTrainerGoesOnFromIt) {
   Box box;
-  Trainer whole(regression(box, {.output_dir = box.dir("whole"), .learning_rate = 0.1, .save_steps = 5}));
+  Trainer whole(
+      regression(box, {.output_dir = box.dir("whole"), .learning_rate = 0.1, .save_steps = 5}));
   whole.train();
 
   Trainer trainer(regression(box, {.learning_rate = 0.1, .save_steps = 5}));
-  const auto failing = std::make_shared<Failing<std::runtime_error>>(10, std::runtime_error("the disk of the callback is full"));
+  const auto failing = std::make_shared<Failing<std::runtime_error>>(
+      10, std::runtime_error("the disk of the callback is full"));
   trainer.add_callback(failing);
   EXPECT_THROW(trainer.train(), std::runtime_error);
   EXPECT_EQ(steps_saved(box.run()), (std::vector<int64_t>{5, 10}));
@@ -65,8 +71,12 @@ TEST(Failure, AnExceptionOfAnyTypeEndsTheRun) {
 TEST(Failure, TheFirstExceptionIsTheOneThatIsThrown) {
   Box box;
   Trainer trainer(regression(box));
-  trainer.on(Event::step_end, [](const CallbackContext&, TrainerControl&) { throw std::runtime_error("the first"); });
-  trainer.on(Event::train_end, [](const CallbackContext&, TrainerControl&) { throw std::runtime_error("the second"); });
+  trainer.on(Event::step_end, [](const CallbackContext&, TrainerControl&) {
+    throw std::runtime_error("the first");
+  });
+  trainer.on(Event::train_end, [](const CallbackContext&, TrainerControl&) {
+    throw std::runtime_error("the second");
+  });
   try {
     trainer.train();
     FAIL() << "nothing was thrown";
@@ -89,7 +99,9 @@ TEST(Failure, AModelInitMayGiveNoneLater) {
   auto options = regression(box);
   options.model = nullptr;
   int calls = 0;
-  options.model_init = [&]() -> std::shared_ptr<Model> { return ++calls == 1 ? std::make_shared<RegressionModel>() : nullptr; };
+  options.model_init = [&]() -> std::shared_ptr<Model> {
+    return ++calls == 1 ? std::make_shared<RegressionModel>() : nullptr;
+  };
   Trainer trainer(std::move(options));
   EXPECT_EQ(error_of([&] { trainer.train(); }).id(), "G-TRAIN-8");
   EXPECT_TRUE(trainer.evaluate().contains("eval_loss"));
@@ -99,20 +111,25 @@ TEST(Failure, PartsThatAUserMakesMayBeMissing) {
   Box box;
   auto options = regression(box);
   options.eval_dataset = {{"good", RegressionData(8).rows}, {"bad", nullptr}};
-  EXPECT_EQ(error_of([&] { Trainer(options).evaluate(); }).message(), "evaluate(): the eval_dataset 'bad' is a null pointer");
+  EXPECT_EQ(error_of([&] { Trainer(options).evaluate(); }).message(),
+            "evaluate(): the eval_dataset 'bad' is a null pointer");
 
   options = regression(box);
-  options.optimizer_factory = [](std::vector<ParamGroupInit>, const TrainingArguments&) { return nullptr; };
+  options.optimizer_factory = [](std::vector<ParamGroupInit>, const TrainingArguments&) {
+    return nullptr;
+  };
   EXPECT_EQ(error_of([&] { Trainer(options).train(); }).id(), "G-TRAIN-5");
 
   struct NoSchedule : Trainer {
     using Trainer::Trainer;
     void create_scheduler(int64_t) override {}
   };
-  EXPECT_EQ(error_of([&] { NoSchedule(regression(box)).train(); }).message(), "create_optimizer_and_scheduler made no schedule");
+  EXPECT_EQ(error_of([&] { NoSchedule(regression(box)).train(); }).message(),
+            "create_optimizer_and_scheduler made no schedule");
 
   options = regression(box);
-  options.compute_loss_func = [](const ModelOutput&, const torch::Tensor&, const std::optional<torch::Tensor>&) { return torch::Tensor(); };
+  options.compute_loss_func = [](const ModelOutput&, const torch::Tensor&,
+                                 const std::optional<torch::Tensor>&) { return torch::Tensor(); };
   EXPECT_EQ(error_of([&] { Trainer(options).evaluate(); }).id(), "G-TRAIN-7");
 }
 
@@ -121,7 +138,8 @@ TEST(Failure, ASavedModelIsNotHiddenByAnEarlierOneCutDifferently) {
   Trainer trainer(regression(box, {.max_steps = 2, .save_strategy = "no"}));
   const auto saved = [&] {
     std::map<std::string, float> found;
-    for (const auto& [name, tensor] : read_weights_folder(box.run())) found[name] = tensor.item<float>();
+    for (const auto& [name, tensor] : read_weights_folder(box.run()))
+      found[name] = tensor.item<float>();
     return std::pair(found.at("a"), found.at("b"));
   };
   trainer.save_model();
@@ -149,19 +167,25 @@ TEST(Failure, AStateOfALaterVersionIsRefused) {
   write_file_atomically(checkpoint / "manifest.json", manifest.to_text());
   const auto error = error_of([&] { Trainer(regression(box)).train(Resume::from(checkpoint)); });
   EXPECT_EQ(error.id(), "G-CKPT-5");
-  EXPECT_NE(error.message().find("its version is 2, this gradus knows 1 and below"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("its version is 2, this gradus knows 1 and below"),
+            std::string::npos)
+      << error.message();
 }
 
 TEST(Failure, CallbacksThatCannotWorkAreRefused) {
   Box box;
   Trainer trainer(regression(box));
-  EXPECT_EQ(error_of([&] { trainer.on(Event::log, Every{.n = 0}, [](const CallbackContext&, TrainerControl&) {}); }).id(), "G-TRAIN-1");
+  EXPECT_EQ(error_of([&] {
+              trainer.on(Event::log, Every{.n = 0}, [](const CallbackContext&, TrainerControl&) {});
+            }).id(),
+            "G-TRAIN-1");
   const auto error = error_of([&] { trainer.on(Event::log, nullptr); });
   EXPECT_EQ(error.id(), "G-TRAIN-9");
   EXPECT_EQ(error.message(), "a function for on_log was expected, an empty one received");
   EXPECT_EQ(error_of([] { InterruptCallback({SIGTERM, 4096}); }).id(), "G-TRAIN-18");
   EXPECT_EQ(error_of([] { InterruptCallback({SIGKILL}); }).id(), "G-TRAIN-18");
-  EXPECT_EQ(error_of([&] { EmaCallback(0.9).swap(trainer.model()); }).message(), "EmaCallback::swap: the model has 2 trained tensors, the average 0");
+  EXPECT_EQ(error_of([&] { EmaCallback(0.9).swap(trainer.model()); }).message(),
+            "EmaCallback::swap: the model has 2 trained tensors, the average 0");
 }
 
 TEST(Callbacks, TheNameOfATemplateIsItsOwn) {
@@ -189,7 +213,9 @@ TEST(Failure, OutputsThatDifferFromBatchToBatchAreNamed) {
   accumulator.add({torch::ones({2})});
   const auto error = error_of([&] { accumulator.join(); });
   EXPECT_EQ(error.id(), "G-TRAIN-17");
-  EXPECT_EQ(error.message(), "the batches of the evaluation cannot be joined: batch 1 gave 1 tensors, the first one 2");
+  EXPECT_EQ(
+      error.message(),
+      "the batches of the evaluation cannot be joined: batch 1 gave 1 tensors, the first one 2");
 }
 
 TEST(TrainingPlan, ForeverIsANumberOfSteps) {
@@ -197,7 +223,8 @@ TEST(TrainingPlan, ForeverIsANumberOfSteps) {
   TrainingArguments args;
   args.max_steps = kForever;
   args.gradient_accumulation_steps = 4;
-  const auto sized = plan_training(args, DataLoader({.dataset = RegressionData(64).rows, .batch_size = 8}), 8);
+  const auto sized =
+      plan_training(args, DataLoader({.dataset = RegressionData(64).rows, .batch_size = 8}), 8);
   EXPECT_EQ(sized.max_steps, kForever);
   EXPECT_EQ(sized.num_train_epochs, kForever / 2 + 1);
   EXPECT_GT(sized.num_train_samples, 1e20);
@@ -210,7 +237,10 @@ TEST(TrainingPlan, ForeverIsANumberOfSteps) {
   EXPECT_EQ(endless.num_examples, kForever);
   args.max_steps = -1;
   args.num_train_epochs = 1e30;
-  EXPECT_EQ(plan_training(args, DataLoader({.dataset = RegressionData(64).rows, .batch_size = 8}), 8).max_steps, kForever);
+  EXPECT_EQ(
+      plan_training(args, DataLoader({.dataset = RegressionData(64).rows, .batch_size = 8}), 8)
+          .max_steps,
+      kForever);
 }
 
 }  // namespace

@@ -19,8 +19,15 @@ namespace {
 
 std::shared_ptr<PreTrainedModel> small_gpt2() {
   torch::manual_seed(2);
-  return AutoModelForCausalLM::from_config({{"model_type", "gpt2"}, {"vocab_size", 32}, {"n_positions", 16}, {"n_embd", 16}, {"n_layer", 2}, {"n_head", 2},
-                                            {"resid_pdrop", 0.0}, {"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}});
+  return AutoModelForCausalLM::from_config({{"model_type", "gpt2"},
+                                            {"vocab_size", 32},
+                                            {"n_positions", 16},
+                                            {"n_embd", 16},
+                                            {"n_layer", 2},
+                                            {"n_head", 2},
+                                            {"resid_pdrop", 0.0},
+                                            {"embd_pdrop", 0.0},
+                                            {"attn_pdrop", 0.0}});
 }
 
 std::shared_ptr<Dataset> counting_rows() {
@@ -29,8 +36,16 @@ std::shared_ptr<Dataset> counting_rows() {
 }
 
 TrainingArguments bf16_arguments(const Box& box, const std::string& mode) {
-  return {.output_dir = box.dir(mode), .max_steps = 24, .learning_rate = 5e-3, .lr_scheduler_type = "constant", .bf16 = true, .logging_steps = 1,
-          .disable_tqdm = true, .save_steps = 12, .use_cpu = !on_gpu(), .bf16_mode = mode};
+  return {.output_dir = box.dir(mode),
+          .max_steps = 24,
+          .learning_rate = 5e-3,
+          .lr_scheduler_type = "constant",
+          .bf16 = true,
+          .logging_steps = 1,
+          .disable_tqdm = true,
+          .save_steps = 12,
+          .use_cpu = !on_gpu(),
+          .bf16_mode = mode};
 }
 
 std::vector<double> losses_of(const Trainer& trainer) {
@@ -42,7 +57,8 @@ std::vector<double> losses_of(const Trainer& trainer) {
 
 TEST(Precision, CheckpointingUnderAutocastChangesNothing) {
   std::vector<std::vector<double>> found;
-  for (const json& kwargs : {json(false), json(nullptr), json{{"every_n_layers", 2}, {"offload", true}}}) {
+  for (const json& kwargs :
+       {json(false), json(nullptr), json{{"every_n_layers", 2}, {"offload", true}}}) {
     Box box;
     auto args = bf16_arguments(box, "autocast");
     args.max_steps = 6;
@@ -68,7 +84,10 @@ TEST(Precision, CheckpointingTakesKnownSettingsOnly) {
     FAIL() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "G-CONF-10");
-    EXPECT_NE(std::string(error.what()).find("gradient_checkpointing_kwargs: there is no every_layer"), std::string::npos) << error.what();
+    EXPECT_NE(
+        std::string(error.what()).find("gradient_checkpointing_kwargs: there is no every_layer"),
+        std::string::npos)
+        << error.what();
   }
 }
 
@@ -110,7 +129,8 @@ TEST(MasterWeights, OtherOptimizersTrainThemToo) {
     masters.attach(optimizer);
     layer->forward(torch::ones({2, 8}, torch::kBFloat16)).sum().backward();
     optimizer.step({.clip_coef = torch::tensor(0.5F)});
-    EXPECT_TRUE(torch::equal(layer->weight.detach(), optimizer.param_groups()[0].params[0].to(torch::kBFloat16)));
+    EXPECT_TRUE(torch::equal(layer->weight.detach(),
+                             optimizer.param_groups()[0].params[0].to(torch::kBFloat16)));
   }
   EXPECT_TRUE(torch::allclose(layer->weight, before - 1e-4, 0, 1e-6));
 }
@@ -135,21 +155,32 @@ TEST(Precision, MastersTrainAsAutocastDoesAndFilesAreFloat32) {
   Box box;
   std::map<std::string, std::vector<double>> losses;
   for (const std::string mode : {"autocast", "master"}) {
-    Trainer trainer({.model = small_gpt2(), .args = bf16_arguments(box, mode), .train_dataset = counting_rows(), .callbacks = {std::make_shared<EmaCallback>(0.9)}});
+    Trainer trainer({.model = small_gpt2(),
+                     .args = bf16_arguments(box, mode),
+                     .train_dataset = counting_rows(),
+                     .callbacks = {std::make_shared<EmaCallback>(0.9)}});
     trainer.train();
     losses[mode] = losses_of(trainer);
-    for (const auto& parameter : trainer.model().parameters()) EXPECT_EQ(parameter.scalar_type(), torch::kFloat);
-    for (const auto& [name, tensor] : read_safetensors_folder(box.run(mode) / "checkpoint-24")) EXPECT_EQ(tensor.scalar_type(), torch::kFloat) << name;
+    for (const auto& parameter : trainer.model().parameters())
+      EXPECT_EQ(parameter.scalar_type(), torch::kFloat);
+    for (const auto& [name, tensor] : read_safetensors_folder(box.run(mode) / "checkpoint-24"))
+      EXPECT_EQ(tensor.scalar_type(), torch::kFloat) << name;
   }
   ASSERT_EQ(losses["master"].size(), 24u);
   EXPECT_LT(losses["master"].back(), losses["master"].front() - 0.3);
-  for (size_t i = 0; i < 24; ++i) EXPECT_NEAR(losses["master"][i], losses["autocast"][i], 0.03) << i;
+  for (size_t i = 0; i < 24; ++i)
+    EXPECT_NEAR(losses["master"][i], losses["autocast"][i], 0.03) << i;
 }
 
 TEST(Precision, AResumeWithMastersIsExactAndMayChangeTheMode) {
   Box box;
   auto args = bf16_arguments(box, "master");
-  const auto options = [&] { return TrainerOptions{.model = small_gpt2(), .args = args, .train_dataset = counting_rows(), .callbacks = {std::make_shared<EmaCallback>(0.9)}}; };
+  const auto options = [&] {
+    return TrainerOptions{.model = small_gpt2(),
+                          .args = args,
+                          .train_dataset = counting_rows(),
+                          .callbacks = {std::make_shared<EmaCallback>(0.9)}};
+  };
   Trainer whole(options());
   whole.train();
   const auto first = box.run("master") / "checkpoint-12";
@@ -157,9 +188,11 @@ TEST(Precision, AResumeWithMastersIsExactAndMayChangeTheMode) {
   Trainer resumed(options());
   resumed.train(Resume::from(first));
   EXPECT_EQ(losses_of(whole), losses_of(resumed));
-  const auto a = read_safetensors_folder(box.run("master") / "checkpoint-24"), b = read_safetensors_folder(box.run("resumed") / "checkpoint-24");
+  const auto a = read_safetensors_folder(box.run("master") / "checkpoint-24"),
+             b = read_safetensors_folder(box.run("resumed") / "checkpoint-24");
   ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i].second, b[i].second)) << a[i].first;
+  for (size_t i = 0; i < a.size(); ++i)
+    EXPECT_TRUE(torch::equal(a[i].second, b[i].second)) << a[i].first;
   args.bf16_mode = "autocast";
   args.output_dir = box.dir("moved");
   Trainer moved(options());
@@ -195,20 +228,28 @@ TEST(DeviceSchedule, SkippedStepsHoldItBack) {
   EXPECT_EQ(scheduler.steps_done(), 3);
   ReduceLROnPlateau by_metric(optimizer);
   EXPECT_EQ(DeviceSchedule::leading(by_metric, 10, torch::kCPU), nullptr);
-  EXPECT_EQ(DeviceSchedule::leading(scheduler, std::numeric_limits<int64_t>::max(), torch::kCPU), nullptr) << "no table is that long";
-  EXPECT_NE(DeviceSchedule::following(scheduler, optimizer.param_groups(), std::numeric_limits<int64_t>::max(), torch::kCPU), nullptr);
+  EXPECT_EQ(DeviceSchedule::leading(scheduler, std::numeric_limits<int64_t>::max(), torch::kCPU),
+            nullptr)
+      << "no table is that long";
+  EXPECT_NE(DeviceSchedule::following(scheduler, optimizer.param_groups(),
+                                      std::numeric_limits<int64_t>::max(), torch::kCPU),
+            nullptr);
 }
 
 TEST(FoldedClipping, CallbacksThatLookSeeClippedGradientsAndOthersCostNothing) {
   struct Looks : TrainerCallback {
-    void on_pre_optimizer_step(const TrainingArguments&, TrainerState&, TrainerControl&, const CallbackContext&) override {}
+    void on_pre_optimizer_step(const TrainingArguments&, TrainerState&, TrainerControl&,
+                               const CallbackContext&) override {}
   };
-  const auto weight = torch::zeros({2}, torch::requires_grad()), unused = torch::zeros({2}, torch::requires_grad());
+  const auto weight = torch::zeros({2}, torch::requires_grad()),
+             unused = torch::zeros({2}, torch::requires_grad());
   const auto half = torch::tensor(0.5F);
   TrainerState state;
   TrainerControl control;
   for (const bool looks : {false, true}) {
-    const FoldedClipping::Callbacks callbacks = {std::make_shared<TrainerCallback>(), looks ? std::make_shared<Looks>() : std::make_shared<TrainerCallback>()};
+    const FoldedClipping::Callbacks callbacks = {
+        std::make_shared<TrainerCallback>(),
+        looks ? std::make_shared<Looks>() : std::make_shared<TrainerCallback>()};
     FoldedClipping clipping;
     for (int step = 0; step < 3; ++step) {
       const auto grad = torch::tensor({2.0F, 4.0F});
@@ -216,25 +257,32 @@ TEST(FoldedClipping, CallbacksThatLookSeeClippedGradientsAndOthersCostNothing) {
       const bool is_known = step > 0;
       EXPECT_EQ(clipping.is_unseen(callbacks), is_known && !looks);
       clipping.clip({weight, unused}, half, callbacks);
-      EXPECT_EQ(weight.grad()[1].item<float>(), is_known && !looks ? 4.0F : 2.0F) << "what a callback sees";
-      for (const auto& callback : callbacks) callback->on_pre_optimizer_step({}, state, control, {.state = state, .logs = {}, .metrics = {}});
+      EXPECT_EQ(weight.grad()[1].item<float>(), is_known && !looks ? 4.0F : 2.0F)
+          << "what a callback sees";
+      for (const auto& callback : callbacks)
+        callback->on_pre_optimizer_step({}, state, control,
+                                        {.state = state, .logs = {}, .metrics = {}});
       const auto left = clipping.settle({weight, unused}, callbacks);
       EXPECT_EQ(left.has_value(), !looks);
       EXPECT_EQ(weight.grad()[1].item<float>(), looks ? 2.0F : 4.0F) << "what the optimizer reads";
-      EXPECT_EQ(weight.grad().is_same(grad), !looks || is_known) << "its own, unless the first step made copies";
+      EXPECT_EQ(weight.grad().is_same(grad), !looks || is_known)
+          << "its own, unless the first step made copies";
       EXPECT_FALSE(unused.grad().defined());
     }
   }
 }
 
 TEST(DeviceSchedule, WhereTheHostLeadsTheTableFollows) {
-  const auto one = torch::zeros({1}, torch::requires_grad()), two = torch::zeros({1}, torch::requires_grad());
-  AdamW optimizer(std::vector<ParamGroupInit>{{.params = {one}}, {.params = {two}, .lr = 0.5}}, {.lr = 1.0});
+  const auto one = torch::zeros({1}, torch::requires_grad()),
+             two = torch::zeros({1}, torch::requires_grad());
+  AdamW optimizer(std::vector<ParamGroupInit>{{.params = {one}}, {.params = {two}, .lr = 0.5}},
+                  {.lr = 1.0});
   LambdaLR scheduler(optimizer, [](int64_t step) { return 1.0 / double(1 + step); });
   auto& groups = optimizer.param_groups();
   const auto schedule = DeviceSchedule::following(scheduler, groups, /*max_steps=*/4, torch::kCPU);
-  for (int64_t step = 0; step < 12; ++step) {       // longer than was planned: the table is used again from its start
-    if (step == 2) groups[1].lr = 0.125;             // a callback may do so
+  for (int64_t step = 0; step < 12;
+       ++step) {  // longer than was planned: the table is used again from its start
+    if (step == 2) groups[1].lr = 0.125;  // a callback may do so
     schedule->follow(groups);
     const auto rates = schedule->rates();
     ASSERT_EQ(rates[0].item<float>(), float(groups[0].lr)) << step;

@@ -16,7 +16,8 @@
 
 #include "../../test_device.h"
 
-/// The fixtures of the peer's own tests (peer-tests.md 9.0): y = a x + b on noisy data around y = 2 x + 3.
+/// The fixtures of the peer's own tests (peer-tests.md 9.0): y = a x + b on noisy data around y = 2
+/// x + 3.
 namespace gradus::testing {
 
 namespace fs = std::filesystem;
@@ -57,7 +58,8 @@ struct RegressionData {
     std::vector<std::pair<std::string, torch::Tensor>> columns;
     for (const auto& name : label_names) {
       std::vector<float> y;
-      for (const float value : values) y.push_back(float(double(2.0F * value + 3.0F) + 0.1 * random.normal()));
+      for (const float value : values)
+        y.push_back(float(double(2.0F * value + 3.0F) + 0.1 * random.normal()));
       ys.push_back(torch::tensor(y));
       columns.emplace_back(name, ys.back());
     }
@@ -71,7 +73,9 @@ struct RegressionData {
 
 struct RegressionModel : Model {
   explicit RegressionModel(double a = 0, double b = 0, bool double_output = false)
-      : a(register_parameter("a", torch::tensor(float(a)))), b(register_parameter("b", torch::tensor(float(b)))), double_output(double_output) {}
+      : a(register_parameter("a", torch::tensor(float(a)))),
+        b(register_parameter("b", torch::tensor(float(b)))),
+        double_output(double_output) {}
   ModelOutput forward(const Batch& inputs, const ForwardOptions&) override {
     const auto y = inputs["input_x"] * a + b;
     ModelOutput out;
@@ -86,7 +90,10 @@ struct RegressionModel : Model {
   bool double_output;
 };
 
-inline Metrics almost_accuracy(const EvalPrediction& p) { return {{"accuracy", (p.predictions - p.label_ids).abs().le(0.25).to(torch::kDouble).mean().item<double>()}}; }
+inline Metrics almost_accuracy(const EvalPrediction& p) {
+  return {{"accuracy",
+           (p.predictions - p.label_ids).abs().le(0.25).to(torch::kDouble).mean().item<double>()}};
+}
 
 /// A folder of its own and an ear for everything the library says; both end with the test.
 class Sandbox : public LogSink, public std::enable_shared_from_this<Sandbox> {
@@ -99,7 +106,8 @@ class Sandbox : public LogSink, public std::enable_shared_from_this<Sandbox> {
       delete each;
     });
     static int count = 0;
-    box->folder = fs::temp_directory_path() / fmt::format("gradus-train-{}-{}", ::getpid(), ++count);
+    box->folder =
+        fs::temp_directory_path() / fmt::format("gradus-train-{}-{}", ::getpid(), ++count);
     fs::create_directories(box->folder);
     return box;
   }
@@ -113,7 +121,8 @@ class Sandbox : public LogSink, public std::enable_shared_from_this<Sandbox> {
   }
   int64_t heard(const std::string& part) const {
     const std::lock_guard lock(mutex_);
-    return std::count_if(messages.begin(), messages.end(), [&](const auto& line) { return line.find(part) != std::string::npos; });
+    return std::count_if(messages.begin(), messages.end(),
+                         [&](const auto& line) { return line.find(part) != std::string::npos; });
   }
   fs::path folder;
   std::vector<std::string> messages;
@@ -126,7 +135,9 @@ class Sandbox : public LogSink, public std::enable_shared_from_this<Sandbox> {
 
 class Box {
  public:
-  Box() : sandbox_(Sandbox::make()), former_(set_log_sink(sandbox_)), level_(log_level()) { set_log_level(LogLevel::warning); }
+  Box() : sandbox_(Sandbox::make()), former_(set_log_sink(sandbox_)), level_(log_level()) {
+    set_log_level(LogLevel::warning);
+  }
   ~Box() {
     set_log_sink(former_);
     set_log_level(level_);
@@ -142,11 +153,15 @@ class Box {
 };
 
 /// The options of the peer's `get_regression_trainer`; change what the test is about.
-inline TrainerOptions regression(const Box& box, TrainingArguments args = {}, double a = 0, double b = 0, int64_t train_len = 64, int64_t eval_len = 64) {
+inline TrainerOptions regression(const Box& box, TrainingArguments args = {}, double a = 0,
+                                 double b = 0, int64_t train_len = 64, int64_t eval_len = 64) {
   if (!args.output_dir) args.output_dir = box.dir();
   args.use_cpu = !on_gpu();
   args.disable_tqdm = true;
-  return {.model = std::make_shared<RegressionModel>(a, b), .args = std::move(args), .train_dataset = RegressionData(train_len).rows, .eval_dataset = RegressionData(eval_len).rows};
+  return {.model = std::make_shared<RegressionModel>(a, b),
+          .args = std::move(args),
+          .train_dataset = RegressionData(train_len).rows,
+          .eval_dataset = RegressionData(eval_len).rows};
 }
 
 inline std::pair<float, float> weights(const Trainer& trainer) {
@@ -158,7 +173,8 @@ inline std::vector<int64_t> steps_saved(const fs::path& run) {
   std::vector<int64_t> steps;
   if (!fs::exists(run)) return steps;
   for (const auto& entry : fs::directory_iterator(run))
-    if (const auto name = entry.path().filename().string(); name.starts_with("checkpoint-")) steps.push_back(std::stoll(name.substr(11)));
+    if (const auto name = entry.path().filename().string(); name.starts_with("checkpoint-"))
+      steps.push_back(std::stoll(name.substr(11)));
   std::sort(steps.begin(), steps.end());
   return steps;
 }
@@ -166,7 +182,9 @@ inline std::vector<int64_t> steps_saved(const fs::path& run) {
 /// log_history without what a clock decides.
 inline std::vector<json> timeless(std::vector<json> history) {
   for (auto& entry : history)
-    for (auto it = entry.begin(); it != entry.end();) it = it.key().ends_with("_runtime") || it.key().ends_with("_per_second") ? entry.erase(it) : std::next(it);
+    for (auto it = entry.begin(); it != entry.end();)
+      it = it.key().ends_with("_runtime") || it.key().ends_with("_per_second") ? entry.erase(it)
+                                                                               : std::next(it);
   return history;
 }
 

@@ -8,8 +8,8 @@ namespace gradus::layers {
 
 using Activation = torch::Tensor (*)(const torch::Tensor&);
 
-/// The function transformers knows under `name` ("gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "relu", …).
-/// Throws `Error` G-MODEL-5 with the names there are.
+/// The function transformers knows under `name` ("gelu", "gelu_new", "gelu_pytorch_tanh", "silu",
+/// "relu", …). Throws `Error` G-MODEL-5 with the names there are.
 Activation activation_named(const std::string& name);
 
 /// silu(gate) · up; keeps only `gate` and `up` for the backward pass.

@@ -8,8 +8,10 @@
 
 namespace gradus::layers {
 
-/// The modules here leave their parameters without values: whoever makes a model either loads or initialises it
-/// (`PreTrainedModel::init_weights`), and a model that is loaded never touches memory it does not need.
+/// The modules here leave their parameters without values: whoever makes a model either loads or
+/// initialises it
+/// (`PreTrainedModel::init_weights`), and a model that is loaded never touches memory it does not
+/// need.
 
 /// y = x Wᵀ + b with `weight` (out, in).
 class Linear : public torch::nn::Module {
@@ -35,13 +37,16 @@ class Conv1D : public torch::nn::Module {
   torch::Tensor bias;
 };
 
-/// A table of vectors. Ids on the CPU are checked: one outside the table throws `Error` G-MODEL-9 with the id.
+/// A table of vectors. Ids on the CPU are checked: one outside the table throws `Error` G-MODEL-9
+/// with the id.
 class Embedding : public torch::nn::Module {
  public:
   /// Row `padding_index` gets no gradient and starts as zeros.
-  Embedding(int64_t count, int64_t width, std::optional<int64_t> padding_index = std::nullopt, std::string what = "input_ids");
+  Embedding(int64_t count, int64_t width, std::optional<int64_t> padding_index = std::nullopt,
+            std::string what = "input_ids");
   torch::Tensor forward(const torch::Tensor& ids) const;
-  /// The vectors of the ids 0 to `count` - 1, (count, width), without a look-up; checked on every device.
+  /// The vectors of the ids 0 to `count` - 1, (count, width), without a look-up; checked on every
+  /// device.
   torch::Tensor first(int64_t count) const;
   void tie(const torch::Tensor& shared);
 
