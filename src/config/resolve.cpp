@@ -248,9 +248,7 @@ TrainingArguments TrainingArguments::resolved() const {
 Seq2SeqTrainingArguments::operator TrainingArguments() const {
   TrainingArguments args;
 #define GRADUS_FIELD(type, name, ...) args.name = name;
-#include <gradus/config/gradus_arguments_fields.inc>
 #include <gradus/config/training_arguments_fields.inc>
-#undef GRADUS_FIELD
   return args;
 }
 
@@ -258,9 +256,7 @@ Seq2SeqTrainingArguments Seq2SeqTrainingArguments::resolved() const {
   const TrainingArguments base = TrainingArguments(*this).resolved();
   Seq2SeqTrainingArguments args = *this;
 #define GRADUS_FIELD(type, name, ...) args.name = base.name;
-#include <gradus/config/gradus_arguments_fields.inc>
 #include <gradus/config/training_arguments_fields.inc>
-#undef GRADUS_FIELD
   OptionSet options;
   options.add(args, seq2seq_training_options());
   options.check();

@@ -8,15 +8,13 @@
 namespace gradus {
 namespace {
 
-constexpr std::string_view kHfFields[] = {
+constexpr std::string_view kTrainingFields[] = {
 #define GRADUS_FIELD(type, name, ...) #name,
 #include <gradus/config/training_arguments_fields.inc>
 };
 constexpr std::string_view kSeq2SeqFields[] = {
+#define GRADUS_FIELD(type, name, ...) #name,
 #include <gradus/config/seq2seq_arguments_fields.inc>
-};
-constexpr std::string_view kGradusFields[] = {
-#include <gradus/config/gradus_arguments_fields.inc>
 #undef GRADUS_FIELD
 };
 
@@ -28,10 +26,8 @@ consteval bool agree(const Row (&rows)[Rows], const std::string_view (&fields)[F
     if (rows[i].name != fields[i]) return false;
   return true;
 }
-static_assert(agree(config::kTrainingRows<TrainingArguments>, kHfFields),
+static_assert(agree(config::kTrainingRows<TrainingArguments>, kTrainingFields),
               "training_rows.h and training_arguments_fields.inc differ");
-static_assert(agree(config::kGradusRows<TrainingArguments>, kGradusFields),
-              "training_rows.h and gradus_arguments_fields.inc differ");
 static_assert(agree(config::kSeq2SeqRows<Seq2SeqTrainingArguments>, kSeq2SeqFields),
               "training_rows.h and seq2seq_arguments_fields.inc differ");
 
@@ -46,11 +42,10 @@ constexpr auto join(const Row (&... tables)[N]) {
   return all;
 }
 
-constexpr auto kTraining = join<OptionRow<TrainingArguments>>(
-    config::kTrainingRows<TrainingArguments>, config::kGradusRows<TrainingArguments>);
+constexpr auto kTraining =
+    join<OptionRow<TrainingArguments>>(config::kTrainingRows<TrainingArguments>);
 constexpr auto kSeq2Seq = join<OptionRow<Seq2SeqTrainingArguments>>(
-    config::kTrainingRows<Seq2SeqTrainingArguments>, config::kSeq2SeqRows<Seq2SeqTrainingArguments>,
-    config::kGradusRows<Seq2SeqTrainingArguments>);
+    config::kTrainingRows<Seq2SeqTrainingArguments>, config::kSeq2SeqRows<Seq2SeqTrainingArguments>);
 
 constexpr std::string_view kPageHead =
     "# Options\n\n"

@@ -265,10 +265,7 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "Go on from a checkpoint: its folder, true (the newest in output_dir) or last (the newest complete one, or from the start)."},
     {&A::local_rank, "local_rank", Group::scripts, any_value(),
      "Set by old launchers; the environment's LOCAL_RANK counts."},
-};
 
-template <class A>
-inline constexpr OptionRow<A> kGradusRows[] = {
     {&A::num_threads, "num_threads", Group::gradus, at_least(1),
      "Threads for CPU kernels; all cores when not set. Workers of the data loader come on top.", Origin::gradus},
     {&A::overwrite_output_dir, "overwrite_output_dir", Group::gradus, any_value(),

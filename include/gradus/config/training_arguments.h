@@ -20,10 +20,7 @@ namespace gradus {
 /// checked or derived until `resolved()`, which the Trainer calls. docs/user/options.md says what
 /// every option means.
 struct TrainingArguments {
-#define GRADUS_FIELD(type, name, ...) type name = __VA_ARGS__;
-#include <gradus/config/gradus_arguments_fields.inc>
 #include <gradus/config/training_arguments_fields.inc>
-#undef GRADUS_FIELD
 
   /// The same options checked, with everything derived that transformers derives on construction:
   /// `output_dir` is set and its `~` expanded, JSON strings are dictionaries, `eval_steps`,
@@ -91,13 +88,12 @@ struct TrainingArguments {
 /// The same as a function.
 inline TrainingArguments resolve(const TrainingArguments& args) { return args.resolved(); }
 
-/// The options of a sequence-to-sequence run: those above with HF's five between HF's last and our
-/// first.
+/// The options of a sequence-to-sequence run: those above, then the five of transformers.
 struct Seq2SeqTrainingArguments {
-#define GRADUS_FIELD(type, name, ...) type name = __VA_ARGS__;
-#include <gradus/config/gradus_arguments_fields.inc>
-#include <gradus/config/seq2seq_arguments_fields.inc>
 #include <gradus/config/training_arguments_fields.inc>
+
+#define GRADUS_FIELD(type, name, ...) type name = __VA_ARGS__;
+#include <gradus/config/seq2seq_arguments_fields.inc>
 #undef GRADUS_FIELD
 
   /// As `TrainingArguments::resolved`; the five are checked too.

@@ -189,9 +189,9 @@ TEST(LaunchEnvironment, ReadsTorchrunAndRefusesNonsense) {
 TEST(Seq2SeqTrainingArguments, TakesTheSameFieldsAndConverts) {
   const Seq2SeqTrainingArguments args{.output_dir = "x",
                                       .max_steps = 3,
+                                      .num_threads = 2,
                                       .predict_with_generate = true,
-                                      .generation_num_beams = 4,
-                                      .num_threads = 2};
+                                      .generation_num_beams = 4};
   const TrainingArguments plain = args;
   EXPECT_EQ(plain.output_dir, "x");
   EXPECT_EQ(plain.max_steps, 3);
