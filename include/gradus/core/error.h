@@ -5,33 +5,40 @@
 
 namespace gradus {
 
-/// What kind of thing went wrong; decides the exit code of the program.
+/// What went wrong, in one word. The program's exit code follows from it: `usage` exits with 2,
+/// every other kind with 1.
 enum class ErrorKind {
-  usage,       ///< a flag, option or argument is wrong; found before any work began (exit code 2)
-  data,        ///< a data file or an example cannot be used
-  model,       ///< a model folder, weight file or output cannot be used
-  checkpoint,  ///< a checkpoint cannot be written or resumed from
-  io,          ///< the operating system refused to read or write
-  training,    ///< a step of the run could not be done
-  internal,    ///< a bug of ours
+  usage,       ///< A flag, option or argument is wrong; found before any work began.
+  data,        ///< A data file or an example cannot be used.
+  model,       ///< A model folder, weight file or model output cannot be used.
+  checkpoint,  ///< A checkpoint cannot be written, or training cannot resume from it.
+  io,          ///< The operating system refused to read or write.
+  training,    ///< A training step failed.
+  internal,    ///< A bug in gradus.
 };
 
-/// The one exception type the library throws.
+/// The exception that the library throws.
 ///
 /// `what()` is complete and ready to print:
 ///
 ///     gradus: cannot read a.idx: 12 bytes, expected at least 16 [G-DATA-3]
 ///       The file is cut short. Fetch it again.
 ///
-/// Ids are stable; docs/user/errors.md has a paragraph for each.
+/// Ids are stable, so a program may compare them. docs/user/errors.md has a paragraph for each.
+/// LibTorch's own errors (`c10::Error`) pass through unchanged.
 class Error : public std::runtime_error {
  public:
-  /// `message` says what, where, expected and received; `advice` says what to do (may span lines).
+  /// `message` says what happened, where, what was expected and what was received. `advice` says
+  /// what to do about it; it may have several lines, or be empty.
   Error(std::string id, ErrorKind kind, std::string message, std::string advice = {});
 
+  /// The stable id, for example "G-DATA-3".
   const std::string& id() const { return id_; }
+  /// The kind, which decides the exit code.
   ErrorKind kind() const { return kind_; }
+  /// The message alone, without id and advice.
   const std::string& message() const { return message_; }
+  /// The advice alone; empty when there is none.
   const std::string& advice() const { return advice_; }
 
  private:

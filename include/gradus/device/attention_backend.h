@@ -6,30 +6,37 @@
 #include <string>
 #include <vector>
 
+/// What gradus asks of the machine: devices, seeds, memory, streams and recorded work.
 namespace gradus::device {
 
 /// A call of attention as a model makes it.
 struct AttentionShape {
-  int64_t batch = 1, heads = 1, key_heads = 1, tokens = 1, width = 64;
-  torch::ScalarType dtype = torch::kBFloat16;
-  double dropout = 0;
-  bool causal = true;
+  int64_t batch = 1;                           ///< Sequences.
+  int64_t heads = 1;                           ///< Heads of the query.
+  int64_t key_heads = 1;                       ///< Heads of key and value.
+  int64_t tokens = 1;                          ///< Length of a sequence.
+  int64_t width = 64;                          ///< Channels of a head.
+  torch::ScalarType dtype = torch::kBFloat16;  ///< Of query, key and value.
+  double dropout = 0;                          ///< Probability of dropping an attention weight.
+  bool causal = true;                          ///< Whether a token sees only earlier ones.
 };
 
+/// The time one implementation of attention took.
 struct AttentionTime {
-  std::string name;         ///< "cudnn", "flash", "efficient" or "math"
-  double milliseconds = 0;  ///< forward and backward
+  std::string name;         ///< "cudnn", "flash", "efficient" or "math".
+  double milliseconds = 0;  ///< For one forward and backward pass.
 };
 
-/// What torch's implementations of attention take for `shape` on a GPU, the fastest first; those
-/// that cannot do it are left out. The random state is left as it was. Waits for the device.
+/// Times torch's implementations of attention for `shape` on a GPU, the fastest first. Those that
+/// cannot run it are left out; "math" is timed only when no other one can. The random state is
+/// restored. Waits for the device.
 std::vector<AttentionTime> measure_attention(const AttentionShape& shape, torch::Device device);
 
-/// From now on torch tries `name` first where several implementations could be used. Unknown names
-/// are ignored.
+/// Makes torch try the implementation `name` first from now on. Unknown names are ignored.
 void prefer_attention(const std::string& name);
 
-/// Only implementations that give the same bits every time.
+/// Restricts torch to implementations whose results do not vary from run to run, for the whole
+/// process.
 void use_deterministic_attention();
 
 }  // namespace gradus::device

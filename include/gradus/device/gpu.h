@@ -10,20 +10,22 @@
 
 namespace gradus::device {
 
-/// What the plugin library libgradus_cuda.so adds to LibTorch's own CUDA part. Everything here also
-/// answers where there is no GPU or no plugin: `has_plugin()` is then false, `upload` is a plain
-/// copy, and scopes do nothing.
+// What the plugin library libgradus_cuda.so adds to LibTorch's own CUDA part. All functions but
+// `capture` also work without a GPU or without the plugin: `has_plugin()` is then false, `upload`
+// is a plain copy, and the scopes are null.
 
+/// A GPU of this machine.
 struct GpuInfo {
-  std::string name;
-  int64_t memory = 0;        ///< bytes on the card
-  int64_t free = 0;          ///< of them not in use by anyone
-  int major = 0, minor = 0;  ///< compute capability
-  int multiprocessors = 0;
-  int driver = 0;  ///< CUDA version of the driver: 13000 is 13.0
+  std::string name;         ///< For example "NVIDIA H100 80GB HBM3".
+  int64_t memory = 0;       ///< Bytes on the card.
+  int64_t free = 0;         ///< Bytes that no process uses.
+  int major = 0;            ///< First part of the compute capability.
+  int minor = 0;            ///< Second part of the compute capability.
+  int multiprocessors = 0;  ///< Number of streaming multiprocessors.
+  int driver = 0;           ///< CUDA version of the driver; 13000 is 13.0.
 };
 
-/// Something that holds while the object lives.
+/// An effect that lasts while the object lives.
 struct Scope {
   virtual ~Scope() = default;
 };
@@ -32,49 +34,58 @@ struct Scope {
 class Graph {
  public:
   virtual ~Graph() = default;
+  /// Runs the recorded work on the current stream. Does not wait for it.
   virtual void replay() = 0;
 };
 
-/// The plugin's interface; implemented in src/cuda, which must not need anything else of the
-/// library.
+/// The plugin's interface, implemented in src/cuda, which needs nothing else of the library.
+/// Programs call the functions below instead.
 class CudaPlugin {
  public:
-  static constexpr int kInterface =
-      1;  ///< changes with this class, so that a plugin of another build is refused
+  /// Changes with this class, so that a plugin of another build is refused.
+  static constexpr int kInterface = 1;
 
   virtual ~CudaPlugin() = default;
+  /// See `gpu_infos`.
   virtual std::vector<GpuInfo> gpus() const = 0;
+  /// See `device::capture`.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& work) = 0;
+  /// See `device::own_stream`.
   virtual std::unique_ptr<Scope> own_stream(torch::Device device) = 0;
+  /// See `device::sync_alarm`.
   virtual std::unique_ptr<Scope> sync_alarm() = 0;
+  /// See `device::upload`.
   virtual std::vector<torch::Tensor> upload(const std::vector<torch::Tensor>& tensors,
                                             torch::Device device) = 0;
 };
 
-/// Whether libgradus_cuda.so was found and loaded. Looked for beside libgradus.so (or the program),
-/// or at $GRADUS_CUDA_PLUGIN.
+/// Whether libgradus_cuda.so was found and loaded. It is searched for beside libgradus.so (or the
+/// program), or at `$GRADUS_CUDA_PLUGIN`, once per process.
 bool has_plugin();
-/// Where it was loaded from, or why it was not.
+/// The path of the loaded plugin, or the reason why there is none.
 const std::string& plugin_text();
-/// The cards; empty without plugin.
+/// The GPUs of this machine; empty without the plugin.
 std::vector<GpuInfo> gpu_infos();
 
-/// Runs `work` on the current stream of this thread (one of its own, see `own_stream`) while
-/// recording it instead of doing it. Memory of recorded work comes from one pool shared by all
-/// graphs: replay them one after another. Tensors that `work` leaves alive keep their memory.
-/// Throws what `work` throws, or what CUDA says when something in it cannot be recorded; afterwards
-/// plain work goes on as before. Only where `has_plugin()`.
+/// Calls `work` and records what it launches on this thread's stream instead of running it. The
+/// stream must not be the default one: call `own_stream` before. Requires `has_plugin()`.
+///
+/// All graphs share one memory pool, so replay them one after another. Tensors that outlive `work`
+/// keep their memory. Throws what `work` throws, and CUDA's error when something in it cannot be
+/// recorded; the stream can be used as before afterwards.
 std::unique_ptr<Graph> capture(const std::function<void()>& work);
 
-/// A stream of its own for this thread's work on `device` while the scope lives.
+/// Gives this thread a stream of its own on `device` while the scope lives. Null on the CPU or
+/// without the plugin.
 std::unique_ptr<Scope> own_stream(torch::Device device);
 
-/// While the scope lives, an operation of torch that makes the host wait for the GPU throws
-/// instead.
+/// Makes every torch operation that waits for the GPU throw while the scope lives. For tests. Null
+/// without the plugin.
 std::unique_ptr<Scope> sync_alarm();
 
-/// Copies to `device`, on a stream of its own so that work under way is not held up; the current
-/// stream waits for the copies, the host does not (memory that is not page-locked is staged first).
+/// Copies tensors to `device` on a separate copy stream. The current stream waits for the copies,
+/// the host does not; memory that is not page-locked is staged first. Undefined tensors stay
+/// undefined.
 std::vector<torch::Tensor> upload(const std::vector<torch::Tensor>& tensors, torch::Device device);
 
 }  // namespace gradus::device

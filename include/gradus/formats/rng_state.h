@@ -10,34 +10,34 @@
 
 namespace gradus {
 
-/// What `rng_state.pth` (or `rng_state_RANK.pth`) of a Trainer checkpoint holds.
+/// The content of `rng_state.pth` (or `rng_state_RANK.pth`) of a Trainer checkpoint.
 ///
-/// gradus draws only from torch's generators. The states of Python's `random` and of numpy are
-/// carried through unchanged when the file came from Python, and are those of a fresh seed
-/// otherwise, so that Python can resume.
+/// gradus draws only from torch's generators. The states of Python's `random` and of numpy are kept
+/// unchanged when the file came from Python. Otherwise they are those of a fresh seed, so that
+/// Python can resume.
 struct RngState {
-  torch::Tensor cpu;                ///< state of torch's CPU generator (uint8)
-  std::vector<torch::Tensor> cuda;  ///< state per GPU; empty without one
-  /// How the GPU states are stored: a list of all (distributed runs) or one tensor. With several
-  /// states it is a list.
+  torch::Tensor cpu;                ///< State of torch's CPU generator (uint8).
+  std::vector<torch::Tensor> cuda;  ///< One state per GPU; empty without a GPU.
+  /// How a single GPU state is stored: as a list, as distributed runs do, or as one tensor. Several
+  /// states are always a list.
   bool cuda_as_list = false;
-  StateTree python;  ///< `random.getstate()`: (3, (624 words, position), None or float)
-  StateTree numpy;   ///< `np.random.get_state()`: ("MT19937", 624 words, position, has_gauss,
-                     ///< cached_gauss)
+  StateTree python;  ///< `random.getstate()`: (3, (624 words, position), None or float).
+  /// `np.random.get_state()`: ("MT19937", 624 words, position, has_gauss, cached_gauss).
+  StateTree numpy;
 };
 
-/// `random.getstate()` after `random.seed(seed)`.
+/// Python's `random.getstate()` after `random.seed(seed)`.
 StateTree python_random_state(uint64_t seed);
 
-/// `np.random.get_state()` after `np.random.seed(seed % 2**32)`.
+/// Numpy's `np.random.get_state()` after `np.random.seed(seed % 2**32)`.
 StateTree numpy_random_state(uint64_t seed);
 
-/// Reads Python's file or ours. Throws what `read_torch_file` throws, and G-RNG-1 when an entry is
-/// missing or has another shape than Python accepts.
+/// Reads a file that transformers or gradus wrote. Throws what `read_torch_file` throws, and
+/// `Error` G-RNG-1 when an entry is missing or has a shape that Python does not accept.
 RngState read_rng_state(const std::filesystem::path& file);
 
-/// Writes a file that Python's Trainer accepts. Throws G-RNG-1 when `cpu` is not set or a state is
-/// malformed, G-IO-2.
+/// Writes a file that Python's Trainer accepts. Throws `Error` G-RNG-1 when `cpu` is not set or a
+/// state is malformed, and G-IO-2.
 WrittenFile write_rng_state(const std::filesystem::path& file, const RngState& state,
                             Sync sync = Sync::no);
 

@@ -10,35 +10,35 @@
 namespace gradus {
 
 /// Reads a file that `torch.save` wrote: `optimizer.pt`, `scheduler.pt`, `scaler.pt`,
-/// `rng_state.pth`, `pytorch_model.bin`; also one from before version 1.6, whose storages are
-/// copied where they do not lie aligned.
+/// `rng_state.pth`, `pytorch_model.bin`. Files from before torch 1.6 are read, too.
 ///
-/// The pickle inside is interpreted by a small machine that only builds data. Names of classes and
-/// functions are compared as text with a fixed list and never called; any other name is refused.
-/// Tensors are private mapped views of the file (see `read_safetensors`) and share storage where
-/// the file says so; all are on the CPU. A numpy array becomes a tensor, an OrderedDict a dict, a
-/// Parameter its tensor, a set a list, a dtype or device its name, torch.Size a tuple.
+/// No code of the file runs: the pickle inside is interpreted by a small machine that only builds
+/// data. Names of classes and functions are compared with a fixed list and never called; any other
+/// name is refused. Tensors are on the CPU. They are private mapped views of the file (see
+/// `read_safetensors`) and share storage where the file says so; storages that are not aligned are
+/// copied. A numpy array becomes a tensor, an OrderedDict a dict, a Parameter its tensor, a set a
+/// list, a dtype or device its name, a torch.Size a tuple.
 ///
-/// Throws G-IO-1 cannot be opened; G-PT-1 not a file of torch.save, or damaged; G-PT-2 refused
-/// name; G-PT-3 malformed pickle or a value that `StateTree` cannot hold; G-PT-4 a tensor that does
-/// not fit its storage; G-PT-5 nested too deep or too large when expanded.
+/// Throws `Error` G-IO-1 when the file cannot be opened, G-PT-1 when `torch.save` did not write it
+/// or it is damaged, G-PT-2 for a refused name, G-PT-3 for a malformed pickle or a value that
+/// `StateTree` cannot hold, G-PT-4 for a tensor that does not fit its storage, and G-PT-5 for data
+/// nested too deeply or too large when expanded.
 StateTree read_torch_file(const std::filesystem::path& file);
 
-/// Writes a tree so that `torch.load(file, weights_only=True)` opens it: zip64 where needed,
-/// 64-byte aligned storages, tensors that share a storage written once, location "cpu" whatever the
-/// device.
+/// Writes a tree that `torch.load(file, weights_only=True)` opens. Storages are aligned to 64 bytes
+/// and marked as on the CPU. A storage that several tensors share is written once.
 ///
-/// May be called from any thread as long as nobody changes the tensors. Throws G-PT-6 (a value that
-/// cannot be written: sparse or quantized tensor, text that is not UTF-8), G-IO-2; a failed write
-/// leaves an incomplete file behind: write under a temporary name. A file of that name is replaced;
-/// views of it that `read_torch_file` gave stay valid.
+/// An existing file is replaced; views of it from `read_torch_file` stay valid. May be called from
+/// any thread while nobody changes the tensors. Throws `Error` G-PT-6 for a value that cannot be
+/// written (a sparse or quantized tensor, text that is not UTF-8) and G-IO-2. A failed write leaves
+/// an incomplete file, so write to a temporary name.
 WrittenFile write_torch_file(const std::filesystem::path& file, const StateTree& tree,
                              Sync sync = Sync::no);
 
-/// Takes the bytes of a file from first to last; throws to give up.
+/// Receives the bytes of a file in order. It may throw to stop the writer.
 using ByteSink = std::function<void(const void* data, size_t size)>;
 
-/// The same into a sink.
+/// Writes the same bytes to `sink` instead of a file.
 WrittenFile write_torch_file(const ByteSink& sink, const StateTree& tree);
 
 }  // namespace gradus

@@ -8,13 +8,13 @@
 
 namespace gradus {
 
-/// The tensors of a model's folder, in whichever of these forms comes first: model.safetensors, its
-/// shards, pytorch_model.bin, its shards. Throws G-ST-7 when there is none, a shard is missing, or
-/// index and shards disagree.
+/// Reads the weights of a model folder. The first of these that exists is read: model.safetensors,
+/// its shards, pytorch_model.bin, its shards. Throws `Error` G-ST-7 when there is none, a shard is
+/// missing, or index and shards disagree.
 NamedTensors read_weights_folder(const std::filesystem::path& folder);
 
-/// What keeps `read_weights_folder` from finding all files, for a message; nothing when they are
-/// there. Looks at names and the index only.
+/// Why `read_weights_folder` would not find all files, for a message; `std::nullopt` when all are
+/// there. Reads file names and the index only.
 std::optional<std::string> weights_problem(const std::filesystem::path& folder);
 
 }  // namespace gradus

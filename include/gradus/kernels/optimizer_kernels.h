@@ -5,59 +5,60 @@
 #include <optional>
 #include <vector>
 
-/// Operations over all parameters at once: one or two launches on a GPU, however many tensors there
-/// are.
-///
-/// On other devices, or without the CUDA plugin, ATen operations do the same. None waits for the
-/// device; all can be captured in a CUDA graph (the tensors' addresses are then part of it). Lists
-/// may be empty. Thread-safety: like ATen's in-place operations.
+// Operations over all parameters at once: one or two launches on a GPU, whatever the number of
+// tensors.
+//
+// On other devices, or without the CUDA plugin, ATen operations do the same. None waits for the
+// device. All can be captured in a CUDA graph, which then holds the tensors' addresses. Lists may
+// be empty. Thread-safety: as ATen's in-place operations.
 namespace gradus::kernels {
 
+/// The constants of AdamW.
 struct AdamWSettings {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0.0;
-  bool maximize = false;
+  double beta1 = 0.9;         ///< Decay of the first moment.
+  double beta2 = 0.999;       ///< Decay of the second moment.
+  double eps = 1e-8;          ///< Added to the denominator.
+  double weight_decay = 0.0;  ///< Decoupled weight decay, multiplied by the learning rate.
+  bool maximize = false;      ///< Steps along the gradient instead of against it.
 };
 
-/// Numbers that live on the device: float32 tensors of no dimension (or one element).
+/// Values that live on the device: float32 tensors with one element.
 struct AdamWScalars {
-  torch::Tensor lr;
-  torch::Tensor step;                                      ///< steps taken, this one included
-  std::optional<torch::Tensor> clip_coef = std::nullopt;   ///< gradients are multiplied by it
-  std::optional<torch::Tensor> grad_scale = std::nullopt;  ///< gradients are divided by it
-  std::optional<torch::Tensor> found_inf = std::nullopt;   ///< not 0: nothing is changed
+  torch::Tensor lr;                                        ///< Learning rate.
+  torch::Tensor step;                                      ///< Steps taken, this one included.
+  std::optional<torch::Tensor> clip_coef = std::nullopt;   ///< Gradients are multiplied by it.
+  std::optional<torch::Tensor> grad_scale = std::nullopt;  ///< Gradients are divided by it.
+  std::optional<torch::Tensor> found_inf = std::nullopt;   ///< Unless 0, nothing is changed.
 };
 
-/// The tensors of one parameter group, index by index. All contiguous (or all with the same dense
-/// strides) and on one device.
+/// The tensors of one parameter group; equal indices belong together. All are on one device and
+/// contiguous, or all have the same dense strides.
 struct AdamWTensors {
-  std::vector<torch::Tensor> masters;  ///< float32: the parameters
-  std::vector<torch::Tensor>
-      weights;  ///< bfloat16 or float16 copies that the model computes with; empty: there are none
-  std::vector<torch::Tensor> grads;       ///< bfloat16, float16 or float32, also mixed; read only
-  std::vector<torch::Tensor> exp_avg;     ///< float32
-  std::vector<torch::Tensor> exp_avg_sq;  ///< float32
+  std::vector<torch::Tensor> masters;  ///< The parameters in float32; updated.
+  /// The bfloat16 or float16 copies that the model computes with; empty when there are none.
+  std::vector<torch::Tensor> weights;
+  std::vector<torch::Tensor> grads;       ///< bfloat16, float16 or float32, also mixed; only read.
+  std::vector<torch::Tensor> exp_avg;     ///< First moment in float32; updated.
+  std::vector<torch::Tensor> exp_avg_sq;  ///< Second moment in float32; updated.
 };
 
-/// One step of AdamW with decoupled weight decay, rounded as ATen's fused AdamW in float32; then
-/// `weights` are the rounded `masters`.
+/// One step of AdamW with decoupled weight decay, rounded as ATen's fused AdamW in float32. Then
+/// the rounded `masters` are copied to `weights`.
 void adamw_(const AdamWTensors& tensors, const AdamWScalars& scalars,
             const AdamWSettings& settings);
 
-/// The L2 norm of all elements of all tensors (float32, bfloat16, float16, also mixed) as a float32
-/// tensor of no dimension on their device. Summed in a fixed order: the same tensors give the same
-/// bits. An empty list gives 0 on the CPU.
+/// The L2 norm over all elements of all tensors (float32, bfloat16, float16, also mixed) as a
+/// float32 tensor without dimensions on their device. The order of summation is fixed, so equal
+/// tensors give equal bits. An empty list gives 0 on the CPU.
 torch::Tensor grad_norm(const std::vector<torch::Tensor>& grads);
 
-/// min(1, max_norm / (norm + 1e-6)), as clip_grad_norm_ forms it; NaN stays NaN.
+/// min(1, max_norm / (norm + 1e-6)), as torch's `clip_grad_norm_` computes it; NaN stays NaN.
 torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm);
 
-/// Multiplies every tensor by `factor`, a float32 tensor of no dimension on their device.
+/// Multiplies every tensor by `factor`, a float32 tensor without dimensions on their device.
 void scale_(const std::vector<torch::Tensor>& tensors, const torch::Tensor& factor);
 
-/// destinations[i] = sources[i], with a cast where the dtypes differ.
+/// Copies sources[i] to destinations[i], with a cast where the dtypes differ.
 void copy_(const std::vector<torch::Tensor>& destinations,
            const std::vector<torch::Tensor>& sources);
 
