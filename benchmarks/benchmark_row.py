@@ -5,12 +5,16 @@ from typing import Optional
 
 
 class Skip(Exception):
-    """Raised by a benchmark that lacks something it needs; the text says what, and how to get it."""
+    """Raised by a benchmark that lacks something it needs; the text says what, and how to get
+    it.
+    """
 
 
 @dataclass
 class Row:
-    """One measured quantity of gradus beside the same quantity of what it is compared with, measured in the same run."""
+    """One measured quantity of gradus beside the same quantity of what it is compared with,
+    measured in the same run.
+    """
 
     quantity: str
     gradus: float

@@ -1,4 +1,5 @@
-"""Random access to rows of a mapped data set against `datasets`, and the memory of streaming a large file.
+"""Random access to rows of a mapped data set against `datasets`, and the memory of streaming a
+large file.
 
 GRADUS_BENCH_STREAM_GB (default 5) is the size of the streamed JSONL file.
 """
@@ -24,7 +25,10 @@ def make_table(datasets, folder):
         "label": [rng.randint(0, 1) for _ in range(ROWS)],
         "input_ids": [rng.choices(range(50_000), k=rng.randint(20, 120)) for _ in range(ROWS)],
     }
-    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.Value("int64"), "input_ids": datasets.Sequence(datasets.Value("int32"))})
+    features = datasets.Features({
+        "text": datasets.Value("string"), "label": datasets.Value("int64"),
+        "input_ids": datasets.Sequence(datasets.Value("int32"))
+    })
     table = datasets.Dataset.from_dict(rows, features=features)
     table.save_to_disk(os.path.join(folder, "saved"))
     table.to_parquet(os.path.join(folder, "rows.parquet"))
@@ -45,7 +49,11 @@ def python_microseconds(table):
 
 
 def write_large_file(path, gigabytes):
-    block = "".join(json.dumps({"id": i, "text": "a line of text that is worth about a hundred bytes " * 8, "ids": list(range(40))}) + "\n" for i in range(2000)).encode()
+    block = "".join(
+        json.dumps({
+            "id": i, "text": "a line of text that is worth about a hundred bytes " *
+                             8, "ids": list(range(40))
+        }) + "\n" for i in range(2000)).encode()
     with open(path, "wb") as out:
         for _ in range(int(gigabytes * 1e9) // len(block) + 1):
             out.write(block)
@@ -59,22 +67,33 @@ def main(build):
     tool = build / "bin" / "bench_data_rows"
     if not tool.exists():
         raise Skip(f"{tool} is not built (-DGRADUS_BENCHMARKS=ON)")
-    ours = lambda *words: json.loads(subprocess.run([tool, *map(str, words)], check=True, capture_output=True, text=True).stdout)
+    ours = lambda *words: json.loads(
+        subprocess.run([tool, *map(str, words)], check=True, capture_output=True, text=True).stdout)
     datasets.disable_progress_bars()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         theirs = python_microseconds(make_table(datasets, folder))
-        for name, path in [("mapped Arrow", "saved"), ("Parquet", "rows.parquet"), ("JSON Lines", "rows.jsonl")]:
+        for name, path in [("mapped Arrow", "saved"), ("Parquet", "rows.parquet"),
+                           ("JSON Lines", "rows.jsonl")]:
             figure = ours("random", os.path.join(folder, path), READS * 5)["microseconds_per_row"]
             # The bound of the project is for mapped rows: at least 20 times as fast.
             make = (lambda **row: at_most(1 / 20, **row)) if path == "saved" else Row
-            rows.append(make(quantity=f"random row, {name}", gradus=figure, other=theirs, unit="µs", other_name="datasets, mapped Arrow"))
+            rows.append(
+                make(quantity=f"random row, {name}", gradus=figure, other=theirs, unit="µs",
+                     other_name="datasets, mapped Arrow"))
         gigabytes = float(os.environ.get("GRADUS_BENCH_STREAM_GB", "5"))
         large = os.path.join(folder, "large.jsonl")
         write_large_file(large, gigabytes)
         figures = ours("stream", large)
-        rows.append(at_most(1, quantity=f"peak memory, streaming {gigabytes:g} GB", gradus=figures["peak_resident_mib"], other=300.0, unit="MiB", other_name="the bound"))
-        rows.append(Row(quantity="streaming JSON Lines", gradus=gigabytes * 1e3 / figures["seconds"], other=float("nan"), unit="MB/s"))
+        rows.append(
+            at_most(1, quantity=f"peak memory, streaming {gigabytes:g} GB",
+                    gradus=figures["peak_resident_mib"], other=300.0, unit="MiB",
+                    other_name="the bound"))
+        rows.append(
+            Row(quantity="streaming JSON Lines", gradus=gigabytes * 1e3 / figures["seconds"],
+                other=float("nan"), unit="MB/s"))
         resumed = ours("resume", large, 500_000)["seconds"]
-        rows.append(Row(quantity="going on after 500,000 streamed rows", gradus=resumed * 1e3, other=float("nan"), unit="ms"))
+        rows.append(
+            Row(quantity="going on after 500,000 streamed rows", gradus=resumed * 1e3,
+                other=float("nan"), unit="ms"))
     return rows

@@ -1,4 +1,6 @@
-"""A GPT-2 of 4 layers, 256 wide (vocabulary 8,192, its usual dropout) on 8 rows of 128 tokens on the CPU: tokens per second and peak memory; what loading 500 MB costs."""
+"""A GPT-2 of 4 layers, 256 wide (vocabulary 8,192, its usual dropout) on 8 rows of 128 tokens on
+the CPU: tokens per second and peak memory; what loading 500 MB costs.
+"""
 
 import json
 import os
@@ -16,14 +18,19 @@ STEPS = 30
 
 
 def run(*command, cwd):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True, timeout=600, cwd=cwd)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=True, timeout=600, cwd=cwd)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def write_large_file(path, megabytes):
     """Ten float32 tensors in a safetensors file."""
     each = megabytes * 1_000_000 // 10 // 4 * 4
-    header = json.dumps({f"layer.{i}.weight": {"dtype": "F32", "shape": [each // 4], "data_offsets": [i * each, (i + 1) * each]} for i in range(10)}).encode()
+    header = json.dumps({
+        f"layer.{i}.weight": {
+            "dtype": "F32", "shape": [each // 4], "data_offsets": [i * each, (i + 1) * each]
+        } for i in range(10)
+    }).encode()
     header += b" " * (-len(header) % 8)
     with open(path, "wb") as out:
         out.write(struct.pack("<Q", len(header)) + header)
@@ -44,16 +51,27 @@ def main(build):
         size = write_large_file(Path(folder) / "large.safetensors", 500)
         loaded = run(program, "load", Path(folder) / "large.safetensors", cwd=folder)
         os.remove(Path(folder) / "large.safetensors")
-        rows.append(at_most(0.01, quantity="memory taken by loading a 500 MB safetensors file", gradus=loaded["resident"], other=size, other_name="file", unit="MiB"))
-        rows.append(Row(quantity="loading a 500 MB safetensors file", gradus=loaded["seconds"] * 1000, other=float("nan"), unit="ms"))
-        if subprocess.run([sys.executable, "-c", "import transformers"], capture_output=True).returncode != 0:
+        rows.append(
+            at_most(0.01, quantity="memory taken by loading a 500 MB safetensors file",
+                    gradus=loaded["resident"], other=size, other_name="file", unit="MiB"))
+        rows.append(
+            Row(quantity="loading a 500 MB safetensors file", gradus=loaded["seconds"] * 1000,
+                other=float("nan"), unit="ms"))
+        if subprocess.run([sys.executable, "-c", "import transformers"],
+                          capture_output=True).returncode != 0:
             raise Skip("the Python peer is absent: make peer")
         plain, ours, theirs = [], [], []
         for _ in range(3):  # interleaved: whatever else the machine does hits all
             theirs.append(run(sys.executable, peer, "train", STEPS, cwd=folder))
             plain.append(run(program, "plain", STEPS, cwd=folder))
             ours.append(run(program, "trainer", STEPS, cwd=folder))
-    rows.append(at_least(0.97, quantity="GPT-2 4 x 256, 8 x 128 tokens", gradus=median(ours, "tokens"), other=median(plain, "tokens"), other_name="plain C++ loop", unit="tokens/s"))
-    rows.append(at_least(1.15, quantity="GPT-2 4 x 256, 8 x 128 tokens", gradus=median(ours, "tokens"), other=median(theirs, "tokens"), other_name="Python Trainer", unit="tokens/s"))
-    rows.append(at_most(0.4, quantity="its peak resident memory", gradus=median(ours, "peak"), other=median(theirs, "peak"), other_name="Python Trainer", unit="MiB"))
+    rows.append(
+        at_least(0.97, quantity="GPT-2 4 x 256, 8 x 128 tokens", gradus=median(ours, "tokens"),
+                 other=median(plain, "tokens"), other_name="plain C++ loop", unit="tokens/s"))
+    rows.append(
+        at_least(1.15, quantity="GPT-2 4 x 256, 8 x 128 tokens", gradus=median(ours, "tokens"),
+                 other=median(theirs, "tokens"), other_name="Python Trainer", unit="tokens/s"))
+    rows.append(
+        at_most(0.4, quantity="its peak resident memory", gradus=median(ours, "peak"),
+                other=median(theirs, "peak"), other_name="Python Trainer", unit="MiB"))
     return rows

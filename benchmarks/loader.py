@@ -12,13 +12,15 @@ HERE = Path(__file__).resolve().parent
 
 
 def value(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True, timeout=600)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=True, timeout=600)
     return json.loads(done.stdout.strip().splitlines()[-1])["value"]
 
 
 def main(build):
     program, peer = build / "bin" / "bench_loader", HERE / "loader_peer.py"
-    if subprocess.run([sys.executable, "-c", "import transformers"], capture_output=True).returncode != 0:
+    if subprocess.run([sys.executable, "-c", "import transformers"],
+                      capture_output=True).returncode != 0:
         raise Skip("the Python peer is absent: make peer")
     ours, theirs = [], []
     for _ in range(3):  # interleaved
@@ -26,7 +28,11 @@ def main(build):
         ours.append(value(program, "padding"))
     place = statistics.median(value(program, "position") for _ in range(5))
     return [
-        at_least(10, quantity="batches/s, dynamic padding, 200,000 rows, 2 workers", gradus=statistics.median(ours), other=statistics.median(theirs), unit="1/s"),
-        at_most(1 / 100, quantity="iterable data set at batch 5,000", gradus=value(program, "stream"), other=value(sys.executable, peer, "stream"), unit="s"),
-        Row(quantity="map-style data set at batch 1,000,000", gradus=place, other=0.05, other_name="the bound", unit="s", bound="<= 0.05 s", holds=place <= 0.05),
+        at_least(10, quantity="batches/s, dynamic padding, 200,000 rows, 2 workers",
+                 gradus=statistics.median(ours), other=statistics.median(theirs), unit="1/s"),
+        at_most(1 / 100, quantity="iterable data set at batch 5,000",
+                gradus=value(program, "stream"),
+                other=value(sys.executable, peer, "stream"), unit="s"),
+        Row(quantity="map-style data set at batch 1,000,000", gradus=place, other=0.05,
+            other_name="the bound", unit="s", bound="<= 0.05 s", holds=place <= 0.05),
     ]

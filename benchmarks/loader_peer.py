@@ -1,4 +1,6 @@
-"""The Python side of loader.py: loader_peer.py padding | stream, with the tokenizer of tests/parity."""
+"""The Python side of loader.py: loader_peer.py padding | stream, with the tokenizer of
+tests/parity.
+"""
 
 import json
 import random
@@ -35,7 +37,9 @@ def main():
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder), pad_token="[PAD]")
     collate, rows = DataCollatorWithPadding(tokenizer), tokenised_rows()
     if sys.argv[1] == "padding":
-        batches = iter(torch.utils.data.DataLoader(rows, batch_size=32, shuffle=True, collate_fn=collate, num_workers=2))
+        batches = iter(
+            torch.utils.data.DataLoader(rows, batch_size=32, shuffle=True, collate_fn=collate,
+                                        num_workers=2))
         for _ in range(50):
             next(batches)
         start = time.perf_counter()
@@ -43,7 +47,8 @@ def main():
             next(batches)
         print(json.dumps({"value": 800 / (time.perf_counter() - start)}))
     else:
-        loader = Accelerator(cpu=True).prepare(torch.utils.data.DataLoader(Stream(rows), batch_size=32, collate_fn=collate))
+        loader = Accelerator(cpu=True).prepare(
+            torch.utils.data.DataLoader(Stream(rows), batch_size=32, collate_fn=collate))
         start = time.perf_counter()
         next(iter(skip_first_batches(loader, 5000)))
         print(json.dumps({"value": time.perf_counter() - start}))

@@ -7,8 +7,9 @@ A benchmark is a file NAME.py here with
     def main(build):                 # build: the pathlib.Path of the build folder
         return [Row(...), ...]       # from benchmark_row import Row
 
-It measures gradus and what it is compared with in the same run, and raises `Skip("reason")` where something it needs is
-absent (the Python peer: `make peer`). NAME_peer.py is the Python side that NAME.py runs. The exit status is 1 if a row misses its bound or a benchmark fails.
+It measures gradus and what it is compared with in the same run, and raises `Skip("reason")` where
+something it needs is absent (the Python peer: `make peer`). NAME_peer.py is the Python side that
+NAME.py runs. The exit status is 1 if a row misses its bound or a benchmark fails.
 """
 
 import argparse
@@ -35,7 +36,9 @@ def load(path):
 
 
 def machine():
-    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    model = next((line.split(":", 1)[1].strip()
+                  for line in open("/proc/cpuinfo")
+                  if line.startswith("model name")), platform.machine())
     return f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
 
 
@@ -51,7 +54,10 @@ def run_one(path, build):
         rows, note = [], f"skipped: {skip}"
     except Exception:
         traceback.print_exc()
-        rows, note = [Row(quantity="(failed)", gradus=float("nan"), other=float("nan"), unit="", bound="no failure", holds=False)], "failed"
+        rows, note = [
+            Row(quantity="(failed)", gradus=float("nan"), other=float("nan"), unit="",
+                bound="no failure", holds=False)
+        ], "failed"
     print(f"{path.stem}: {note}", flush=True)
     return rows
 
@@ -62,7 +68,9 @@ def print_table(results):
     for name, rows in results.items():
         for row in rows:
             verdict = "" if row.holds is None else "holds" if row.holds else "MISSED"
-            lines.append((name, row.quantity, f"{row.gradus:.4g} {row.unit}", f"{row.other:.4g} {row.unit} {row.other_name}".rstrip(), f"{row.ratio:.3g}", row.bound, verdict))
+            lines.append((name, row.quantity, f"{row.gradus:.4g} {row.unit}",
+                          f"{row.other:.4g} {row.unit} {row.other_name}".rstrip(),
+                          f"{row.ratio:.3g}", row.bound, verdict))
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     for line in lines:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
@@ -71,11 +79,16 @@ def print_table(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, default=HERE.parent / "build/release")
-    parser.add_argument("--results", type=Path, help="write the rows to this JSON file, with date and hardware")
+    parser.add_argument("--results", type=Path,
+                        help="write the rows to this JSON file, with date and hardware")
     parser.add_argument("names", nargs="*", help="only these benchmarks")
     options = parser.parse_args()
 
-    known = {path.stem: path for path in sorted(HERE.glob("*.py")) if path.name not in ("run.py", "benchmark_row.py") and not path.stem.endswith("_peer")}
+    known = {
+        path.stem: path
+        for path in sorted(HERE.glob("*.py"))
+        if path.name not in ("run.py", "benchmark_row.py") and not path.stem.endswith("_peer")
+    }
     unknown = [name for name in options.names if name not in known]
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are: {', '.join(known)}")
@@ -89,7 +102,10 @@ def main():
                 results[name] = rows
     print_table(results)
     if options.results:
-        document = {"date": time.strftime("%Y-%m-%d"), "machine": machine(), "results": {name: [asdict(row) for row in rows] for name, rows in results.items()}}
+        document = {
+            "date": time.strftime("%Y-%m-%d"), "machine": machine(),
+            "results": {name: [asdict(row) for row in rows] for name, rows in results.items()}
+        }
         options.results.write_text(json.dumps(document, indent=2) + "\n")
     return 1 if any(row.holds is False for rows in results.values() for row in rows) else 0
 

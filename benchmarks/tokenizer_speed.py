@@ -1,8 +1,10 @@
-"""Tokens per second on one thread: gradus' encode_batch beside Python's tokenizers, on the same lines in the same run.
+"""Tokens per second on one thread: gradus' encode_batch beside Python's tokenizers, on the same
+lines in the same run.
 
-The text is the Python source of the peer's own packages (about 8 MB); the tokenizers are real ones where they lie in
-~/.cache/gradus/tokenizers/{gpt2,minilm}, else the small ones of tests/parity/text. "full" is with offsets and word ids
-(what transformers always asks for), "ids only" without them (`encode_batch_fast`).
+The text is the Python source of the peer's own packages (about 8 MB); the tokenizers are real ones
+where they lie in ~/.cache/gradus/tokenizers/{gpt2,minilm}, else the small ones of
+tests/parity/text. "full" is with offsets and word ids (what transformers always asks for), "ids
+only" without them (`encode_batch_fast`).
 """
 
 import json
@@ -16,7 +18,8 @@ from benchmark_row import Skip, at_least
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CACHE = pathlib.Path.home() / ".cache/gradus"
 PYTHON = pathlib.Path(os.environ.get("GRADUS_PEER_PYTHON", CACHE / "peer/bin/python"))
-ROUNDS = 3  # both programs in turn, the best of each: other work on the machine then hits both alike
+# both programs in turn, the best of each: other work on the machine then hits both alike
+ROUNDS = 3
 PEER = """
 import json, sys, time
 from tokenizers import Tokenizer
@@ -38,7 +41,8 @@ print(json.dumps(result))
 
 def sample_lines(limit=8_000_000):
     lines, size = [], 0
-    for path in sorted(PYTHON.parent.parent.glob("lib/python3*/site-packages/transformers/models/*/*.py")):
+    for path in sorted(
+            PYTHON.parent.parent.glob("lib/python3*/site-packages/transformers/models/*/*.py")):
         for line in path.read_text(encoding="utf-8").splitlines():
             line = line.strip()
             if line:
@@ -52,11 +56,16 @@ def sample_lines(limit=8_000_000):
 def folders():
     for name, small in (("gpt2", "bpe"), ("minilm", "wordpiece")):
         real = CACHE / "tokenizers" / name
-        yield (name, real) if (real / "tokenizer.json").exists() else (small, ROOT / "tests/parity/text/fixtures" / small)
+        if (real / "tokenizer.json").exists():
+            yield name, real
+        else:
+            yield small, ROOT / "tests/parity/text/fixtures" / small
 
 
 def keep_best(best, command, environment):
-    for name, value in json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout).items():
+    for name, value in json.loads(
+            subprocess.run(command, env=environment, capture_output=True,
+                           check=True).stdout).items():
         best[name] = max(best.get(name, 0), value)
 
 
@@ -66,7 +75,10 @@ def main(build):
     program = build / "bin/bench_tokenizer_speed"
     if not program.exists():
         raise Skip(f"{program} is not built; configure with -DGRADUS_BENCHMARKS=ON")
-    one_thread = {**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    one_thread = {
+        **os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1"
+    }
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         text = pathlib.Path(temporary) / "text.txt"
@@ -77,7 +89,10 @@ def main(build):
                 keep_best(theirs, [PYTHON, "-c", PEER, folder, text, "2"], one_thread)
                 keep_best(ours, [program, folder, text, "1", "2"], one_thread)
             if ours["tokens"] != theirs["tokens"]:
-                raise RuntimeError(f"{name}: gradus made {ours['tokens']} tokens, Python {theirs['tokens']}")
+                raise RuntimeError(
+                    f"{name}: gradus made {ours['tokens']} tokens, Python {theirs['tokens']}")
             for kind, words in (("full", "full"), ("ids_only", "ids only")):
-                rows.append(at_least(1.0, quantity=f"{name}, {words}, one thread", gradus=ours[kind], other=theirs[kind], unit="tokens/s", other_name="Python tokenizers"))
+                rows.append(
+                    at_least(1.0, quantity=f"{name}, {words}, one thread", gradus=ours[kind],
+                             other=theirs[kind], unit="tokens/s", other_name="Python tokenizers"))
     return rows

@@ -1,4 +1,6 @@
-"""Time per step of the 2-parameter regression model, start-up, and how long a checkpoint of 30 M parameters holds training up."""
+"""Time per step of the 2-parameter regression model, start-up, and how long a checkpoint of 30 M
+parameters holds training up.
+"""
 
 import json
 import os
@@ -17,18 +19,22 @@ ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def run(command, **more):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True, timeout=600, **more)
-    return json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip().startswith("{") or "{" in done.stdout else None
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=True, timeout=600, **more)
+    return json.loads(done.stdout.strip().splitlines()
+                      [-1]) if done.stdout.strip().startswith("{") or "{" in done.stdout else None
 
 
 def timed(command, **more):
     start = time.perf_counter()
-    subprocess.run([str(word) for word in command], capture_output=True, check=True, timeout=600, **more)
+    subprocess.run([str(word) for word in command], capture_output=True, check=True, timeout=600,
+                   **more)
     return time.perf_counter() - start
 
 
 def has_peer():
-    return subprocess.run([sys.executable, "-c", "import transformers"], capture_output=True).returncode == 0
+    return subprocess.run([sys.executable, "-c", "import transformers"],
+                          capture_output=True).returncode == 0
 
 
 def main(build):
@@ -37,19 +43,26 @@ def main(build):
     for _ in range(5):  # interleaved: whatever else the machine does hits both
         plain.append(run([program, "plain", 20000], env=ENV)["microseconds"])
         ours.append(run([program, "trainer", 20000], env=ENV)["microseconds"])
-    rows = [at_most(1.25, quantity="step, regression model, against a plain LibTorch loop", gradus=statistics.median(ours), other=statistics.median(plain), unit="µs")]
+    rows = [
+        at_most(1.25, quantity="step, regression model, against a plain LibTorch loop",
+                gradus=statistics.median(ours), other=statistics.median(plain), unit="µs")
+    ]
     if not has_peer():
         raise Skip("the Python peer is absent: make peer")
     ours, theirs = [], []
     for _ in range(3):
         theirs.append(run([sys.executable, peer, "step", 2000], env=ENV)["microseconds"])
         ours.append(run([program, "trainer", 20000], env=ENV)["microseconds"])
-    rows.append(at_most(1/12, quantity="step, regression model, against the Python Trainer", gradus=statistics.median(ours), other=statistics.median(theirs), unit="µs"))
+    rows.append(
+        at_most(1 / 12, quantity="step, regression model, against the Python Trainer",
+                gradus=statistics.median(ours), other=statistics.median(theirs), unit="µs"))
     ours, theirs = [], []
     for _ in range(3):
         theirs.append(timed([sys.executable, peer, "first"]))
         ours.append(timed([program, "first"]))
-    rows.append(at_most(1/15, quantity="process start to the end of the first step", gradus=statistics.median(ours), other=statistics.median(theirs), unit="s"))
+    rows.append(
+        at_most(1 / 15, quantity="process start to the end of the first step",
+                gradus=statistics.median(ours), other=statistics.median(theirs), unit="s"))
     ours, theirs = [], []
     for _ in range(3):
         folder = tempfile.mkdtemp()
@@ -58,5 +71,7 @@ def main(build):
         folder = tempfile.mkdtemp()
         ours.append(run([program, "save", folder])["seconds"])
         shutil.rmtree(folder)
-    rows.append(at_most(1/3, quantity="a save of 30 M parameters with AdamW holds training up", gradus=statistics.median(ours), other=statistics.median(theirs), unit="s"))
+    rows.append(
+        at_most(1 / 3, quantity="a save of 30 M parameters with AdamW holds training up",
+                gradus=statistics.median(ours), other=statistics.median(theirs), unit="s"))
     return rows

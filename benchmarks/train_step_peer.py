@@ -1,4 +1,6 @@
-"""The Python side of train_step.py, in a process of its own: train_step_peer.py step STEPS | first | save DIR."""
+"""The Python side of train_step.py, in a process of its own: train_step_peer.py step STEPS | first
+| save DIR.
+"""
 
 import json
 import sys
@@ -41,7 +43,8 @@ class Big(torch.nn.Module):
 
 
 def arguments(folder, **more):
-    return TrainingArguments(output_dir=folder, learning_rate=1e-3, logging_steps=500, disable_tqdm=True, report_to="none", use_cpu=True, **more)
+    return TrainingArguments(output_dir=folder, learning_rate=1e-3, logging_steps=500,
+                             disable_tqdm=True, report_to="none", use_cpu=True, **more)
 
 
 class Marks(TrainerCallback):
@@ -63,16 +66,19 @@ def main():
     marks = Marks()
     if mode == "save":
         rows = [{"x": np.random.normal(size=5477).astype(np.float32)} for _ in range(16)]
-        args = arguments(sys.argv[2], max_steps=9, per_device_train_batch_size=1, save_strategy="steps", save_steps=3, save_total_limit=1)
+        args = arguments(sys.argv[2], max_steps=9, per_device_train_batch_size=1,
+                         save_strategy="steps", save_steps=3, save_total_limit=1)
         Trainer(model=Big(), args=args, train_dataset=rows, callbacks=[marks]).train()
         print(json.dumps({"seconds": sorted(marks.pauses)[len(marks.pauses) // 2]}))
         return
     torch.set_num_threads(1)
     steps = int(sys.argv[2]) if mode == "step" else 1
-    args = arguments("/tmp/gradus_bench_peer", max_steps=steps, per_device_train_batch_size=8, save_strategy="no")
+    args = arguments("/tmp/gradus_bench_peer", max_steps=steps, per_device_train_batch_size=8,
+                     save_strategy="no")
     Trainer(model=Regression(), args=args, train_dataset=Rows(), callbacks=[marks]).train()
     if mode == "step":
-        print(json.dumps({"microseconds": (time.perf_counter() - marks.begin) / (steps - 100) * 1e6}))
+        print(
+            json.dumps({"microseconds": (time.perf_counter() - marks.begin) / (steps - 100) * 1e6}))
 
 
 if __name__ == "__main__":

@@ -123,8 +123,8 @@ int data(Words words) {
   set.add(file, std::span<const OptionRow<FileOptions>>(kFileRows));
   if (set.parse(words).help) {
     print_line(
-        "usage: gradus data show FILE… [--flags]\n\nSchema, counts, lengths and first rows of data "
-        "files.\n\n" +
+        "usage: gradus data show FILE… [--flags]\n\n"
+        "Schema, counts, lengths and first rows of data files.\n\n" +
         set.help());
     return 0;
   }

@@ -4,9 +4,9 @@
 #   ArrowWheel::parquet   Parquet, on top of it
 #
 # Input: ARROW_WHEEL (variable or environment), else .deps/arrow/pyarrow, which tools/setup makes.
-# Of the wheel only include/arrow, include/parquet, libarrow.so.* and libparquet.so.* are needed. The libraries
-# have no unversioned names, so they are found by a pattern. Absent is not an error: the build goes on without
-# Arrow, Parquet, CSV and .zst files.
+# Of the wheel only include/arrow, include/parquet, libarrow.so.* and libparquet.so.* are needed.
+# The libraries have no unversioned names, so they are found by a pattern. Absent is not an error:
+# the build goes on without Arrow, Parquet, CSV and .zst files.
 
 if(NOT ARROW_WHEEL)
   if(DEFINED ENV{ARROW_WHEEL} AND NOT "$ENV{ARROW_WHEEL}" STREQUAL "")
@@ -21,15 +21,18 @@ file(GLOB _arrow_library "${ARROW_WHEEL}/libarrow.so.*")
 file(GLOB _parquet_library "${ARROW_WHEEL}/libparquet.so.*")
 set(ARROW_WHEEL_VERSION "")
 if(EXISTS "${ARROW_WHEEL}/include/arrow/util/config.h")
-  file(STRINGS "${ARROW_WHEEL}/include/arrow/util/config.h" _line REGEX "#define ARROW_VERSION_STRING ")
+  file(STRINGS "${ARROW_WHEEL}/include/arrow/util/config.h" _line
+    REGEX "#define ARROW_VERSION_STRING ")
   string(REGEX REPLACE ".*\"(.*)\".*" "\\1" ARROW_WHEEL_VERSION "${_line}")
 endif()
 
 include(FindPackageHandleStandardArgs)
+string(CONCAT _no_arrow "no pyarrow wheel at ${ARROW_WHEEL}: building without Arrow, Parquet, CSV "
+  "and .zst files. Run tools/setup for them.")
 find_package_handle_standard_args(ArrowWheel
   REQUIRED_VARS _arrow_library _parquet_library ARROW_WHEEL_VERSION
   VERSION_VAR ARROW_WHEEL_VERSION
-  REASON_FAILURE_MESSAGE "no pyarrow wheel at ${ARROW_WHEEL}: building without Arrow, Parquet, CSV and .zst files. Run tools/setup for them.")
+  REASON_FAILURE_MESSAGE "${_no_arrow}")
 
 if(ArrowWheel_FOUND AND NOT TARGET ArrowWheel::arrow)
   list(GET _arrow_library 0 _arrow_library)

@@ -10,6 +10,8 @@ install(DIRECTORY include/gradus DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT gradusTargets NAMESPACE gradus:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/gradus)
 configure_package_config_file(cmake/gradusConfig.cmake.in "${CMAKE_BINARY_DIR}/gradusConfig.cmake"
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/gradus)
-write_basic_package_version_file("${CMAKE_BINARY_DIR}/gradusConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
-install(FILES "${CMAKE_BINARY_DIR}/gradusConfig.cmake" "${CMAKE_BINARY_DIR}/gradusConfigVersion.cmake" cmake/FindLibTorch.cmake
+write_basic_package_version_file("${CMAKE_BINARY_DIR}/gradusConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_BINARY_DIR}/gradusConfig.cmake"
+  "${CMAKE_BINARY_DIR}/gradusConfigVersion.cmake" cmake/FindLibTorch.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/gradus)

@@ -13,19 +13,22 @@ endif()
 if(GRADUS_UNITY)
   add_compile_options(-Wno-subobject-linkage)  # g++ takes a .cpp inside a unity file for a header
 endif()
-# What a sanitizer build adds. -O1, and without those checks for undefined behaviour that double the compile time: the reader of a damaged file is
-# caught by the others.
-set(GRADUS_SANITIZER_OPTIONS -fno-sanitize=vptr,null,object-size,alignment -fno-sanitize-recover=all -fno-omit-frame-pointer -g1 -O1 -Wno-maybe-uninitialized)
+# What a sanitizer build adds. -O1, and without those checks for undefined behaviour that double the
+# compile time: the reader of a damaged file is caught by the others.
+set(GRADUS_SANITIZER_OPTIONS -fno-sanitize=vptr,null,object-size,alignment -fno-sanitize-recover=all
+  -fno-omit-frame-pointer -g1 -O1 -Wno-maybe-uninitialized)
 if(GRADUS_SANITIZER)
   add_compile_options(-fsanitize=${GRADUS_SANITIZER} ${GRADUS_SANITIZER_OPTIONS})
   add_link_options(-fsanitize=${GRADUS_SANITIZER})
 endif()
 
-# gradus_unity(TARGET [BATCH]): with GRADUS_UNITY, BATCH files of the target (default GRADUS_UNITY_BATCH) are compiled as one.
-# A change of one file then compiles its neighbours too, which is why a folder for daily work may turn it off.
+# gradus_unity(TARGET [BATCH]): with GRADUS_UNITY, BATCH files of the target (default
+# GRADUS_UNITY_BATCH) are compiled as one. A change of one file then compiles its neighbours too,
+# which is why a folder for daily work may turn it off.
 function(gradus_unity target)
   if(GRADUS_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${GRADUS_UNITY_BATCH})
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON
+      UNITY_BUILD_BATCH_SIZE ${GRADUS_UNITY_BATCH})
     if(ARGN AND GRADUS_UNITY_BATCH GREATER ARGN)
       set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE ${ARGN})
     endif()
@@ -37,18 +40,22 @@ endfunction()
 function(gradus_make_base)
   add_library(gradus_headers INTERFACE)
   target_include_directories(gradus_headers INTERFACE
-    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>")
-  target_link_libraries(gradus_headers INTERFACE LibTorch::LibTorch nlohmann_json::nlohmann_json Threads::Threads)
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>")
+  target_link_libraries(gradus_headers INTERFACE LibTorch::LibTorch nlohmann_json::nlohmann_json
+    Threads::Threads)
   file(WRITE "${CMAKE_BINARY_DIR}/pch.cpp" "")
   add_library(gradus_pch OBJECT "${CMAKE_BINARY_DIR}/pch.cpp")
   target_link_libraries(gradus_pch PUBLIC gradus_headers)
   target_precompile_headers(gradus_pch PRIVATE
     <torch/types.h> <torch/nn/module.h> <nlohmann/json.hpp>
-    <algorithm> <filesystem> <functional> <map> <memory> <optional> <span> <string> <string_view> <vector>)
+    <algorithm> <filesystem> <functional> <map> <memory> <optional> <span> <string> <string_view>
+    <vector>)
 endfunction()
 
-# gradus_module(NAME [NO_PCH] [FOLDER folder] [EXCLUDE folder] [LINK libraries...]): all .cpp files of src/NAME
-# (or src/FOLDER), less those of src/EXCLUDE, as one object library gradus_NAME. libgradus.so is linked with the libraries too.
+# gradus_module(NAME [NO_PCH] [FOLDER folder] [EXCLUDE folder] [LINK libraries...]): all .cpp files
+# of src/NAME (or src/FOLDER), less those of src/EXCLUDE, as one object library gradus_NAME.
+# libgradus.so is linked with the libraries too.
 function(gradus_module name)
   cmake_parse_arguments(ARG "NO_PCH;OPENMP" "FOLDER;EXCLUDE" "LINK" ${ARGN})
   if(NOT ARG_FOLDER)
@@ -74,8 +81,9 @@ function(gradus_module name)
   set_property(GLOBAL APPEND PROPERTY GRADUS_LIBRARIES ${ARG_LINK})
 endfunction()
 
-# gradus_unit_test(NAME [parts...]): tests/unit/NAME/*.cpp as program unit_NAME, linked from the named modules' objects
-# (default: the whole library). Each gtest case becomes a ctest case of its folder.
+# gradus_unit_test(NAME [parts...]): tests/unit/NAME/*.cpp as program unit_NAME, linked from the
+# named modules' objects (default: the whole library). Each gtest case becomes a ctest case of its
+# folder.
 function(gradus_unit_test name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/unit/${name}/*.cpp")
   if(NOT sources)
@@ -99,7 +107,8 @@ function(gradus_test_program program)
   endif()
   target_link_libraries(${program} PRIVATE gradus_headers GTest::gtest GTest::gtest_main)
   target_precompile_headers(${program} REUSE_FROM gradus_pch)
-  target_compile_definitions(${program} PRIVATE GRADUS_SOURCE_DIR="${PROJECT_SOURCE_DIR}" GRADUS_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_compile_definitions(${program} PRIVATE GRADUS_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+    GRADUS_BINARY_DIR="${CMAKE_BINARY_DIR}")
   add_test(NAME ${program} COMMAND ${program})
   set_tests_properties(${program} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()

@@ -1,7 +1,9 @@
 # Builds tokenizers-c (Rust, static) with cargo and offers it as gradus::tokenizers_c.
-# Without a cargo that is new enough, or without its crates, the build goes on: text parts then answer with the remedy.
+# Without a cargo that is new enough, or without its crates, the build goes on: text parts then
+# answer with the remedy.
 set(GRADUS_CARGO_MINIMUM 1.85)
-set(GRADUS_TOKENIZERS_ARCHIVE "" CACHE FILEPATH "A libgradus_tokenizers_c.a built elsewhere, for machines without cargo")
+set(GRADUS_TOKENIZERS_ARCHIVE "" CACHE FILEPATH
+  "A libgradus_tokenizers_c.a built elsewhere, for machines without cargo")
 option(GRADUS_TOKENIZERS "Build the tokenizer (needs cargo ${GRADUS_CARGO_MINIMUM} or newer)" ON)
 
 function(gradus_find_cargo reason)
@@ -17,7 +19,8 @@ function(gradus_find_cargo reason)
     return()
   endif()
   # Crates are kept in the user's cargo folder; nothing is fetched when they are all there.
-  execute_process(COMMAND "${GRADUS_CARGO}" fetch --locked --quiet --manifest-path "${PROJECT_SOURCE_DIR}/tokenizers-c/Cargo.toml"
+  execute_process(COMMAND "${GRADUS_CARGO}" fetch --locked --quiet
+    --manifest-path "${PROJECT_SOURCE_DIR}/tokenizers-c/Cargo.toml"
     RESULT_VARIABLE failed ERROR_VARIABLE said OUTPUT_QUIET)
   if(failed)
     set(${reason} "cargo cannot fetch the crates: ${said}" PARENT_SCOPE)
@@ -32,7 +35,8 @@ function(gradus_build_tokenizers_c archive)
   add_custom_command(OUTPUT "${archive}"
     COMMAND "${GRADUS_CARGO}" build --release --locked --quiet
       --manifest-path "${PROJECT_SOURCE_DIR}/tokenizers-c/Cargo.toml" --target-dir "${folder}"
-    DEPENDS ${sources} "${PROJECT_SOURCE_DIR}/tokenizers-c/Cargo.toml" "${PROJECT_SOURCE_DIR}/tokenizers-c/Cargo.lock"
+    DEPENDS ${sources} "${PROJECT_SOURCE_DIR}/tokenizers-c/Cargo.toml"
+      "${PROJECT_SOURCE_DIR}/tokenizers-c/Cargo.lock"
     COMMENT "Building tokenizers-c with cargo" VERBATIM)
   add_custom_target(gradus_tokenizers_c_build DEPENDS "${archive}")
 endfunction()
@@ -57,7 +61,9 @@ if(GRADUS_TOKENIZERS_ARCHIVE)
 elseif(GRADUS_TOKENIZERS)
   gradus_find_cargo(no_cargo)
   if(no_cargo)
-    message(STATUS "Tokenizers: left out (${no_cargo}). Text tasks need cargo ${GRADUS_CARGO_MINIMUM} or newer: install it with rustup, then configure again.")
+    message(STATUS
+      "Tokenizers: left out (${no_cargo}). Text tasks need cargo ${GRADUS_CARGO_MINIMUM} or newer: "
+      "install it with rustup, then configure again.")
   else()
     set(archive "${CMAKE_BINARY_DIR}/tokenizers-c/release/libgradus_tokenizers_c.a")
     gradus_build_tokenizers_c("${archive}")

@@ -1,7 +1,8 @@
 """Unpacks the wanted part of a wheel: unpack_wheel.py WHEEL FOLDER PATTERN...
 
-A pattern is a shell pattern on the path inside the wheel; `*` also matches `/`. Files that lie below another folder
-than the pattern names are not renamed. Exits 1 with one line if the wheel is damaged or nothing matches.
+A pattern is a shell pattern on the path inside the wheel; `*` also matches `/`. Files that lie
+below another folder than the pattern names are not renamed. Exits 1 with one line if the wheel is
+damaged or nothing matches.
 """
 
 import fnmatch
@@ -12,7 +13,10 @@ import zipfile
 def main(wheel, folder, patterns):
     try:
         with zipfile.ZipFile(wheel) as archive:
-            wanted = [name for name in archive.namelist() if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+            wanted = [
+                name for name in archive.namelist() if any(
+                    fnmatch.fnmatchcase(name, p) for p in patterns)
+            ]
             if not wanted:
                 sys.exit(f"{wheel}: nothing in it matches {' '.join(patterns)}")
             archive.extractall(folder, wanted)

@@ -5,7 +5,10 @@ import time
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer,
+    DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments
+)
 from workloads import WORKLOADS
 
 
@@ -18,14 +21,17 @@ class Blocks(torch.utils.data.Dataset):
         return len(self.ids) // self.tokens
 
     def __getitem__(self, i):
-        ids = torch.from_numpy(self.ids[i * self.tokens : (i + 1) * self.tokens].astype(np.int64))
+        ids = torch.from_numpy(self.ids[i * self.tokens:(i + 1) * self.tokens].astype(np.int64))
         return {"input_ids": ids, "labels": ids}
 
 
 class Texts(torch.utils.data.Dataset):
     def __init__(self, path, tokenizer):
         rows = [json.loads(line) for line in open(path)]
-        self.rows = [dict(tokenizer(row["sentence"], truncation=True, max_length=128), label=row["label"]) for row in rows]
+        self.rows = [
+            dict(tokenizer(row["sentence"], truncation=True, max_length=128), label=row["label"])
+            for row in rows
+        ]
 
     def __len__(self):
         return len(self.rows)
@@ -36,7 +42,6 @@ class Texts(torch.utils.data.Dataset):
 
 class Clock(TrainerCallback):
     """Seconds at every log; a log has read the loss, so the device is done with the step."""
-
     def __init__(self):
         self.times = []
 
@@ -67,11 +72,15 @@ else:
 clock = Clock()
 trainer = Trainer(
     model=model,
-    args=TrainingArguments(output_dir="/tmp/gradus-bench-peer", per_device_train_batch_size=work["batch"], max_steps=options.steps, logging_steps=10, bf16=True,
-                           save_strategy="no", report_to="none", disable_tqdm=True, torch_compile=options.compile, learning_rate=3e-4, warmup_steps=10,
-                           dataloader_num_workers=2, seed=options.seed, optim="adamw_torch_fused"),
-    train_dataset=data, data_collator=collator, callbacks=[clock])
+    args=TrainingArguments(output_dir="/tmp/gradus-bench-peer",
+                           per_device_train_batch_size=work["batch"], max_steps=options.steps,
+                           logging_steps=10, bf16=True, save_strategy="no", report_to="none",
+                           disable_tqdm=True, torch_compile=options.compile, learning_rate=3e-4,
+                           warmup_steps=10, dataloader_num_workers=2, seed=options.seed,
+                           optim="adamw_torch_fused"), train_dataset=data, data_collator=collator,
+    callbacks=[clock])
 trainer.train()
 losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 gaps = [1000 * (b - a) / 10 for a, b in zip(clock.times, clock.times[1:])]
-print("RESULT " + json.dumps({"ms": gaps, "losses": losses, "peak_gb": torch.cuda.max_memory_allocated() / 2**30}))
+print("RESULT " + json.dumps(
+    {"ms": gaps, "losses": losses, "peak_gb": torch.cuda.max_memory_allocated() / 2**30}))

@@ -5,18 +5,23 @@ import random
 
 import numpy as np
 
-GPT2 = dict(model_type="gpt2", vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
-LLAMA = dict(model_type="llama", vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8,
+GPT2 = dict(model_type="gpt2", vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12,
+            n_head=12, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+LLAMA = dict(model_type="llama", vocab_size=128256, hidden_size=2048, intermediate_size=8192,
+             num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8,
              max_position_embeddings=2048, rope_theta=500000.0, tie_word_embeddings=True)
-QWEN = dict(model_type="qwen2", vocab_size=151936, hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
+QWEN = dict(model_type="qwen2", vocab_size=151936, hidden_size=896, intermediate_size=4864,
+            num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
             max_position_embeddings=2048, rope_theta=1000000.0, tie_word_embeddings=True)
-BERT = dict(model_type="bert", vocab_size=30522, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, hidden_dropout_prob=0.0,
+BERT = dict(model_type="bert", vocab_size=30522, hidden_size=768, num_hidden_layers=12,
+            num_attention_heads=12, intermediate_size=3072, hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0, num_labels=2)
 
 # name: config, rows of a batch, tokens of a row, bounds on (ms, GB); None: no bound
 WORKLOADS = {
     "gpt2-124m": dict(config=GPT2, batch=16, tokens=1024, bounds=(36, 8)),
-    "small-gpt": dict(config=dict(GPT2, n_embd=256, n_layer=4, n_head=4, n_positions=128), batch=8, tokens=128, bounds=(1.6, None)),
+    "small-gpt": dict(config=dict(GPT2, n_embd=256, n_layer=4, n_head=4, n_positions=128), batch=8,
+                      tokens=128, bounds=(1.6, None)),
     "bert-base": dict(config=BERT, batch=32, tokens=128, bounds=(20, None)),
     "llama-1b": dict(config=LLAMA, batch=4, tokens=2048, bounds=(145, 26)),
     "qwen-0.5b": dict(config=QWEN, batch=16, tokens=1024, bounds=(125, 26)),
@@ -24,11 +29,15 @@ WORKLOADS = {
 
 
 def model_folder(name, work, root):
-    """Fresh weights from one seed, written by transformers: both sides start from the same numbers."""
+    """Fresh weights from one seed, written by transformers: both sides start from the same
+    numbers.
+    """
     folder = os.path.join(root, name + "-model")
     if not os.path.exists(os.path.join(folder, "model.safetensors")):
         import torch
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
+        from transformers import (
+            AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
+        )
 
         config = AutoConfig.for_model(**work["config"])
         torch.manual_seed(0)
@@ -47,10 +56,13 @@ def word_tokenizer(folder):
     from transformers import PreTrainedTokenizerFast
 
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{i}" for i in range(30517)]
-    tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]",
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]",
+                            cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]",
                             model_max_length=512).save_pretrained(folder)
 
 
@@ -63,7 +75,10 @@ def data_file(name, work, root, steps):
         with open(path, "w") as file:
             for _ in range(rows):
                 label = chance.randrange(2)
-                words = [f"w{chance.randrange(5000) + 5000 * label * (chance.random() < 0.3)}" for _ in range(chance.randint(30, 126))]
+                words = [
+                    f"w{chance.randrange(5000) + 5000 * label * (chance.random() < 0.3)}"
+                    for _ in range(chance.randint(30, 126))
+                ]
                 file.write(json.dumps({"sentence": " ".join(words), "label": label}) + "\n")
         return path
     path = os.path.join(root, name + ".bin")

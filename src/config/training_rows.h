@@ -14,14 +14,16 @@ inline constexpr double kMaxSeed = 4294967295.0;
 template <class A>
 inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::output_dir, "output_dir", Group::output, any_value(),
-     "Folder for checkpoints, results and the trained model; `trainer_output` when not set. A leading ~ is the home folder."},
+     "Folder for checkpoints, results and the trained model; `trainer_output` when not set. A "
+     "leading ~ is the home folder."},
 
     {&A::per_device_train_batch_size, "per_device_train_batch_size", Group::duration, at_least(1),
      "Examples per device in one forward and backward pass."},
     {&A::num_train_epochs, "num_train_epochs", Group::duration, at_least(0),
      "Passes over the training data; a fraction ends inside the last one."},
     {&A::max_steps, "max_steps", Group::duration, at_least(-1),
-     "Update steps to do, if positive; wins over num_train_epochs. Needed for data without a length."},
+     "Update steps to do, if positive; wins over num_train_epochs. Needed for data without a "
+     "length."},
 
     {&A::learning_rate, "learning_rate", Group::schedule, at_least(0),
      "The optimizer's learning rate at its highest."},
@@ -47,10 +49,13 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::optim_target_modules, "optim_target_modules", Group::optimizer, any_value(),
      "Modules that GaLore and APOLLO work on: names, or a pattern."},
 
-    {&A::gradient_accumulation_steps, "gradient_accumulation_steps", Group::regularization, at_least(1),
+    {&A::gradient_accumulation_steps, "gradient_accumulation_steps", Group::regularization,
+     at_least(1),
      "Forward and backward passes whose gradients are summed for one update."},
-    {&A::average_tokens_across_devices, "average_tokens_across_devices", Group::regularization, any_value(),
-     "Divide the loss by the tokens of all processes together, so that every token counts the same."},
+    {&A::average_tokens_across_devices, "average_tokens_across_devices", Group::regularization,
+     any_value(),
+     "Divide the loss by the tokens of all processes together, so that every token counts the "
+     "same."},
     {&A::max_grad_norm, "max_grad_norm", Group::regularization, any_value(),
      "Scale gradients down to this norm; 0 leaves them alone (the norm is logged all the same)."},
     {&A::label_smoothing_factor, "label_smoothing_factor", Group::regularization, within(0, 1),
@@ -67,10 +72,13 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::tf32, "tf32", Group::precision, any_value(),
      "Use TF32 in fp32 matrix products of the GPU; not set leaves LibTorch's own choice."},
 
-    {&A::gradient_checkpointing, "gradient_checkpointing", Group::gradient_checkpointing, any_value(),
+    {&A::gradient_checkpointing, "gradient_checkpointing", Group::gradient_checkpointing,
+     any_value(),
      "Compute activations again in the backward pass: less memory, more time."},
-    {&A::gradient_checkpointing_kwargs, "gradient_checkpointing_kwargs", Group::gradient_checkpointing, holds(Shape::dictionary),
-     "Settings of gradient checkpointing: every_n_layers (only the first of every n blocks), offload (what is kept waits in the host's memory), preserve_rng_state."},
+    {&A::gradient_checkpointing_kwargs, "gradient_checkpointing_kwargs",
+     Group::gradient_checkpointing, holds(Shape::dictionary),
+     "Settings of gradient checkpointing: every_n_layers (only the first of every n blocks), "
+     "offload (what is kept waits in the host's memory), preserve_rng_state."},
 
     {&A::torch_compile, "torch_compile", Group::compilation, any_value(),
      "A Python feature: accepted with a warning, LibTorch's own kernels run."},
@@ -81,11 +89,13 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
 
     {&A::use_liger_kernel, "use_liger_kernel", Group::kernels, any_value(),
      "A Python package of GPU kernels: accepted with a warning, gradus has its own."},
-    {&A::liger_kernel_config, "liger_kernel_config", Group::kernels, holds(Shape::dictionary).typed("dict | None"),
+    {&A::liger_kernel_config, "liger_kernel_config", Group::kernels,
+     holds(Shape::dictionary).typed("dict | None"),
      "Settings of Liger kernels. No effect here."},
 
     {&A::use_cache, "use_cache", Group::optimizations, any_value(),
-     "What config.json of the trained model says about use_cache. Training itself keeps no keys and values."},
+     "What config.json of the trained model says about use_cache. Training itself keeps no keys "
+     "and values."},
     {&A::neftune_noise_alpha, "neftune_noise_alpha", Group::optimizations, any_value(),
      "Strength of NEFTune noise on embeddings in training; usual values are 5 to 15."},
     {&A::torch_empty_cache_steps, "torch_empty_cache_steps", Group::optimizations, at_least(1),
@@ -124,13 +134,15 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "Space for Trackio. No effect here."},
     {&A::trackio_bucket_id, "trackio_bucket_id", Group::tracking, any_value(),
      "Bucket for Trackio. No effect here."},
-    {&A::trackio_static_space_id, "trackio_static_space_id", Group::tracking, holds(Shape::text_or_false),
+    {&A::trackio_static_space_id, "trackio_static_space_id", Group::tracking,
+     holds(Shape::text_or_false),
      "Static Space for Trackio. No effect here."},
 
     {&A::eval_strategy, "eval_strategy", Group::evaluation, one_of(kIntervals),
      "When to evaluate during training."},
     {&A::eval_steps, "eval_steps", Group::evaluation, at_least(0),
-     "Steps between two evaluations; logging_steps when not set; a value below 1 is a share of all steps."},
+     "Steps between two evaluations; logging_steps when not set; a value below 1 is a share of "
+     "all steps."},
     {&A::eval_delay, "eval_delay", Group::evaluation, at_least(0),
      "Epochs or steps, as eval_strategy counts, before the first evaluation."},
     {&A::per_device_eval_batch_size, "per_device_eval_batch_size", Group::evaluation, at_least(1),
@@ -182,13 +194,15 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::load_best_model_at_end, "load_best_model_at_end", Group::best_model, any_value(),
      "After training, go back to the best checkpoint; eval_strategy and save_strategy must agree."},
     {&A::metric_for_best_model, "metric_for_best_model", Group::best_model, any_value(),
-     "The metric that decides which checkpoint is best, with or without eval_; the loss when not set."},
+     "The metric that decides which checkpoint is best, with or without eval_; the loss when not "
+     "set."},
     {&A::greater_is_better, "greater_is_better", Group::best_model, any_value(),
      "Whether a higher metric is better; when not set, unless its name ends in loss."},
 
     {&A::ignore_data_skip, "ignore_data_skip", Group::resuming, any_value(),
      "After a resume begin the epoch's data anew instead of where it stopped."},
-    {&A::restore_callback_states_from_checkpoint, "restore_callback_states_from_checkpoint", Group::resuming, any_value(),
+    {&A::restore_callback_states_from_checkpoint, "restore_callback_states_from_checkpoint",
+     Group::resuming, any_value(),
      "After a resume restore callbacks from checkpoints of transformers too."},
 
     {&A::full_determinism, "full_determinism", Group::reproducibility, any_value(),
@@ -201,10 +215,12 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::use_cpu, "use_cpu", Group::hardware, any_value(),
      "Train on the CPU even when a GPU is there."},
 
-    {&A::accelerator_config, "accelerator_config", Group::accelerate, holds(Shape::dictionary_or_path),
-     "How batches are shared between processes: split_batches, dispatch_batches, even_batches, use_seedable_sampler, "
-     "non_blocking, gradient_accumulation_kwargs."},
-    {&A::parallelism_config, "parallelism_config", Group::accelerate, holds(Shape::dictionary).typed("dict | None"),
+    {&A::accelerator_config, "accelerator_config", Group::accelerate,
+     holds(Shape::dictionary_or_path),
+     "How batches are shared between processes: split_batches, dispatch_batches, even_batches, "
+     "use_seedable_sampler, non_blocking, gradient_accumulation_kwargs."},
+    {&A::parallelism_config, "parallelism_config", Group::accelerate,
+     holds(Shape::dictionary).typed("dict | None"),
      "Tensor and context parallelism of Accelerate. Not done."},
 
     {&A::dataloader_drop_last, "dataloader_drop_last", Group::dataloader, any_value(),
@@ -213,11 +229,13 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "Threads that prepare batches; 0 prepares them in the training thread."},
     {&A::dataloader_pin_memory, "dataloader_pin_memory", Group::dataloader, any_value(),
      "Keep batches in page-locked memory for faster copies to the GPU."},
-    {&A::dataloader_persistent_workers, "dataloader_persistent_workers", Group::dataloader, any_value(),
+    {&A::dataloader_persistent_workers, "dataloader_persistent_workers", Group::dataloader,
+     any_value(),
      "Keep the workers between epochs."},
     {&A::dataloader_prefetch_factor, "dataloader_prefetch_factor", Group::dataloader, at_least(1),
      "Batches each worker prepares ahead; needs dataloader_num_workers."},
-    {&A::dataloader_multiprocessing_context, "dataloader_multiprocessing_context", Group::dataloader, one_of(kStartMethods),
+    {&A::dataloader_multiprocessing_context, "dataloader_multiprocessing_context",
+     Group::dataloader, one_of(kStartMethods),
      "How Python starts worker processes. No effect here: workers are threads."},
     {&A::dataloader_in_order, "dataloader_in_order", Group::dataloader, any_value(),
      "Batches come in order, whichever worker is ready first."},
@@ -261,13 +279,16 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "Evaluate on the validation data; on when eval_strategy is not no."},
     {&A::do_predict, "do_predict", Group::scripts, any_value(),
      "Predict on the test data."},
-    {&A::resume_from_checkpoint, "resume_from_checkpoint", Group::scripts, any_value().boolean_as("true", ""),
-     "Go on from a checkpoint: its folder, true (the newest in output_dir) or last (the newest complete one, or from the start)."},
+    {&A::resume_from_checkpoint, "resume_from_checkpoint", Group::scripts,
+     any_value().boolean_as("true", ""),
+     "Go on from a checkpoint: its folder, true (the newest in output_dir) or last (the newest "
+     "complete one, or from the start)."},
     {&A::local_rank, "local_rank", Group::scripts, any_value(),
      "Set by old launchers; the environment's LOCAL_RANK counts."},
 
     {&A::num_threads, "num_threads", Group::gradus, at_least(1),
-     "Threads for CPU kernels; all cores when not set. Workers of the data loader come on top.", Origin::gradus},
+     "Threads for CPU kernels; all cores when not set. Workers of the data loader come on "
+     "top.", Origin::gradus},
     {&A::overwrite_output_dir, "overwrite_output_dir", Group::gradus, any_value(),
      "Start anew in an output_dir that holds checkpoints.", Origin::gradus},
     {&A::eval_loss_weighting, "eval_loss_weighting", Group::gradus, one_of(kLossWeightings),
@@ -275,9 +296,11 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::max_shard_size, "max_shard_size", Group::gradus, any_value(),
      "Weights above this size are saved in several files, such as 500MB or 2GiB.", Origin::gradus},
     {&A::cuda_graphs, "cuda_graphs", Group::gradus, one_of(kGraphModes),
-     "Record forward and backward on a GPU once per shape and replay them: auto does so for our own models and trainer, on for every one.", Origin::gradus},
+     "Record forward and backward on a GPU once per shape and replay them: auto does so for our "
+     "own models and trainer, on for every one.", Origin::gradus},
     {&A::bf16_mode, "bf16_mode", Group::gradus, one_of(kBf16Modes),
-     "How bf16 computes: autocast over float32 weights, or bfloat16 weights with float32 masters in the optimizer; auto is master on a GPU, autocast on a CPU.", Origin::gradus},
+     "How bf16 computes: autocast over float32 weights, or bfloat16 weights with float32 masters "
+     "in the optimizer; auto is master on a GPU, autocast on a CPU.", Origin::gradus},
 };
 
 template <class A>
@@ -290,8 +313,10 @@ inline constexpr OptionRow<A> kSeq2SeqRows[] = {
      "Longest text to generate in evaluation; the model's own when not set."},
     {&A::generation_num_beams, "generation_num_beams", Group::generation, at_least(1),
      "Beams in evaluation; the model's own when not set."},
-    {&A::generation_config, "generation_config", Group::generation, holds(Shape::dictionary_or_path).typed("str | dict | None"),
-     "Generation settings: a dictionary, or the path of a file or folder with generation_config.json."},
+    {&A::generation_config, "generation_config", Group::generation,
+     holds(Shape::dictionary_or_path).typed("str | dict | None"),
+     "Generation settings: a dictionary, or the path of a file or folder with "
+     "generation_config.json."},
 };
 // clang-format on
 

@@ -205,7 +205,7 @@ std::string MetricsHook::plot(const std::vector<std::string>& metrics) const {
         curves[key].push_back(value.get<double>());
     }
   }
-  constexpr std::array<const char*, 8> kBlocks = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  constexpr std::array kBlocks = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   constexpr size_t kWidth = 60;
   std::string text;
   for (const auto& [key, values] : curves) {

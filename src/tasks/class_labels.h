@@ -27,8 +27,8 @@ struct ClassLabels {
   /// What config.json is to say.
   nlohmann::json config_changes() const;
   /// The target of a cell: a float, a class number (the number -1 stays -1; where the classes are
-  /// called LABEL_0, LABEL_1 … numbers are taken as they are), or a 0/1 list. Throws G-TASK-11 for
-  /// other types and for classes that are not among `names`.
+  /// called LABEL_0, LABEL_1 … numbers are taken as they are), or a 0/1 list. Throws G-TASK-11
+  /// for other types and for classes that are not among `names`.
   Value target(const Value& cell, const std::string& column, const std::string& where) const;
 
  private:

@@ -287,7 +287,11 @@ void rebuild_pipeline(Backend& backend, const std::string& name, const json& tok
   }
   if (name == "T5Tokenizer" && backend.model_type() == "Unigram") {
     const json spaces = {
-        {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "always"}, {"split", true}};
+        {"type", "Metaspace"},
+        {"replacement", "▁"},
+        {"prepend_scheme", "always"},
+        {"split", true},
+    };
     backend.set_component("normalizer", precompiled(backend.component("normalizer")));
     backend.set_component(
         "pre_tokenizer", {{"type", "Sequence"},

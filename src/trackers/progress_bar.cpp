@@ -18,7 +18,7 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 }
 
 std::string drawn_bar(double share) {
-  constexpr std::array<const char*, 8> kEighths = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  constexpr std::array kEighths = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const int eighths = std::clamp(int(share * kWidth * 8), 0, kWidth * 8);
   std::string bar;
   for (int i = 0; i < eighths / 8; ++i) bar += "█";

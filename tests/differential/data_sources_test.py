@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every form of data file with random content: the rows of gradus against those of `datasets`, in any order and streamed
-with a save and resume after every fifth row.
+"""Every form of data file with random content: the rows of gradus against those of `datasets`, in
+any order and streamed with a save and resume after every fifth row.
 
     python data_sources_test.py [SEED...]
 
@@ -22,7 +22,8 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-TOOL = pathlib.Path(os.environ.get("GRADUS_BUILD", HERE.parent.parent / "build" / "release")) / "bin" / "sources_tool"
+TOOL = pathlib.Path(os.environ.get(
+    "GRADUS_BUILD", HERE.parent.parent / "build" / "release")) / "bin" / "sources_tool"
 
 
 def same(ours, theirs):
@@ -39,27 +40,35 @@ def same(ours, theirs):
 
 def check(case, folder, mode):
     files = [os.path.join(folder, name) for name in case["files"]]
-    done = subprocess.run([TOOL, mode, json.dumps(case["options"]), *files], capture_output=True, text=True)
+    done = subprocess.run([TOOL, mode, json.dumps(case["options"]), *files], capture_output=True,
+                          text=True)
     if done.returncode != 0:
         return [f"{case['name']} ({mode}): exit {done.returncode}: {done.stderr.strip()}"]
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     expected = json.loads(json.dumps(case["rows"]))
-    problems = [f"{case['name']} ({mode}): {len(rows)} rows, expected {len(expected)}"] if len(rows) != len(expected) else []
+    problems = [f"{case['name']} ({mode}): {len(rows)} rows, expected {len(expected)}"
+               ] if len(rows) != len(expected) else []
     for number, (ours, theirs) in enumerate(zip(rows, expected)):
         for column in theirs:
             if column not in ours or not same(ours[column], theirs[column]):
-                problems.append(f"{case['name']} ({mode}), row {number}, {column}: {ours.get(column)!r}, expected {theirs[column]!r}")
+                problems.append(
+                    f"{case['name']} ({mode}), row {number}, {column}: {ours.get(column)!r}, "
+                    f"expected {theirs[column]!r}")
     return problems
 
 
 def check_unsigned(folder):
-    """Whole numbers beyond int64 become floats, as those of JSON files do; they must not turn negative."""
+    """Whole numbers beyond int64 become floats, as those of JSON files do; they must not turn
+    negative.
+    """
     numbers = [1, 2**63 - 1, 2**63, 2**64 - 1]
     path = os.path.join(folder, "unsigned.parquet")
-    fixtures.pq.write_table(fixtures.pa.table({"n": fixtures.pa.array(numbers, fixtures.pa.uint64())}), path)
+    fixtures.pq.write_table(
+        fixtures.pa.table({"n": fixtures.pa.array(numbers, fixtures.pa.uint64())}), path)
     done = subprocess.run([TOOL, "rows", "{}", path], capture_output=True, text=True)
     rows = [json.loads(line)["n"] for line in done.stdout.splitlines()]
-    return [] if rows == [1, 2**63 - 1, float(2**63), float(2**64 - 1)] else [f"uint64: {rows} {done.stderr}"]
+    return [] if rows == [1, 2**63 -
+                          1, float(2**63), float(2**64 - 1)] else [f"uint64: {rows} {done.stderr}"]
 
 
 def main():

@@ -1,7 +1,9 @@
-"""Encoders through both trainers: a tiny model of each kind, the same folder, rows and flags, no dropout.
+"""Encoders through both trainers: a tiny model of each kind, the same folder, rows and flags, no
+dropout.
 
-50 steps with accumulation, warm-up, clipping and evaluation (label smoothing where the head is a classifier; the masks of masked
-language modelling are in the rows): every logged loss, gradient norm, rate and metric within 1e-5 relative. Without the peer: exit code 77.
+50 steps with accumulation, warm-up, clipping and evaluation (label smoothing where the head is a
+classifier; the masks of masked language modelling are in the rows): every logged loss, gradient
+norm, rate and metric within 1e-5 relative. Without the peer: exit code 77.
 """
 import json
 import os
@@ -20,19 +22,32 @@ except ImportError as error:
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = pathlib.Path(os.environ.get("GRADUS_BUILD", ROOT / "build/release")) / "bin/encoders_tool"
-AUTO = {"masked_lm": transformers.AutoModelForMaskedLM, "sequence_classification": transformers.AutoModelForSequenceClassification,
-        "token_classification": transformers.AutoModelForTokenClassification, "question_answering": transformers.AutoModelForQuestionAnswering}
+AUTO = {
+    "masked_lm": transformers.AutoModelForMaskedLM,
+    "sequence_classification": transformers.AutoModelForSequenceClassification,
+    "token_classification": transformers.AutoModelForTokenClassification,
+    "question_answering": transformers.AutoModelForQuestionAnswering
+}
 VOCAB, TOKENS, PAD = 60, 12, 1
-BERT = dict(model_type="bert", vocab_size=VOCAB, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=20,
+BERT = dict(model_type="bert", vocab_size=VOCAB, hidden_size=32, intermediate_size=64,
+            num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=20,
             hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=PAD)
-DISTILBERT = dict(model_type="distilbert", vocab_size=VOCAB, dim=32, hidden_dim=64, n_layers=2, n_heads=4, max_position_embeddings=20, dropout=0.0, attention_dropout=0.0,
+DISTILBERT = dict(model_type="distilbert", vocab_size=VOCAB, dim=32, hidden_dim=64, n_layers=2,
+                  n_heads=4, max_position_embeddings=20, dropout=0.0, attention_dropout=0.0,
                   qa_dropout=0.0, seq_classif_dropout=0.0, pad_token_id=PAD)
 ROBERTA = {**BERT, "model_type": "roberta"}
-ARGS = dict(max_steps=50, per_device_train_batch_size=4, per_device_eval_batch_size=8, gradient_accumulation_steps=3, learning_rate=2e-3, warmup_steps=10, max_grad_norm=0.5,
-            weight_decay=0.01, logging_steps=1, eval_strategy="steps", eval_steps=20, save_strategy="no", seed=11, report_to="none", use_cpu=True, disable_tqdm=True)
-RUNS = [("bert", BERT, "sequence_classification", {"label_smoothing_factor": 0.1}), ("bert", BERT, "masked_lm", {}), ("bert", BERT, "token_classification", {"gradient_checkpointing": True}),
-        ("roberta", ROBERTA, "masked_lm", {"gradient_accumulation_steps": 1}), ("roberta", ROBERTA, "sequence_classification", {}), ("distilbert", DISTILBERT, "question_answering", {}),
-        ("distilbert", DISTILBERT, "sequence_classification", {"lr_scheduler_type": "cosine", "label_smoothing_factor": 0.2})]
+ARGS = dict(max_steps=50, per_device_train_batch_size=4, per_device_eval_batch_size=8,
+            gradient_accumulation_steps=3, learning_rate=2e-3, warmup_steps=10, max_grad_norm=0.5,
+            weight_decay=0.01, logging_steps=1, eval_strategy="steps", eval_steps=20,
+            save_strategy="no", seed=11, report_to="none", use_cpu=True, disable_tqdm=True)
+RUNS = [("bert", BERT, "sequence_classification", {"label_smoothing_factor": 0.1}),
+        ("bert", BERT, "masked_lm", {}),
+        ("bert", BERT, "token_classification", {"gradient_checkpointing": True}),
+        ("roberta", ROBERTA, "masked_lm", {"gradient_accumulation_steps": 1}),
+        ("roberta", ROBERTA, "sequence_classification", {}),
+        ("distilbert", DISTILBERT, "question_answering", {}),
+        ("distilbert", DISTILBERT, "sequence_classification",
+         {"lr_scheduler_type": "cosine", "label_smoothing_factor": 0.2})]
 
 
 def make_rows(rng, task, types, count):
@@ -40,7 +55,10 @@ def make_rows(rng, task, types, count):
     for _ in range(count):
         length = rng.randrange(5, TOKENS + 1)
         ids = [rng.randrange(4, VOCAB) for _ in range(length)]
-        row = {"input_ids": ids + [PAD] * (TOKENS - length), "attention_mask": [1] * length + [0] * (TOKENS - length)}
+        row = {
+            "input_ids": ids + [PAD] * (TOKENS - length),
+            "attention_mask": [1] * length + [0] * (TOKENS - length)
+        }
         if types:
             row["token_type_ids"] = [int(place >= 4) for place in range(TOKENS)]
         if task == "sequence_classification":
@@ -62,9 +80,14 @@ def python_logs(job):
     model = AUTO[job["task"]].from_pretrained(job["folder"])
 
     def accuracy(prediction):
-        return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
-    trainer = transformers.Trainer(model, transformers.TrainingArguments(**job["args"]), train_dataset=job["train"], eval_dataset=job["eval"], data_collator=transformers.default_data_collator,
-                                   compute_metrics=accuracy if job["task"] == "sequence_classification" else None)
+        return {
+            "accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())
+        }
+
+    trainer = transformers.Trainer(
+        model, transformers.TrainingArguments(**job["args"]), train_dataset=job["train"],
+        eval_dataset=job["eval"], data_collator=transformers.default_data_collator,
+        compute_metrics=accuracy if job["task"] == "sequence_classification" else None)
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
     return trainer.state.log_history
@@ -85,7 +108,9 @@ def compare(ours, theirs, what):
 
 
 def make_jobs(count, make_job, folder, seed):
-    """`make_job(number, folder, rng)` for each number, on one thread and without the messages of transformers."""
+    """`make_job(number, folder, rng)` for each number, on one thread and without the messages of
+    transformers.
+    """
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
@@ -104,22 +129,30 @@ def ask(tool, jobs, folder):
 
 
 def train_both(labels, make_job):
-    """Trains `make_job(number, folder, rng)` of every label with both trainers: 50 steps, whose logs must be equal."""
+    """Trains `make_job(number, folder, rng)` of every label with both trainers: 50 steps, whose
+    logs must be equal.
+    """
     with tempfile.TemporaryDirectory() as folder:
         jobs = make_jobs(len(labels), make_job, folder, seed=3)
         for label, job, answer in zip(labels, jobs, ask(TOOL, jobs, folder), strict=True):
             assert answer["global_step"] == 50
             worst = compare(answer["log_history"], python_logs(job), label)
             losses = [entry["loss"] for entry in answer["log_history"] if "loss" in entry]
-            print(f"{label}: 50 steps equal (largest relative difference {worst:.1e}), loss {losses[0]:.3f} to {losses[-1]:.3f}")
+            print(f"{label}: 50 steps equal (largest relative difference {worst:.1e}), loss "
+                  f"{losses[0]:.3f} to {losses[-1]:.3f}")
 
 
 def make_job(number, place, rng):
     label, config, task, changes = RUNS[number]
     extra = {"num_labels": 3} if task in ("sequence_classification", "token_classification") else {}
-    AUTO[task].from_config(transformers.AutoConfig.for_model(**config, **extra)).save_pretrained(place)
+    config = transformers.AutoConfig.for_model(**config, **extra)
+    AUTO[task].from_config(config).save_pretrained(place)
     types = label != "distilbert"
-    return {"folder": place, "task": task, "train": make_rows(rng, task, types, 90), "eval": make_rows(rng, task, types, 20), "args": {**ARGS, **changes, "output_dir": place + "/out"}}
+    return {
+        "folder": place, "task": task, "train": make_rows(rng, task, types, 90),
+        "eval": make_rows(rng, task, types,
+                          20), "args": {**ARGS, **changes, "output_dir": place + "/out"}
+    }
 
 
 if __name__ == "__main__":

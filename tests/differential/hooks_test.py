@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""The hook trainer beside trainer-tools: the same weights and data, the same hooks, everything noted and compared.
+"""The hook trainer beside trainer-tools: the same weights and data, the same hooks, everything
+noted and compared.
 
     python hooks_test.py [HOOKS_TOOL]
 
-Ten runs: plain, accumulation with a short last window, clipping, fp16 autocast, average + validation, schedule, checkpoints with a resume in the
-middle of an epoch (also from the other side's file), an interrupt with a resume, accelerate, and the table of all hooks. For each: the sequence of hook calls, the loss of
-every step (1e-6), the counters after every step, the learning rate, the files written, the metrics file and the describe_hooks table.
-Exits 77 with a reason where trainer-tools is absent.
+Ten runs: plain, accumulation with a short last window, clipping, fp16 autocast, average +
+validation, schedule, checkpoints with a resume in the middle of an epoch (also from the other
+side's file), an interrupt with a resume, accelerate, and the table of all hooks. For each: the
+sequence of hook calls, the loss of every step (1e-6), the counters after every step, the learning
+rate, the files written, the metrics file and the describe_hooks table. Exits 77 with a reason where
+trainer-tools is absent.
 """
 
 import contextlib
@@ -34,10 +37,12 @@ except ImportError as error:
 warnings.filterwarnings("ignore")
 logging.disable(logging.CRITICAL)
 torch.set_num_threads(1)
-BUILD = os.environ.get("GRADUS_BUILD", os.path.join(os.path.dirname(__file__), "../../build/release"))
+BUILD = os.environ.get("GRADUS_BUILD", os.path.join(os.path.dirname(__file__),
+                                                    "../../build/release"))
 TOOL = sys.argv[1] if len(sys.argv) > 1 else os.path.join(BUILD, "bin/hooks_tool")
 FOLDER = tempfile.mkdtemp(prefix="gradus_hooks_")
-POINTS = "before_fit before_epoch before_step after_pred after_loss after_backward after_step before_valid after_epoch after_fit after_cancel".split()
+POINTS = ("before_fit before_epoch before_step after_pred after_loss after_backward after_step "
+          "before_valid after_epoch after_fit after_cancel").split()
 CASES = "plain accumulation clipping amp ema schedule checkpoint interrupt accelerate".split()
 
 
@@ -51,16 +56,17 @@ def noting(point):
         self.notes["calls"].append(f"{type(self).__name__}.{point}")
         if self.ord > 0 and point == "after_step":
             s = trainer.step_state
-            self.notes["steps"].append(
-                {
-                    "loss": trainer.loss,
-                    "result": trainer.result["loss"].item(),
-                    "training": trainer.training,
-                    "did_opt_step": trainer._did_opt_step,
-                    "lr": trainer.opt.param_groups[0]["lr"],
-                    "state": [s.batch_idx, s.optimizer_step, s.samples_seen, s.epoch, s.grad_accum_steps, s.num_processes],
-                }
-            )
+            self.notes["steps"].append({
+                "loss": trainer.loss,
+                "result": trainer.result["loss"].item(),
+                "training": trainer.training,
+                "did_opt_step": trainer._did_opt_step,
+                "lr": trainer.opt.param_groups[0]["lr"],
+                "state": [
+                    s.batch_idx, s.optimizer_step, s.samples_seen, s.epoch, s.grad_accum_steps,
+                    s.num_processes
+                ],
+            })
 
     return method
 
@@ -105,22 +111,43 @@ def hooks_of(name, out, resume):
         return tt.MetricsHook(list(each), tracker_type="file", log_file=f"{out}/metrics.jsonl")
 
     def checkpoints(every):
-        return tt.CheckpointHook(f"{out}/saved", save_every_steps=every, keep_last=2, resume_path=resume)
+        return tt.CheckpointHook(f"{out}/saved", save_every_steps=every, keep_last=2,
+                                 resume_path=resume)
 
     accuracy = tt.Accuracy(pred_key="logits", target_key="y")
     return {
         "plain": lambda: [metrics(tt.Loss(), accuracy)],
-        "accumulation": lambda: [tt.GradientAccumulationHook(2), metrics(tt.Loss())],
+        "accumulation": lambda: [tt.GradientAccumulationHook(2),
+                                 metrics(tt.Loss())],
         "clipping": lambda: [tt.GradClipHook(0.05)],
         "amp": lambda: [tt.AMPHook(dtype=torch.float16, device_type="cpu")],
         "ema": lambda: [tt.EMAHook(0.8), metrics(tt.Loss(), accuracy)],
-        "schedule": lambda: [tt.LRSchedulerHook(schedule), metrics(tt.LRStats(), tt.Loss())],
-        "checkpoint": lambda: [checkpoints(3), metrics(tt.Loss()), tt.EMAHook(0.8), tt.LRSchedulerHook(schedule)],
-        "interrupt": lambda: [checkpoints(3), tt.EMAHook(0.8), Interrupter(1000 if resume else 10)],
-        "accelerate": lambda: [AccelerateHook(gradient_accumulation_steps=2, max_grad_norm=0.05, cpu=True)],
+        "schedule": lambda: [tt.LRSchedulerHook(schedule),
+                             metrics(tt.LRStats(), tt.Loss())],
+        "checkpoint": lambda: [
+            checkpoints(3),
+            metrics(tt.Loss()),
+            tt.EMAHook(0.8),
+            tt.LRSchedulerHook(schedule)
+        ],
+        "interrupt": lambda: [checkpoints(3),
+                              tt.EMAHook(0.8),
+                              Interrupter(1000 if resume else 10)],
+        "accelerate": lambda:
+                      [AccelerateHook(gradient_accumulation_steps=2, max_grad_norm=0.05, cpu=True)],
         "all": lambda: [
-            EmptyCudaCacheHook(), MemoryProfilerHook(), tt.ProgressBarHook(), tt.EMAHook(), checkpoints(1), tt.GradClipHook(), tt.GradientAccumulationHook(2),
-            metrics(tt.Loss()), tt.LRSchedulerHook(schedule), tt.AMPHook(), AccelerateHook(cpu=True), Interrupter(1),
+            EmptyCudaCacheHook(),
+            MemoryProfilerHook(),
+            tt.ProgressBarHook(),
+            tt.EMAHook(),
+            checkpoints(1),
+            tt.GradClipHook(),
+            tt.GradientAccumulationHook(2),
+            metrics(tt.Loss()),
+            tt.LRSchedulerHook(schedule),
+            tt.AMPHook(),
+            AccelerateHook(cpu=True),
+            Interrupter(1),
         ],
     }[name]()
 
@@ -139,11 +166,21 @@ def run_peer(name, out, resume=None):
     validates = name in ("ema", "checkpoint", "interrupt")
     train_dl, valid_dl = batches(start["x"], start["y"]), batches(start["vx"], start["vy"])
     if name == "accelerate":  # it prepares real loaders only
-        train_dl = torch.utils.data.DataLoader([{"x": a, "y": b} for a, b in zip(start["x"], start["y"])], batch_size=4)
-        valid_dl = torch.utils.data.DataLoader([{"x": a, "y": b} for a, b in zip(start["vx"], start["vy"])], batch_size=4)
+        train_dl = torch.utils.data.DataLoader(
+            [{"x": a, "y": b} for a, b in zip(start["x"], start["y"])], batch_size=4)
+        valid_dl = torch.utils.data.DataLoader(
+            [{"x": a, "y": b} for a, b in zip(start["vx"], start["vy"])], batch_size=4)
     trainer = tt.Trainer(
-        net, step, train_dl, valid_dl if validates else None, optim=torch.optim.AdamW(net.parameters(), lr=1e-2), epochs=3,
-        hooks=[Late(notes), *hooks_of(name, out, resume), Early(notes)], device=torch.device("cpu"), config=OmegaConf.create({"width": 16, "name": "net"}),
+        net,
+        step,
+        train_dl,
+        valid_dl if validates else None,
+        optim=torch.optim.AdamW(net.parameters(), lr=1e-2),
+        epochs=3,
+        hooks=[Late(notes), *hooks_of(name, out, resume),
+               Early(notes)],
+        device=torch.device("cpu"),
+        config=OmegaConf.create({"width": 16, "name": "net"}),
     )
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
@@ -159,7 +196,8 @@ def run_peer(name, out, resume=None):
 
 def run_ours(name, out, resume=None):
     os.makedirs(out, exist_ok=True)
-    done = subprocess.run([TOOL, name, FOLDER, out, *([resume] if resume else [])], capture_output=True, text=True)
+    done = subprocess.run([TOOL, name, FOLDER, out, *([resume] if resume else [])],
+                          capture_output=True, text=True)
     assert done.returncode == 0, (name, done.stderr)
     with open(f"{out}/report.json") as file:
         report = json.load(file)
@@ -168,7 +206,10 @@ def run_ours(name, out, resume=None):
 
 
 def files(folder):
-    return sorted(os.path.relpath(os.path.join(base, f), folder) for base, _, names in os.walk(folder) for f in names)
+    return sorted(
+        os.path.relpath(os.path.join(base, f), folder)
+        for base, _, names in os.walk(folder)
+        for f in names)
 
 
 def close(a, b, where):
@@ -203,21 +244,28 @@ def compare(name, theirs, ours, their_folder, our_folder):
     assert files(their_folder) == files(our_folder), (name, files(their_folder), files(our_folder))
     if os.path.exists(f"{their_folder}/metrics.jsonl"):
         same_metrics(their_folder, our_folder, name)
-    print(f"{name:34} {len(theirs['calls']):4} calls, {len(theirs['steps']):3} steps, largest difference {worst:.1e}, files: {len(files(our_folder))}")
+    print(f"{name:34} {len(theirs['calls']):4} calls, {len(theirs['steps']):3} steps, largest "
+          f"difference {worst:.1e}, files: {len(files(our_folder))}")
     return len(theirs["steps"])
 
 
 def both(name, resume=(None, None), label=None):
     label = label or name
     folders = [os.path.join(FOLDER, side, name) for side in ("theirs", "ours")]
-    return compare(label, run_peer(name, folders[0], resume[0]), run_ours(name, folders[1], resume[1]), *folders)
+    return compare(label, run_peer(name, folders[0], resume[0]),
+                   run_ours(name, folders[1], resume[1]), *folders)
 
 
 def main():
     torch.manual_seed(5)
     net = make_net()
-    x, vx = torch.randn(18, 6), torch.randn(7, 6)  # 5 batches of which the last is short; 2 for validation
-    start = {"model": dict(net.state_dict()), "x": x, "y": x[:, :3].argmax(1), "vx": vx, "vy": vx[:, :3].argmax(1)}
+    x, vx = torch.randn(18,
+                        6), torch.randn(7,
+                                        6)  # 5 batches of which the last is short; 2 for validation
+    start = {
+        "model": dict(net.state_dict()), "x": x, "y": x[:, :3].argmax(1), "vx": vx,
+        "vy": vx[:, :3].argmax(1)
+    }
     torch.save(start, f"{FOLDER}/start.pt")
     steps = 0
     for name in CASES:
@@ -226,7 +274,9 @@ def main():
 
     saved = [os.path.join(FOLDER, side, "checkpoint/saved") for side in ("theirs", "ours")]
     for side in saved:
-        assert sorted(f for f in os.listdir(side) if f.startswith("checkpoint_step")) == ["checkpoint_step_12.pt", "checkpoint_step_15.pt"], os.listdir(side)
+        assert sorted(f for f in os.listdir(side) if f.startswith("checkpoint_step")) == [
+            "checkpoint_step_12.pt", "checkpoint_step_15.pt"
+        ], os.listdir(side)
     middle = [f"{side}/checkpoint_step_12.pt" for side in saved]
     copies = []  # step 12 is in the middle of the third epoch
     for i, file in enumerate(middle):
@@ -235,7 +285,10 @@ def main():
     assert torch.load(copies[1], weights_only=True)["batch_idx"] == 2
     steps += both("checkpoint", copies, "checkpoint resumed")
     steps += both("checkpoint", copies[::-1], "checkpoint from the other's file")
-    interrupted = [os.path.join(FOLDER, side, "interrupt/saved/checkpoint_interrupted.pt") for side in ("theirs", "ours")]
+    interrupted = [
+        os.path.join(FOLDER, side, "interrupt/saved/checkpoint_interrupted.pt")
+        for side in ("theirs", "ours")
+    ]
     steps += both("interrupt", interrupted, "interrupt resumed")
     print(f"same: {steps} steps compared")
 

@@ -3,9 +3,10 @@
 
     python models_test.py [MODELS_TOOL]
 
-For each architecture and head: a folder of transformers loads in gradus with the same outputs, what gradus saves loads in
-transformers with no missing or unexpected key and the same outputs. For each generative one: greedy search and beam search
-give the same tokens for 50 prompts, alone and in left-padded batches. Exits 77 with a reason where the peer is absent.
+For each architecture and head: a folder of transformers loads in gradus with the same outputs, what
+gradus saves loads in transformers with no missing or unexpected key and the same outputs. For each
+generative one: greedy search and beam search give the same tokens for 50 prompts, alone and in
+left-padded batches. Exits 77 with a reason where the peer is absent.
 """
 import itertools
 import json
@@ -23,28 +24,47 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-BUILD = os.environ.get("GRADUS_BUILD", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build/release"))
+BUILD = os.environ.get(
+    "GRADUS_BUILD", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build/release"))
 TOOL = sys.argv[1] if len(sys.argv) > 1 else os.path.join(BUILD, "bin/models_tool")
-AUTO = {"causal_lm": transformers.AutoModelForCausalLM, "masked_lm": transformers.AutoModelForMaskedLM, "sequence_classification": transformers.AutoModelForSequenceClassification,
-        "token_classification": transformers.AutoModelForTokenClassification, "question_answering": transformers.AutoModelForQuestionAnswering,
-        "base": transformers.AutoModel}
+AUTO = {
+    "causal_lm": transformers.AutoModelForCausalLM, "masked_lm": transformers.AutoModelForMaskedLM,
+    "sequence_classification": transformers.AutoModelForSequenceClassification,
+    "token_classification": transformers.AutoModelForTokenClassification,
+    "question_answering": transformers.AutoModelForQuestionAnswering, "base": transformers.AutoModel
+}
 VOCAB, PAD, EOS = 64, 1, 3
-GPT2 = dict(model_type="gpt2", vocab_size=VOCAB, n_positions=64, n_embd=32, n_layer=2, n_head=4, bos_token_id=2, eos_token_id=EOS, pad_token_id=PAD)
-LLAMA = dict(model_type="llama", vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+GPT2 = dict(model_type="gpt2", vocab_size=VOCAB, n_positions=64, n_embd=32, n_layer=2, n_head=4,
+            bos_token_id=2, eos_token_id=EOS, pad_token_id=PAD)
+LLAMA = dict(model_type="llama", vocab_size=VOCAB, hidden_size=32, intermediate_size=48,
+             num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=64, bos_token_id=2, eos_token_id=EOS, pad_token_id=PAD)
-BERT = dict(model_type="bert", vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64, pad_token_id=PAD)
+BERT = dict(model_type="bert", vocab_size=VOCAB, hidden_size=32, intermediate_size=48,
+            num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64,
+            pad_token_id=PAD)
 HEADS = ("sequence_classification", "token_classification", "question_answering", "base")
 CONFIGS = {
     "gpt2": GPT2,
     "llama": LLAMA,
-    "llama3": {**LLAMA, "rope_parameters": dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16, rope_theta=500000.0)},
+    "llama3": {
+        **LLAMA, "rope_parameters": dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0,
+                                         high_freq_factor=4.0, original_max_position_embeddings=16,
+                                         rope_theta=500000.0)
+    },
     "mistral": {**LLAMA, "model_type": "mistral", "sliding_window": 6},
-    "qwen2": {**LLAMA, "model_type": "qwen2", "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1, "tie_word_embeddings": True},
+    "qwen2": {
+        **LLAMA, "model_type": "qwen2", "use_sliding_window": True, "sliding_window": 5,
+        "max_window_layers": 1, "tie_word_embeddings": True
+    },
     "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 16},
     "bert": BERT,
     "bert untied": {**BERT, "tie_word_embeddings": False, "hidden_act": "gelu_new"},
-    "roberta": {**BERT, "model_type": "roberta", "bos_token_id": 2, "eos_token_id": EOS, "layer_norm_eps": 1e-5},
-    "distilbert": dict(model_type="distilbert", vocab_size=VOCAB, dim=32, hidden_dim=48, n_layers=2, n_heads=4, max_position_embeddings=64, pad_token_id=PAD),
+    "roberta": {
+        **BERT, "model_type": "roberta", "bos_token_id": 2, "eos_token_id": EOS,
+        "layer_norm_eps": 1e-5
+    },
+    "distilbert": dict(model_type="distilbert", vocab_size=VOCAB, dim=32, hidden_dim=48, n_layers=2,
+                       n_heads=4, max_position_embeddings=64, pad_token_id=PAD),
 }
 
 
@@ -72,14 +92,18 @@ def build(config, task, seed):
 
 
 def names_of(task):
-    return {"question_answering": ("start_logits", "end_logits"), "base": ("last_hidden_state",), "text_encoding": ("last_hidden_state",)}.get(task, ("logits",))
+    return {
+        "question_answering": ("start_logits", "end_logits"), "base": ("last_hidden_state",),
+        "text_encoding": ("last_hidden_state",)
+    }.get(task, ("logits",))
 
 
 def compare_outputs(model, reply, batches, task, what):
     for inputs, outputs in zip(batches, reply["outputs"], strict=True):
         with torch.no_grad():
             expected = model(**{key: torch.tensor(value) for key, value in inputs.items()})
-        for name in names_of(task) + (("pooler_output",) if expected.get("pooler_output") is not None else ()):
+        for name in names_of(task) + (
+            ("pooler_output",) if expected.get("pooler_output") is not None else ()):
             got = torch.tensor(outputs[name]).view_as(expected[name])
             worst = (got - expected[name]).abs().max().item()
             scale = max(1.0, expected[name].abs().max().item())
@@ -118,12 +142,15 @@ def check_body_and_heads(label, config, folder):
     body, head = build(config, "base", 3), build(config, "token_classification", 4)
     batch = [{"input_ids": [[5, 6, 7, 8]]}]
     body.save_pretrained(folder)
-    ask(folder=folder, task="token_classification", forward=batch, save=folder + "/head", new_values=True)
+    ask(folder=folder, task="token_classification", forward=batch, save=folder + "/head",
+        new_values=True)
     back = AUTO["token_classification"].from_pretrained(folder + "/head").base_model.state_dict()
     for key, value in body.state_dict().items():
         assert "pooler" in key or torch.equal(back[key], value), (label, key)
     head.save_pretrained(folder + "/heads")
-    compare_outputs(head.base_model, ask(folder=folder + "/heads", task="base", forward=batch, new_values=True), batch, "base", f"{label}: body of a head")
+    compare_outputs(head.base_model,
+                    ask(folder=folder + "/heads", task="base", forward=batch, new_values=True),
+                    batch, "base", f"{label}: body of a head")
 
 
 def check_fresh(label, config, folder):
@@ -141,13 +168,23 @@ def prompts_of(count):
 
 
 def generation_jobs():
-    greedy = [dict(max_new_tokens=12, do_sample=False), dict(max_new_tokens=12, do_sample=False, repetition_penalty=1.7),
-              dict(max_new_tokens=12, do_sample=False, no_repeat_ngram_size=2, min_new_tokens=5),
-              dict(max_length=30, do_sample=False, bad_words_ids=[[7], [8, 9]], suppress_tokens=[12, 13]), dict(max_new_tokens=6, do_sample=False, use_cache=False)]
-    beams = [dict(max_new_tokens=10, num_beams=3), dict(max_new_tokens=10, num_beams=4, length_penalty=2.0, early_stopping=True, num_return_sequences=3),
-             dict(max_new_tokens=10, num_beams=2, length_penalty=0.3, early_stopping="never"),
-             dict(max_new_tokens=10, num_beams=3, eos_token_id=[3, 10, 20, 30], no_repeat_ngram_size=3, num_return_sequences=2),
-             dict(max_new_tokens=10, num_beams=3, length_penalty=-1.0, min_new_tokens=4, repetition_penalty=1.3)]
+    greedy = [
+        dict(max_new_tokens=12, do_sample=False),
+        dict(max_new_tokens=12, do_sample=False, repetition_penalty=1.7),
+        dict(max_new_tokens=12, do_sample=False, no_repeat_ngram_size=2, min_new_tokens=5),
+        dict(max_length=30, do_sample=False, bad_words_ids=[[7], [8, 9]], suppress_tokens=[12, 13]),
+        dict(max_new_tokens=6, do_sample=False, use_cache=False)
+    ]
+    beams = [
+        dict(max_new_tokens=10, num_beams=3),
+        dict(max_new_tokens=10, num_beams=4, length_penalty=2.0, early_stopping=True,
+             num_return_sequences=3),
+        dict(max_new_tokens=10, num_beams=2, length_penalty=0.3, early_stopping="never"),
+        dict(max_new_tokens=10, num_beams=3, eos_token_id=[3, 10, 20, 30], no_repeat_ngram_size=3,
+             num_return_sequences=2),
+        dict(max_new_tokens=10, num_beams=3, length_penalty=-1.0, min_new_tokens=4,
+             repetition_penalty=1.3)
+    ]
     prompts = prompts_of(50)
     for prompt, options in zip(prompts, itertools.cycle(greedy)):
         yield {"inputs": {"input_ids": [prompt]}, "options": options}
@@ -156,9 +193,15 @@ def generation_jobs():
     for start, options in zip(range(0, 50, 5), itertools.cycle(greedy[:3] + beams)):
         rows = prompts[start:start + 5]
         width = max(map(len, rows))
-        inputs = {"input_ids": [[PAD] * (width - len(row)) + row for row in rows], "attention_mask": [[0] * (width - len(row)) + [1] * len(row) for row in rows]}
+        inputs = {
+            "input_ids": [[PAD] * (width - len(row)) + row for row in rows],
+            "attention_mask": [[0] * (width - len(row)) + [1] * len(row) for row in rows]
+        }
         yield {"inputs": inputs, "options": {"do_sample": False, **options}}
-    yield {"inputs": {"input_ids": [prompts[0]]}, "options": dict(num_beams=3, max_new_tokens=8, pad_token_id=0, do_sample=False)}
+    yield {
+        "inputs": {"input_ids": [prompts[0]]},
+        "options": dict(num_beams=3, max_new_tokens=8, pad_token_id=0, do_sample=False)
+    }
 
 
 def compare_text(label, model, task, folder, jobs):

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Options of gradus against transformers' TrainingArguments, both asked now.
 
-1. Every field of TrainingArguments is an option of gradus with the same position, type and default; choices agree where
-   transformers has them.
-2. The same dictionaries of options are given to both: accepted and refused alike, and where accepted the resolved values agree.
+1. Every field of TrainingArguments is an option of gradus with the same position, type and default;
+   choices agree where transformers has them.
+2. The same dictionaries of options are given to both: accepted and refused alike, and where
+   accepted the resolved values agree.
 3. The same command lines are given to HfArgumentParser and to gradus.
 
-Usage: options_test.py [build folder]   (default: GRADUS_BUILD, else build/release)
-Exit: 0 equal, 1 different, 77 when transformers is not installed.
+Usage: options_test.py [build folder]   (default: GRADUS_BUILD, else build/release) Exit: 0 equal, 1
+different, 77 when transformers is not installed.
 """
 import dataclasses
 import enum
@@ -23,7 +24,8 @@ import warnings
 warnings.filterwarnings("ignore")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
-for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "KUBEFLOW_TRAINER_SERVER_URL", "ACCELERATE_MIXED_PRECISION"):
+for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "KUBEFLOW_TRAINER_SERVER_URL",
+             "ACCELERATE_MIXED_PRECISION"):
     os.environ.pop(name, None)
 try:
     import transformers
@@ -35,7 +37,8 @@ except ImportError as error:
 transformers.logging.set_verbosity_warning()
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GRADUS_BUILD", ROOT / "build/release"))
+BUILD = pathlib.Path(
+    sys.argv[1] if sys.argv[1:] else os.environ.get("GRADUS_BUILD", ROOT / "build/release"))
 TOOL = BUILD / "bin/config_tool"
 failures = []
 OUR_CHOICES = {"optim": ["muon"]}  # after the reference's own
@@ -53,7 +56,9 @@ def ask(mode, lines):
 
 
 def kinds(annotation):
-    """The set of plain kinds a type allows: {"int", "None"}; enums are their strings, paths and configs what JSON has for them."""
+    """The set of plain kinds a type allows: {"int", "None"}; enums are their strings, paths and
+    configs what JSON has for them.
+    """
     if isinstance(annotation, str):
         words = annotation.replace(" ", "").split("|")
         return {"dict" if word.startswith("dict") else word for word in words}
@@ -76,12 +81,14 @@ def kinds(annotation):
 
 
 def default_of(field):
-    value = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+    made = field.default_factory is not dataclasses.MISSING
+    value = field.default_factory() if made else field.default
     return value.value if isinstance(value, enum.Enum) else value
 
 
 def compare_fields():
-    ours = json.loads(subprocess.run([TOOL, "options"], capture_output=True, text=True, check=True).stdout)
+    ours = json.loads(
+        subprocess.run([TOOL, "options"], capture_output=True, text=True, check=True).stdout)
     program = BUILD / "bin/gradus"
     if program.exists():
         listed = subprocess.run([program, "options", "--json"], capture_output=True, text=True)
@@ -97,7 +104,10 @@ def compare_fields():
         if option["default"] != default_of(field):
             differ(f"default of {field.name}: {option['default']!r} and {default_of(field)!r}")
         choices = field.metadata.get("choices")
-        enums = [part for part in typing.get_args(field.type) if isinstance(part, type) and issubclass(part, enum.Enum)]
+        enums = [
+            part for part in typing.get_args(field.type)
+            if isinstance(part, type) and issubclass(part, enum.Enum)
+        ]
         if enums:
             choices = [member.value for member in enums[0]]
         choices = choices and list(choices) + OUR_CHOICES.get(field.name, [])
@@ -107,19 +117,28 @@ def compare_fields():
             differ(f"{field.name} has no help or group")
     if ours[len(hf):] != [option for option in ours if option["origin"] == "gradus"]:
         differ("our own options do not come last")
-    print(f"{len(hf)} options of transformers {transformers.__version__}, {len(ours) - len(hf)} of our own")
+    print(f"{len(hf)} options of transformers {transformers.__version__}, {len(ours) - len(hf)} of "
+          f"our own")
 
 
 BEST = {"load_best_model_at_end": True, "eval_strategy": "steps", "save_strategy": "steps"}
-# Accepted by both with the same values, or refused by both. `use_cpu` where transformers would ask for a GPU.
+# Accepted by both with the same values, or refused by both. `use_cpu` where transformers would ask
+# for a GPU.
 CASES = [
     {},
     {"output_dir": "~/runs/a"},
-    {"output_dir": "x", "per_device_train_batch_size": 4, "num_train_epochs": 1.5, "max_steps": 10, "learning_rate": 0.001},
-    *({"lr_scheduler_type": name} for name in ("linear", "cosine", "cosine_with_restarts", "warmup_stable_decay", "cosin", "")),
+    {
+        "output_dir": "x", "per_device_train_batch_size": 4, "num_train_epochs": 1.5,
+        "max_steps": 10, "learning_rate": 0.001
+    },
+    *({"lr_scheduler_type": name}
+      for name in ("linear", "cosine", "cosine_with_restarts", "warmup_stable_decay", "cosin", "")),
     *({"optim": name} for name in ("adamw_torch", "sgd", "lion_32bit", "adam")),
     {"lr_scheduler_kwargs": {"num_cycles": 2}},
-    {"lr_scheduler_kwargs": '{"a": "true", "b": "12", "c": "0.5", "d": "-1", "e": {"f": "7"}, "g": "1e-5"}'},
+    {
+        "lr_scheduler_kwargs": '{"a": "true", "b": "12", "c": "0.5", "d": "-1", "e": {"f": "7"}, '
+                               '"g": "1e-5"}'
+    },
     {"lr_scheduler_kwargs": "{broken"},
     {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": '{"use_reentrant": false}'},
     *({"warmup_steps": value} for value in (0, 10, 0.1, 0.999, 1.0, -1, -0.5)),
@@ -181,7 +200,8 @@ CASES = [
     {"report_to": "tensorboard"},
     {"report_to": ["tensorboard"]},
     {"report_to": []},
-    *({"include_num_input_tokens_seen": value} for value in (True, False, "all", "non_padding", "no")),
+    *({"include_num_input_tokens_seen": value}
+      for value in (True, False, "all", "non_padding", "no")),
     {"debug": "underflow_overflow"},
     {"debug": "underflow_overflow tpu_metrics_debug"},
     {"debug": "everything"},
@@ -202,17 +222,22 @@ MEANT = [
     ({"bf16": True}, False, True, "bf16 needs no use_cpu: LibTorch does it on every CPU"),
     ({"push_to_hub": True}, True, False, "gradus does not talk to the Hub"),
     ({"hub_model_id": "me/model"}, True, False, "hub options are refused, not passed over"),
-    ({"report_to": "wandb"}, True, False, "trackers that are not there are refused at once, not by the Trainer"),
-    ({"report_to": "tensorbord"}, True, False, "a misspelt tracker is refused at once, not by the Trainer"),
-    ({"per_device_train_batch_size": 0}, True, False, "values that cannot work are refused at once"),
+    ({"report_to": "wandb"}, True, False,
+     "trackers that are not there are refused at once, not by the Trainer"),
+    ({"report_to": "tensorbord"}, True, False,
+     "a misspelt tracker is refused at once, not by the Trainer"),
+    ({"per_device_train_batch_size": 0}, True, False,
+     "values that cannot work are refused at once"),
     ({"adam_beta1": 1.5}, True, False, "values that cannot work are refused at once"),
-    ({"train_sampling_strategy": "x"}, True, False, "transformers checks these words only on the command line"),
+    ({"train_sampling_strategy": "x"}, True, False,
+     "transformers checks these words only on the command line"),
     ({"seed": "many"}, True, False, "transformers does not check types"),
 ]
 LINES = [
     [],
     "--output_dir x --learning_rate 1e-4 --max_steps 5 --logging_steps 0.5 --seed 3".split(),
-    "--learning-rate=1e-4 --per-device-train-batch-size 2 --fp16 --logging_nan_inf_filter no".split(),
+    ["--learning-rate=1e-4", "--per-device-train-batch-size", "2", "--fp16"],
+    "--logging_nan_inf_filter no".split(),
     "--no_remove_unused_columns --fp16 false --logging_first_step True".split(),
     "--no-dataloader-pin-memory --label_names a b c --warmup_steps 10".split(),
     "--lr_scheduler_kwargs {\"num_cycles\":2} --eval_strategy steps --eval_steps 4".split(),
@@ -242,18 +267,21 @@ def peer_answer(make):
 
 def compare(label, answer, theirs, reason):
     if ("ok" in answer) != (theirs is not None):
-        differ(f"{label}: gradus {answer.get('message', 'accepts')}, transformers {reason or 'accepts'}")
+        differ(f"{label}: gradus {answer.get('message', 'accepts')}, transformers "
+               f"{reason or 'accepts'}")
     elif theirs is not None:
         for name, value in theirs.items():
             if answer["ok"].get(name, "missing") != value:
-                differ(f"{label}: {name}: gradus {answer['ok'].get(name)!r}, transformers {value!r}")
+                differ(
+                    f"{label}: {name}: gradus {answer['ok'].get(name)!r}, transformers {value!r}")
 
 
 def compare_dictionaries():
     for options, answer in zip(CASES, ask("resolve", CASES)):
         theirs, reason = peer_answer(lambda: TrainingArguments(**json.loads(json.dumps(options))))
         compare(json.dumps(options), answer, theirs, reason)
-    for (options, hf_accepts, we_accept, reason), answer in zip(MEANT, ask("resolve", [case[0] for case in MEANT])):
+    for (options, hf_accepts, we_accept,
+         reason), answer in zip(MEANT, ask("resolve", [case[0] for case in MEANT])):
         theirs, _ = peer_answer(lambda: TrainingArguments(**options))
         if (theirs is not None) != hf_accepts or ("ok" in answer) != we_accept:
             differ(f"{json.dumps(options)}: no longer the difference we mean ({reason})")
@@ -265,7 +293,8 @@ def compare_lines():
     for words, answer in zip(LINES, ask("parse", LINES)):
         parser = HfArgumentParser(TrainingArguments)
         parser.error = lambda message: (_ for _ in ()).throw(ValueError(message))
-        theirs, reason = peer_answer(lambda: parser.parse_args_into_dataclasses(args=list(words), look_for_args_file=False)[0])
+        theirs, reason = peer_answer(lambda: parser.parse_args_into_dataclasses(
+            args=list(words), look_for_args_file=False)[0])
         compare("`" + " ".join(words) + "`", answer, theirs, reason)
     print(f"{len(LINES)} command lines")
 

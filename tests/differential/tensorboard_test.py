@@ -14,14 +14,17 @@ import sys
 import tempfile
 
 try:
-    from tensorboard.backend.event_processing import event_accumulator, event_file_loader, plugin_event_multiplexer
+    from tensorboard.backend.event_processing import (
+        event_accumulator, event_file_loader, plugin_event_multiplexer
+    )
     from tensorboard.plugins.hparams import metadata as hparams_metadata
     from tensorboard.util import tensor_util
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-BUILD = os.environ.get("GRADUS_BUILD", os.path.join(os.path.dirname(__file__), "../../build/release"))
+BUILD = os.environ.get("GRADUS_BUILD", os.path.join(os.path.dirname(__file__),
+                                                    "../../build/release"))
 TOOL = sys.argv[1] if len(sys.argv) > 1 else os.path.join(BUILD, "bin/tracker_tool")
 folder = tempfile.mkdtemp(prefix="gradus_tensorboard_")
 subprocess.run([TOOL, folder], check=True)
@@ -33,7 +36,8 @@ for name in files:
     events = list(event_file_loader.RawEventFileLoader(os.path.join(folder, name)).Load())
     assert len(events) > 70, len(events)
 
-accumulator = event_accumulator.EventAccumulator(folder, size_guidance={"scalars": 0, "tensors": 0}).Reload()
+everything = {"scalars": 0, "tensors": 0}
+accumulator = event_accumulator.EventAccumulator(folder, size_guidance=everything).Reload()
 tags = accumulator.Tags()
 assert set(tags["scalars"]) == {"train/loss", "eval/accuracy", "test/runtime"}, tags
 losses = {event.step: event.value for event in accumulator.Scalars("train/loss")}
@@ -48,18 +52,25 @@ assert {"args/text_summary", "model_config/text_summary"} <= set(tags["tensors"]
 text = tensor_util.make_ndarray(accumulator.Tensors("args/text_summary")[0].tensor_proto)
 assert text.shape == (1,), text.shape
 args = json.loads(text[0])
-assert args["learning_rate"] == 5e-5 and args["text"] == 'ünïcode "quoted"' and args["none"] is None, args
+assert args["learning_rate"] == 5e-5 and args["text"] == 'ünïcode "quoted"' and args[
+    "none"] is None, args
 assert accumulator.SummaryMetadata("args/text_summary").plugin_data.plugin_name == "text"
 
 # Hyperparameters, as the hparams plugin reads them.
 multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(folder).Reload()
-content = multiplexer.SummaryMetadata(".", hparams_metadata.SESSION_START_INFO_TAG).plugin_data.content
+content = multiplexer.SummaryMetadata(".",
+                                      hparams_metadata.SESSION_START_INFO_TAG).plugin_data.content
 start = hparams_metadata.parse_session_start_info_plugin_data(content)
-assert start.hparams["learning_rate"].number_value == 5e-5 and start.hparams["optim"].string_value == "adamw_torch_fused"
+assert start.hparams["learning_rate"].number_value == 5e-5 and start.hparams[
+    "optim"].string_value == "adamw_torch_fused"
 assert start.hparams["bf16"].WhichOneof("kind") == "bool_value" and "none" not in start.hparams
-experiment = hparams_metadata.parse_experiment_plugin_data(multiplexer.SummaryMetadata(".", hparams_metadata.EXPERIMENT_TAG).plugin_data.content)
-assert {info.name for info in experiment.hparam_infos} == {"learning_rate", "optim", "bf16", "seed", "text"}
+experiment = hparams_metadata.parse_experiment_plugin_data(
+    multiplexer.SummaryMetadata(".", hparams_metadata.EXPERIMENT_TAG).plugin_data.content)
+assert {info.name for info in experiment.hparam_infos
+       } == {"learning_rate", "optim", "bf16", "seed", "text"}
 assert [info.name.tag for info in experiment.metric_infos] == ["train/loss", "eval/loss"]
-end = hparams_metadata.parse_session_end_info_plugin_data(multiplexer.SummaryMetadata(".", hparams_metadata.SESSION_END_INFO_TAG).plugin_data.content)
+end = hparams_metadata.parse_session_end_info_plugin_data(
+    multiplexer.SummaryMetadata(".", hparams_metadata.SESSION_END_INFO_TAG).plugin_data.content)
 assert end.status == 1, end
-print(f"tensorboard read {len(losses)} steps, {len(tags['scalars'])} scalars, text and hyperparameters")
+print(f"tensorboard read {len(losses)} steps, {len(tags['scalars'])} scalars, text and "
+      f"hyperparameters")

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Model folders of many kinds loaded by AutoTokenizer and by gradus: old and new files, classes that build their pipeline
-from the configuration, classes that do not fit the model, special tokens named in every place there is.
+"""Model folders of many kinds loaded by AutoTokenizer and by gradus: old and new files, classes
+that build their pipeline from the configuration, classes that do not fit the model, special tokens
+named in every place there is.
 
-Usage: tokenizer_folders_test.py [build folder]   (default: build/release)
-Exit: 0 equal, 1 different, 77 when transformers is not installed.
+Usage: tokenizer_folders_test.py [build folder]   (default: build/release) Exit: 0 equal, 1
+different, 77 when transformers is not installed.
 """
 import json
 import pathlib
@@ -18,21 +19,40 @@ from transformers import AutoTokenizer
 ADDED = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
 # name: (fixture, tokenizer_config.json or None, model type, further files)
 FOLDERS = {
-    "bert, cased": ("wordpiece", {"tokenizer_class": "BertTokenizer", "do_lower_case": False}, "bert", {}),
+    "bert, cased": ("wordpiece", {"tokenizer_class": "BertTokenizer",
+                                  "do_lower_case": False}, "bert", {}),
     "bert, empty configuration": ("wordpiece", {}, "bert", {}),
-    "bert, fast class": ("wordpiece", {"tokenizer_class": "BertTokenizerFast", "strip_accents": False, "model_max_length": 128}, "bert", {}),
+    "bert, fast class":
+        ("wordpiece",
+         {"tokenizer_class": "BertTokenizerFast", "strip_accents": False,
+          "model_max_length": 128}, "bert", {}),
     "distilbert": ("wordpiece", {"tokenizer_class": "DistilBertTokenizer"}, "distilbert", {}),
-    "gpt2 with a prefix space": ("bpe", {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True, "model_max_length": 1024}, "gpt2", {}),
+    "gpt2 with a prefix space":
+        ("bpe",
+         {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True,
+          "model_max_length": 1024}, "gpt2", {}),
     "gpt2, no configuration": ("bpe", None, "gpt2", {}),
     "gpt_neox": ("bpe", {"tokenizer_class": "GPTNeoXTokenizer"}, "gpt_neox", {}),
     "roberta": ("bpe", {"tokenizer_class": "RobertaTokenizer"}, "roberta", {}),
     "llama's class on byte-level BPE": ("bpe", {"tokenizer_class": "LlamaTokenizer"}, "llama", {}),
-    "another class than the model's": ("bpe", {"tokenizer_class": "GPT2Tokenizer", "pad_token": "<pad>"}, "mistral", {}),
-    "t5": ("unigram", {"tokenizer_class": "T5TokenizerFast", "extra_ids": 0, "additional_special_tokens": ["<extra_id_0>"]}, "t5", {}),
+    "another class than the model's":
+        ("bpe", {"tokenizer_class": "GPT2Tokenizer", "pad_token": "<pad>"}, "mistral", {}),
+    "t5": ("unigram", {
+        "tokenizer_class": "T5TokenizerFast", "extra_ids": 0,
+        "additional_special_tokens": ["<extra_id_0>"]
+    }, "t5", {}),
     "old files": ("wordpiece", {"tokenizer_class": "PreTrainedTokenizerFast"}, "bert", {
-        "special_tokens_map.json": {"unk_token": "[UNK]", "pad_token": {"content": "[PAD]", **ADDED}, "additional_special_tokens": ["[A]", "[B]"]}, "added_tokens.json": {"hello there": 601}}),
-    "added_tokens_decoder": ("unigram", {"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": {"700": {"content": "<new>", **ADDED, "lstrip": True, "special": True}},
-                                         "image_token": "<img>", "pad_token": "<pad>", "extra_special_tokens": {"audio_token": "<aud>"}}, "unknown", {}),
+        "special_tokens_map.json": {
+            "unk_token": "[UNK]", "pad_token": {"content": "[PAD]", **ADDED},
+            "additional_special_tokens": ["[A]", "[B]"]
+        }, "added_tokens.json": {"hello there": 601}
+    }),
+    "added_tokens_decoder": ("unigram", {
+        "tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": {
+            "700": {"content": "<new>", **ADDED, "lstrip": True, "special": True}
+        }, "image_token": "<img>", "pad_token": "<pad>",
+        "extra_special_tokens": {"audio_token": "<aud>"}
+    }, "unknown", {}),
     "no configuration": ("unigram", None, "llama", {}),
 }
 

@@ -1,4 +1,5 @@
-//! What every entry point shares: borrowed and owned text, errors as strings, and the wall no panic passes.
+//! What every entry point shares: borrowed and owned text, errors as strings, and the wall no
+//! panic passes.
 
 use std::ffi::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -56,14 +57,18 @@ impl Text {
 
     unsafe fn release(self) {
         if !self.data.is_null() {
-            drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.data as *mut u8, self.size)));
+            drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(
+                self.data as *mut u8,
+                self.size,
+            )));
         }
     }
 }
 
 fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_else(|| "internal error".into())
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
+        .unwrap_or_else(|| "internal error".into())
 }
 
 /// Runs `body` without letting an unwind or a message out, as an error text either way.
@@ -81,7 +86,12 @@ pub fn answer(body: impl FnOnce() -> Outcome<()>) -> *mut c_char {
     match caught(body) {
         Ok(()) => std::ptr::null_mut(),
         Err(error) => {
-            let bytes: Vec<u8> = error.to_string().into_bytes().into_iter().map(|byte| if byte == 0 { b' ' } else { byte }).collect();
+            let bytes: Vec<u8> = error
+                .to_string()
+                .into_bytes()
+                .into_iter()
+                .map(|byte| if byte == 0 { b' ' } else { byte })
+                .collect();
             std::ffi::CString::new(bytes).unwrap_or_default().into_raw()
         }
     }

@@ -1,12 +1,13 @@
-//! Text to ids. The steps of `Tokenizer::encode` are taken one by one, so that truncation is a parameter of the call and
-//! a shared tokenizer is never changed.
+//! Text to ids. The steps of `Tokenizer::encode` are taken one by one, so that truncation is a
+//! parameter of the call and a shared tokenizer is never changed.
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokenizers::tokenizer::{Model, PreTokenizer};
 use tokenizers::{
-    Encoding, OffsetType, PostProcessor, Tokenizer, TruncationDirection, TruncationParams, TruncationStrategy,
+    Encoding, OffsetType, PostProcessor, Tokenizer, TruncationDirection, TruncationParams,
+    TruncationStrategy,
 };
 
 use crate::abi::{answer, caught, release, spans, Failure, Outcome, Span};
@@ -57,8 +58,15 @@ enum Sequence<'a> {
     Words(Vec<&'a str>),
 }
 
-fn encode_text(tokenizer: &Tokenizer, text: &str, word: Option<u32>, type_id: u32, offsets: OffsetType) -> Outcome<Encoding> {
-    let mut pieces = tokenizer.get_added_vocabulary().extract_and_normalize(tokenizer.get_normalizer(), text);
+fn encode_text(
+    tokenizer: &Tokenizer,
+    text: &str,
+    word: Option<u32>,
+    type_id: u32,
+    offsets: OffsetType,
+) -> Outcome<Encoding> {
+    let mut pieces =
+        tokenizer.get_added_vocabulary().extract_and_normalize(tokenizer.get_normalizer(), text);
     if let Some(pre_tokenizer) = tokenizer.get_pre_tokenizer() {
         pre_tokenizer.pre_tokenize(&mut pieces)?;
     }
@@ -66,17 +74,31 @@ fn encode_text(tokenizer: &Tokenizer, text: &str, word: Option<u32>, type_id: u3
     pieces.into_encoding(word, type_id, offsets)
 }
 
-fn encode_sequence(tokenizer: &Tokenizer, sequence: &Sequence, type_id: u32, details: bool) -> Outcome<Encoding> {
+fn encode_sequence(
+    tokenizer: &Tokenizer,
+    sequence: &Sequence,
+    type_id: u32,
+    details: bool,
+) -> Outcome<Encoding> {
     let offsets = || if details { OffsetType::Char } else { OffsetType::None };
     match sequence {
         Sequence::Text(text) => encode_text(tokenizer, text, None, type_id, offsets()),
-        Sequence::Words(words) => {
-            words.iter().enumerate().map(|(index, word)| encode_text(tokenizer, word, Some(index as u32), type_id, offsets())).collect()
-        }
+        Sequence::Words(words) => words
+            .iter()
+            .enumerate()
+            .map(|(index, word)| {
+                encode_text(tokenizer, word, Some(index as u32), type_id, offsets())
+            })
+            .collect(),
     }
 }
 
-fn truncate(first: Encoding, second: Option<Encoding>, options: &EncodeOptions, special: usize) -> Outcome<(Encoding, Option<Encoding>)> {
+fn truncate(
+    first: Encoding,
+    second: Option<Encoding>,
+    options: &EncodeOptions,
+    special: usize,
+) -> Outcome<(Encoding, Option<Encoding>)> {
     let strategy = match options.truncation {
         1 => TruncationStrategy::LongestFirst,
         2 => TruncationStrategy::OnlyFirst,
@@ -84,14 +106,24 @@ fn truncate(first: Encoding, second: Option<Encoding>, options: &EncodeOptions, 
         _ => return Ok((first, second)),
     };
     let room = options.max_length.checked_sub(special).ok_or_else(|| -> Failure {
-        format!("max_length {} leaves no room for the {} special tokens", options.max_length, special).into()
+        format!(
+            "max_length {} leaves no room for the {} special tokens",
+            options.max_length, special
+        )
+        .into()
     })?;
     if room > 0 && options.stride >= room {
         return Err(format!(
-            "stride {} must be below {}: max_length {} less {} special tokens", options.stride, room, options.max_length, special
-        ).into());
+            "stride {} must be below {}: max_length {} less {} special tokens",
+            options.stride, room, options.max_length, special
+        )
+        .into());
     }
-    let direction = if options.truncate_left != 0 { TruncationDirection::Left } else { TruncationDirection::Right };
+    let direction = if options.truncate_left != 0 {
+        TruncationDirection::Left
+    } else {
+        TruncationDirection::Right
+    };
     let params = TruncationParams { max_length: room, stride: options.stride, strategy, direction };
     tokenizers::truncate_encodings(first, second, &params)
 }
@@ -108,10 +140,16 @@ fn merge(first: Encoding, second: Option<Encoding>) -> Encoding {
     whole
 }
 
-fn encode_one(tokenizer: &Tokenizer, first: &Sequence, second: Option<&Sequence>, options: &EncodeOptions) -> Outcome<Vec<Window>> {
+fn encode_one(
+    tokenizer: &Tokenizer,
+    first: &Sequence,
+    second: Option<&Sequence>,
+    options: &EncodeOptions,
+) -> Outcome<Vec<Window>> {
     let details = options.details != 0;
     let one = encode_sequence(tokenizer, first, 0, details)?;
-    let other = second.map(|sequence| encode_sequence(tokenizer, sequence, 1, details)).transpose()?;
+    let other =
+        second.map(|sequence| encode_sequence(tokenizer, sequence, 1, details)).transpose()?;
     let add_special = options.add_special_tokens != 0;
     let special = if add_special { special_tokens_to_add(tokenizer, other.is_some()) } else { 0 };
     let (one, other) = truncate(one, other, options, special)?;
@@ -125,9 +163,17 @@ fn encode_one(tokenizer: &Tokenizer, first: &Sequence, second: Option<&Sequence>
 
 fn window(encoding: Encoding, details: bool) -> Window {
     let details = details.then(|| Details {
-        offsets: encoding.get_offsets().iter().flat_map(|(begin, end)| [*begin as u64, *end as u64]).collect(),
+        offsets: encoding
+            .get_offsets()
+            .iter()
+            .flat_map(|(begin, end)| [*begin as u64, *end as u64])
+            .collect(),
         word_ids: encoding.get_word_ids().iter().map(|word| word.map_or(-1, i64::from)).collect(),
-        sequence_ids: encoding.get_sequence_ids().iter().map(|sequence| sequence.map_or(-1, |index| index as i64)).collect(),
+        sequence_ids: encoding
+            .get_sequence_ids()
+            .iter()
+            .map(|sequence| sequence.map_or(-1, |index| index as i64))
+            .collect(),
     });
     Window { encoding, details }
 }
@@ -135,7 +181,11 @@ fn window(encoding: Encoding, details: bool) -> Window {
 const BLOCK: usize = 16;
 
 /// Runs `one(index)` for every index, in blocks shared out among the threads; results in order.
-fn in_parallel(count: usize, threads: usize, one: impl Fn(usize) -> Outcome<Vec<Window>> + Sync) -> Outcome<Vec<Vec<Window>>> {
+fn in_parallel(
+    count: usize,
+    threads: usize,
+    one: impl Fn(usize) -> Outcome<Vec<Window>> + Sync,
+) -> Outcome<Vec<Vec<Window>>> {
     let next = AtomicUsize::new(0);
     let work = || -> Outcome<Vec<(usize, Vec<Window>)>> {
         let mut done = Vec::new();
@@ -146,7 +196,11 @@ fn in_parallel(count: usize, threads: usize, one: impl Fn(usize) -> Outcome<Vec<
             }
             for index in begin..count.min(begin + BLOCK) {
                 let windows = one(index).map_err(|error| -> Failure {
-                    if count == 1 { error } else { format!("text {index} of {count}: {error}").into() }
+                    if count == 1 {
+                        error
+                    } else {
+                        format!("text {index} of {count}: {error}").into()
+                    }
                 })?;
                 done.push((index, windows));
             }
@@ -156,7 +210,10 @@ fn in_parallel(count: usize, threads: usize, one: impl Fn(usize) -> Outcome<Vec<
     let mut parts: Vec<Outcome<Vec<(usize, Vec<Window>)>>> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..helpers).map(|_| scope.spawn(|| caught(work))).collect();
         let mine = caught(work);
-        let mut parts: Vec<_> = running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a thread ended early".into()))).collect();
+        let mut parts: Vec<_> = running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread ended early".into())))
+            .collect();
         parts.push(mine);
         parts
     });
@@ -170,14 +227,29 @@ fn in_parallel(count: usize, threads: usize, one: impl Fn(usize) -> Outcome<Vec<
 
 #[no_mangle]
 pub unsafe extern "C" fn gtc_encode(
-    tokenizer: *const Handle, first: *const Span, second: *const Span, count: usize, options: *const EncodeOptions, threads: usize,
+    tokenizer: *const Handle,
+    first: *const Span,
+    second: *const Span,
+    count: usize,
+    options: *const EncodeOptions,
+    threads: usize,
     out: *mut *mut Encodings,
 ) -> *mut c_char {
     answer(|| {
         let options = *options;
-        let texts = spans(first, count).iter().map(|span| span.text()).collect::<Outcome<Vec<&str>>>();
+        let texts =
+            spans(first, count).iter().map(|span| span.text()).collect::<Outcome<Vec<&str>>>();
         let texts = texts.map_err(|error| invalid(first, count, error))?;
-        let pairs = if second.is_null() { None } else { Some(spans(second, count).iter().map(|span| span.text()).collect::<Outcome<Vec<&str>>>()?) };
+        let pairs = if second.is_null() {
+            None
+        } else {
+            Some(
+                spans(second, count)
+                    .iter()
+                    .map(|span| span.text())
+                    .collect::<Outcome<Vec<&str>>>()?,
+            )
+        };
         let state = (*tokenizer).read();
         let inner = state.pick(options.split_special_tokens != 0);
         let inputs = in_parallel(count, threads, |index| {
@@ -200,12 +272,19 @@ unsafe fn invalid(first: *const Span, count: usize, error: Failure) -> Failure {
 
 #[no_mangle]
 pub unsafe extern "C" fn gtc_encode_words(
-    tokenizer: *const Handle, first: *const Span, first_count: usize, second: *const Span, second_count: usize,
-    options: *const EncodeOptions, out: *mut *mut Encodings,
+    tokenizer: *const Handle,
+    first: *const Span,
+    first_count: usize,
+    second: *const Span,
+    second_count: usize,
+    options: *const EncodeOptions,
+    out: *mut *mut Encodings,
 ) -> *mut c_char {
     answer(|| {
         let words = |data: *const Span, count: usize| -> Outcome<Sequence> {
-            Ok(Sequence::Words(spans(data, count).iter().map(|span| span.text()).collect::<Outcome<Vec<_>>>()?))
+            Ok(Sequence::Words(
+                spans(data, count).iter().map(|span| span.text()).collect::<Outcome<Vec<_>>>()?,
+            ))
         };
         let one = words(first, first_count)?;
         let other = if second.is_null() { None } else { Some(words(second, second_count)?) };
@@ -224,7 +303,12 @@ pub unsafe extern "C" fn gtc_window_count(encodings: *const Encodings, input: us
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_get_window(encodings: *const Encodings, input: usize, window: usize, out: *mut WindowView) {
+pub unsafe extern "C" fn gtc_get_window(
+    encodings: *const Encodings,
+    input: usize,
+    window: usize,
+    out: *mut WindowView,
+) {
     let inputs = &(*encodings).inputs;
     let Some(found) = inputs.get(input).and_then(|windows| windows.get(window)) else { return };
     let encoding = &found.encoding;
@@ -236,8 +320,14 @@ pub unsafe extern "C" fn gtc_get_window(encodings: *const Encodings, input: usiz
         attention_mask: encoding.get_attention_mask().as_ptr(),
         special_tokens_mask: encoding.get_special_tokens_mask().as_ptr(),
         offsets: found.details.as_ref().map_or_else(none, |details| details.offsets.as_ptr()),
-        word_ids: found.details.as_ref().map_or_else(|| std::ptr::null(), |details| details.word_ids.as_ptr()),
-        sequence_ids: found.details.as_ref().map_or_else(|| std::ptr::null(), |details| details.sequence_ids.as_ptr()),
+        word_ids: found
+            .details
+            .as_ref()
+            .map_or_else(|| std::ptr::null(), |details| details.word_ids.as_ptr()),
+        sequence_ids: found
+            .details
+            .as_ref()
+            .map_or_else(|| std::ptr::null(), |details| details.sequence_ids.as_ptr()),
     };
 }
 

@@ -1,4 +1,5 @@
-//! C ABI of gradus over the `tokenizers` and `minijinja` crates; the contract is in include/gradus_tokenizers_c.h.
+//! C ABI of gradus over the `tokenizers` and `minijinja` crates; the contract is in
+//! include/gradus_tokenizers_c.h.
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -7,7 +7,8 @@ pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// Every word with a capital first letter and small ones after it; `between` tells what stands between words.
+/// Every word with a capital first letter and small ones after it; `between` tells what stands
+/// between words.
 pub fn title(text: &str, between: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut first = true;
@@ -38,7 +39,11 @@ fn float_text(number: f64) -> String {
         return format!("{digits}e{sign}{:02}", exponent.abs());
     }
     let plain = format!("{number}");
-    if plain.contains('.') { plain } else { plain + ".0" }
+    if plain.contains('.') {
+        plain
+    } else {
+        plain + ".0"
+    }
 }
 
 fn number_text(value: &Value) -> String {
@@ -61,16 +66,30 @@ pub fn text(value: &Value) -> String {
 fn repr(value: &Value) -> String {
     match value.kind() {
         ValueKind::None => "None".into(),
-        ValueKind::Bool => if value.is_true() { "True".into() } else { "False".into() },
+        ValueKind::Bool => {
+            if value.is_true() {
+                "True".into()
+            } else {
+                "False".into()
+            }
+        }
         ValueKind::Number => number_text(value),
         ValueKind::String => string_repr(value.as_str().unwrap_or_default()),
         ValueKind::Seq | ValueKind::Iterable => {
-            let items: Vec<String> = value.try_iter().map(|items| items.map(|item| repr(&item)).collect()).unwrap_or_default();
+            let items: Vec<String> = value
+                .try_iter()
+                .map(|items| items.map(|item| repr(&item)).collect())
+                .unwrap_or_default();
             format!("[{}]", items.join(", "))
         }
         ValueKind::Map => {
             let keys = value.try_iter().map(|keys| keys.collect::<Vec<_>>()).unwrap_or_default();
-            let items: Vec<String> = keys.iter().map(|key| format!("{}: {}", repr(key), repr(&value.get_item(key).unwrap_or_default()))).collect();
+            let items: Vec<String> = keys
+                .iter()
+                .map(|key| {
+                    format!("{}: {}", repr(key), repr(&value.get_item(key).unwrap_or_default()))
+                })
+                .collect();
             format!("{{{}}}", items.join(", "))
         }
         _ => value.to_string(),
@@ -87,7 +106,9 @@ fn string_repr(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             c if c == quote => out.extend(['\\', c]),
-            c if (c as u32) < 0x20 || (0x7f..=0xa0).contains(&(c as u32)) || c as u32 == 0xad => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c if (c as u32) < 0x20 || (0x7f..=0xa0).contains(&(c as u32)) || c as u32 == 0xad => {
+                out.push_str(&format!("\\x{:02x}", c as u32))
+            }
             c => out.push(c),
         }
     }
@@ -106,7 +127,13 @@ struct JsonStyle {
 /// The `tojson` of transformers: `json.dumps` with `ensure_ascii=False`.
 pub fn to_json(value: &Value, args: Rest<Value>) -> Result<Value, Error> {
     type Positional = Option<Value>;
-    let (ensure_ascii, indent, separators, sort_keys, kwargs): (Positional, Positional, Positional, Positional, Kwargs) = from_args(&args)?;
+    let (ensure_ascii, indent, separators, sort_keys, kwargs): (
+        Positional,
+        Positional,
+        Positional,
+        Positional,
+        Kwargs,
+    ) = from_args(&args)?;
     let named = |positional: Option<Value>, name: &str| -> Result<Option<Value>, Error> {
         let value = match positional {
             Some(value) => Some(value),
@@ -133,18 +160,28 @@ pub fn to_json(value: &Value, args: Rest<Value>) -> Result<Value, Error> {
     Ok(Value::from_safe_string(out))
 }
 
-fn write_json(value: &Value, style: &JsonStyle, depth: usize, out: &mut String) -> Result<(), Error> {
+fn write_json(
+    value: &Value,
+    style: &JsonStyle,
+    depth: usize,
+    out: &mut String,
+) -> Result<(), Error> {
     match value.kind() {
         ValueKind::None => out.push_str("null"),
         ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
         ValueKind::Number => out.push_str(&json_number(value)),
-        ValueKind::String => json_string(value.as_str().unwrap_or_default(), style.ensure_ascii, out),
+        ValueKind::String => {
+            json_string(value.as_str().unwrap_or_default(), style.ensure_ascii, out)
+        }
         ValueKind::Seq | ValueKind::Iterable => {
             let items: Vec<Value> = value.try_iter()?.collect();
-            write_items(&items, ['[', ']'], style, depth, out, |item, out| write_json(item, style, depth + 1, out))?;
+            write_items(&items, ['[', ']'], style, depth, out, |item, out| {
+                write_json(item, style, depth + 1, out)
+            })?;
         }
         ValueKind::Map => {
-            let mut keys: Vec<(String, Value)> = value.try_iter()?.map(|key| (json_key(&key), key)).collect();
+            let mut keys: Vec<(String, Value)> =
+                value.try_iter()?.map(|key| (json_key(&key), key)).collect();
             if style.sort_keys {
                 keys.sort_by(|a, b| a.0.cmp(&b.0));
             }
@@ -154,13 +191,22 @@ fn write_json(value: &Value, style: &JsonStyle, depth: usize, out: &mut String) 
                 write_json(&value.get_item(key)?, style, depth + 1, out)
             })?;
         }
-        kind => return Err(Error::new(ErrorKind::InvalidOperation, format!("Object of type {kind} is not JSON serializable"))),
+        kind => {
+            return Err(Error::new(
+                ErrorKind::InvalidOperation,
+                format!("Object of type {kind} is not JSON serializable"),
+            ))
+        }
     }
     Ok(())
 }
 
 fn write_items<T>(
-    items: &[T], brackets: [char; 2], style: &JsonStyle, depth: usize, out: &mut String,
+    items: &[T],
+    brackets: [char; 2],
+    style: &JsonStyle,
+    depth: usize,
+    out: &mut String,
     mut write: impl FnMut(&T, &mut String) -> Result<(), Error>,
 ) -> Result<(), Error> {
     out.push(brackets[0]);

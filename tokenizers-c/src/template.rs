@@ -28,7 +28,8 @@ pub struct Rendered {
     span_count: usize,
 }
 
-/// minijinja has no tags of one's own: `{% generation %}` becomes a call block, with the same white-space rules.
+/// minijinja has no tags of one's own: `{% generation %}` becomes a call block, with the same
+/// white-space rules.
 fn rewrite_generation(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -77,11 +78,17 @@ fn raise_exception(message: Value) -> Result<Value, Error> {
 extern "C" {
     fn time(out: *mut i64) -> i64;
     fn localtime_r(time: *const i64, out: *mut c_void) -> *mut c_void;
-    fn strftime(out: *mut c_char, size: usize, format: *const c_char, time: *const c_void) -> usize;
+    fn strftime(out: *mut c_char, size: usize, format: *const c_char, time: *const c_void)
+        -> usize;
 }
 
 fn strftime_now(format: String) -> Result<String, Error> {
-    let refuse = || Error::new(ErrorKind::InvalidOperation, format!("strftime_now cannot write the format {format:?}"));
+    let refuse = || {
+        Error::new(
+            ErrorKind::InvalidOperation,
+            format!("strftime_now cannot write the format {format:?}"),
+        )
+    };
     if format.is_empty() {
         return Ok(format);
     }
@@ -91,7 +98,12 @@ fn strftime_now(format: String) -> Result<String, Error> {
     let length = unsafe {
         let now = time(std::ptr::null_mut());
         localtime_r(&now, broken_down.as_mut_ptr() as *mut c_void);
-        strftime(text.as_mut_ptr() as *mut c_char, text.len(), pattern.as_ptr(), broken_down.as_ptr() as *const c_void)
+        strftime(
+            text.as_mut_ptr() as *mut c_char,
+            text.len(),
+            pattern.as_ptr(),
+            broken_down.as_ptr() as *const c_void,
+        )
     };
     text.truncate(length);
     String::from_utf8(text).map_err(|_| refuse())
@@ -103,11 +115,15 @@ fn method(state: &State, value: &Value, name: &str, args: &[Value]) -> Result<Va
         return minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args);
     };
     let affix = || -> Result<String, Error> { Ok(from_args::<(String,)>(args)?.0) };
-    let three = |a: &str, b: &str, c: &str| Value::from(vec![Value::from(a), Value::from(b), Value::from(c)]);
+    let three = |a: &str, b: &str, c: &str| {
+        Value::from(vec![Value::from(a), Value::from(b), Value::from(c)])
+    };
     Ok(match name {
         "strip" | "lstrip" | "rstrip" => {
             let (chars,): (Option<String>,) = from_args(args)?;
-            let drop = |c: char| chars.as_ref().map_or_else(|| python::is_space(c), |chars| chars.contains(c));
+            let drop = |c: char| {
+                chars.as_ref().map_or_else(|| python::is_space(c), |chars| chars.contains(c))
+            };
             Value::from(match name {
                 "lstrip" => text.trim_start_matches(drop),
                 "rstrip" => text.trim_end_matches(drop),
@@ -119,19 +135,32 @@ fn method(state: &State, value: &Value, name: &str, args: &[Value]) -> Result<Va
         "removesuffix" => Value::from(text.strip_suffix(affix()?.as_str()).unwrap_or(text)),
         "partition" => {
             let separator = affix()?;
-            text.split_once(separator.as_str()).map_or_else(|| three(text, "", ""), |(before, after)| three(before, &separator, after))
+            text.split_once(separator.as_str()).map_or_else(
+                || three(text, "", ""),
+                |(before, after)| three(before, &separator, after),
+            )
         }
         "rpartition" => {
             let separator = affix()?;
-            text.rsplit_once(separator.as_str()).map_or_else(|| three("", "", text), |(before, after)| three(before, &separator, after))
+            text.rsplit_once(separator.as_str()).map_or_else(
+                || three("", "", text),
+                |(before, after)| three(before, &separator, after),
+            )
         }
         "rsplit" => {
             let (separator, limit): (Option<String>, Option<i64>) = from_args(args)?;
             let Some(separator) = separator else {
-                return minijinja_contrib::pycompat::unknown_method_callback(state, value, "split", &[]);
+                return minijinja_contrib::pycompat::unknown_method_callback(
+                    state,
+                    value,
+                    "split",
+                    &[],
+                );
             };
-            let count = limit.filter(|limit| *limit >= 0).map_or(usize::MAX, |limit| limit as usize + 1);
-            let mut parts: Vec<Value> = text.rsplitn(count, separator.as_str()).map(Value::from).collect();
+            let count =
+                limit.filter(|limit| *limit >= 0).map_or(usize::MAX, |limit| limit as usize + 1);
+            let mut parts: Vec<Value> =
+                text.rsplitn(count, separator.as_str()).map(Value::from).collect();
             parts.reverse();
             Value::from(parts)
         }
@@ -141,14 +170,20 @@ fn method(state: &State, value: &Value, name: &str, args: &[Value]) -> Result<Va
 
 fn trim(value: &Value, chars: Option<String>) -> Value {
     let text = python::text(value);
-    let drop = |c: char| chars.as_ref().map_or_else(|| python::is_space(c), |chars| chars.contains(c));
+    let drop =
+        |c: char| chars.as_ref().map_or_else(|| python::is_space(c), |chars| chars.contains(c));
     Value::from(text.trim_matches(drop))
 }
 
 /// markupsafe's spelling of the escapes.
 fn escape(value: &Value) -> Value {
     let text = python::text(value);
-    let text = text.replace('&', "&amp;").replace('>', "&gt;").replace('<', "&lt;").replace('\'', "&#39;").replace('"', "&#34;");
+    let text = text
+        .replace('&', "&amp;")
+        .replace('>', "&gt;")
+        .replace('<', "&lt;")
+        .replace('\'', "&#39;")
+        .replace('"', "&#34;");
     Value::from_safe_string(text)
 }
 
@@ -163,7 +198,8 @@ fn environment(source: &str) -> Outcome<Environment<'static>> {
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(method);
     environment.set_formatter(|out, _, value| {
-        out.write_str(&python::text(value)).map_err(|_| Error::new(ErrorKind::WriteFailure, "cannot write"))
+        out.write_str(&python::text(value))
+            .map_err(|_| Error::new(ErrorKind::WriteFailure, "cannot write"))
     });
     environment.add_filter("tojson", python::to_json);
     environment.add_filter("string", |value: &Value| python::text(value));
@@ -171,9 +207,14 @@ fn environment(source: &str) -> Outcome<Environment<'static>> {
     environment.add_filter("title", title);
     environment.add_filter("e", escape);
     environment.add_filter("escape", escape);
-    environment.add_test("sequence", |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map));
-    environment.add_test("iterable", |value: &Value| value.as_str().is_some() || value.try_iter().is_ok());
-    environment.add_test("number", |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
+    environment.add_test("sequence", |value: &Value| {
+        matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
+    });
+    environment
+        .add_test("iterable", |value: &Value| value.as_str().is_some() || value.try_iter().is_ok());
+    environment.add_test("number", |value: &Value| {
+        matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
+    });
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_function(GENERATION, generation);
@@ -201,7 +242,8 @@ fn explain(error: Error) -> Failure {
 
 /// Takes the marks out; the spans between them, in characters of what remains.
 fn take_marks(marked: &str) -> (String, Vec<usize>) {
-    let (mut text, mut spans, mut open, mut position) = (String::with_capacity(marked.len()), Vec::new(), Vec::new(), 0);
+    let (mut text, mut spans, mut open, mut position) =
+        (String::with_capacity(marked.len()), Vec::new(), Vec::new(), 0);
     for c in marked.chars() {
         match c {
             BEGIN => open.push(position),
@@ -224,7 +266,12 @@ pub unsafe extern "C" fn gtc_template_new(source: Span, out: *mut *mut Template)
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_template_render(template: *const Template, context: Span, want_spans: i32, out: *mut Rendered) -> *mut c_char {
+pub unsafe extern "C" fn gtc_template_render(
+    template: *const Template,
+    context: Span,
+    want_spans: i32,
+    out: *mut Rendered,
+) -> *mut c_char {
     answer(|| {
         let context: serde_json::Value = serde_json::from_str(context.text()?)?;
         let context = Value::from_serialize(&context);
@@ -237,13 +284,21 @@ pub unsafe extern "C" fn gtc_template_render(template: *const Template, context:
             MARKING.set(false);
             let (plain, found) = take_marks(&marked.map_err(explain)?);
             if plain != text {
-                return Err("the text of a {% generation %} block is changed after it was written; its tokens cannot be told".into());
+                return Err(
+                    "the text of a {% generation %} block is changed after it was written; \
+                            its tokens cannot be told"
+                        .into(),
+                );
             }
             spans = found;
         }
         let spans = spans.into_boxed_slice();
         let span_count = spans.len() / 2;
-        *out = Rendered { text: Text::new(text), spans: Box::into_raw(spans) as *mut usize, span_count };
+        *out = Rendered {
+            text: Text::new(text),
+            spans: Box::into_raw(spans) as *mut usize,
+            span_count,
+        };
         Ok(())
     })
 }
@@ -257,6 +312,9 @@ pub unsafe extern "C" fn gtc_template_free(template: *mut Template) {
 pub unsafe extern "C" fn gtc_rendered_free(rendered: Rendered) {
     crate::abi::gtc_text_free(rendered.text);
     if !rendered.spans.is_null() {
-        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(rendered.spans, 2 * rendered.span_count)));
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(
+            rendered.spans,
+            2 * rendered.span_count,
+        )));
     }
 }

@@ -54,8 +54,9 @@ impl Handle {
 }
 
 fn token_json(id: u32, token: &AddedToken) -> serde_json::Value {
-    json!({"id": id, "content": token.content, "single_word": token.single_word, "lstrip": token.lstrip,
-           "rstrip": token.rstrip, "normalized": token.normalized, "special": token.special})
+    json!({"id": id, "content": token.content, "single_word": token.single_word,
+           "lstrip": token.lstrip, "rstrip": token.rstrip, "normalized": token.normalized,
+           "special": token.special})
 }
 
 fn token_from_json(value: &serde_json::Value) -> Outcome<AddedToken> {
@@ -79,10 +80,15 @@ fn model_type(model: &ModelWrapper) -> &'static str {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_from_json(json_text: Span, out: *mut *mut Handle, baked: *mut Text) -> *mut c_char {
+pub unsafe extern "C" fn gtc_from_json(
+    json_text: Span,
+    out: *mut *mut Handle,
+    baked: *mut Text,
+) -> *mut c_char {
     answer(|| {
         let tokenizer: Tokenizer = json_text.text()?.parse()?;
-        let settings = json!({"truncation": tokenizer.get_truncation(), "padding": tokenizer.get_padding()});
+        let settings =
+            json!({"truncation": tokenizer.get_truncation(), "padding": tokenizer.get_padding()});
         *out = Box::into_raw(Box::new(Handle::new(tokenizer)?));
         *baked = Text::new(settings.to_string());
         Ok(())
@@ -95,7 +101,11 @@ pub unsafe extern "C" fn gtc_free(tokenizer: *mut Handle) {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_to_json(tokenizer: *const Handle, pretty: i32, out: *mut Text) -> *mut c_char {
+pub unsafe extern "C" fn gtc_to_json(
+    tokenizer: *const Handle,
+    pretty: i32,
+    out: *mut Text,
+) -> *mut c_char {
     answer(|| {
         *out = Text::new((*tokenizer).read().main.to_string(pretty != 0)?);
         Ok(())
@@ -103,15 +113,27 @@ pub unsafe extern "C" fn gtc_to_json(tokenizer: *const Handle, pretty: i32, out:
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_set_component(tokenizer: *mut Handle, component: Span, json_text: Span) -> *mut c_char {
+pub unsafe extern "C" fn gtc_set_component(
+    tokenizer: *mut Handle,
+    component: Span,
+    json_text: Span,
+) -> *mut c_char {
     answer(|| {
         let (name, text) = (component.text()?, json_text.text()?);
         (*tokenizer).change(|inner| {
             match name {
-                "normalizer" => drop(inner.with_normalizer(serde_json::from_str::<Option<tokenizers::NormalizerWrapper>>(text)?)),
-                "pre_tokenizer" => drop(inner.with_pre_tokenizer(serde_json::from_str::<Option<tokenizers::PreTokenizerWrapper>>(text)?)),
-                "post_processor" => drop(inner.with_post_processor(serde_json::from_str::<Option<tokenizers::PostProcessorWrapper>>(text)?)),
-                "decoder" => drop(inner.with_decoder(serde_json::from_str::<Option<tokenizers::DecoderWrapper>>(text)?)),
+                "normalizer" => drop(inner.with_normalizer(serde_json::from_str::<
+                    Option<tokenizers::NormalizerWrapper>,
+                >(text)?)),
+                "pre_tokenizer" => drop(inner.with_pre_tokenizer(serde_json::from_str::<
+                    Option<tokenizers::PreTokenizerWrapper>,
+                >(text)?)),
+                "post_processor" => drop(inner.with_post_processor(serde_json::from_str::<
+                    Option<tokenizers::PostProcessorWrapper>,
+                >(text)?)),
+                "decoder" => drop(inner.with_decoder(serde_json::from_str::<
+                    Option<tokenizers::DecoderWrapper>,
+                >(text)?)),
                 other => return Err(format!("a tokenizer has no component {other}").into()),
             }
             Ok(())
@@ -120,7 +142,11 @@ pub unsafe extern "C" fn gtc_set_component(tokenizer: *mut Handle, component: Sp
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_get_component(tokenizer: *const Handle, component: Span, out: *mut Text) -> *mut c_char {
+pub unsafe extern "C" fn gtc_get_component(
+    tokenizer: *const Handle,
+    component: Span,
+    out: *mut Text,
+) -> *mut c_char {
     answer(|| {
         let state = (*tokenizer).read();
         let inner = &state.main;
@@ -137,7 +163,11 @@ pub unsafe extern "C" fn gtc_get_component(tokenizer: *const Handle, component: 
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_add_tokens(tokenizer: *mut Handle, json_text: Span, added: *mut usize) -> *mut c_char {
+pub unsafe extern "C" fn gtc_add_tokens(
+    tokenizer: *mut Handle,
+    json_text: Span,
+    added: *mut usize,
+) -> *mut c_char {
     answer(|| {
         let list: Vec<serde_json::Value> = serde_json::from_str(json_text.text()?)?;
         let tokens = list.iter().map(token_from_json).collect::<Outcome<Vec<_>>>()?;
@@ -149,7 +179,8 @@ pub unsafe extern "C" fn gtc_add_tokens(tokenizer: *mut Handle, json_text: Span,
 #[no_mangle]
 pub unsafe extern "C" fn gtc_added_tokens(tokenizer: *const Handle, out: *mut Text) -> *mut c_char {
     answer(|| {
-        let mut tokens: Vec<_> = (*tokenizer).read().main.get_added_tokens_decoder().into_iter().collect();
+        let mut tokens: Vec<_> =
+            (*tokenizer).read().main.get_added_tokens_decoder().into_iter().collect();
         tokens.sort_by_key(|(id, _)| *id);
         let list: Vec<_> = tokens.iter().map(|(id, token)| token_json(*id, token)).collect();
         *out = Text::new(serde_json::to_string(&list)?);
@@ -166,7 +197,11 @@ pub unsafe extern "C" fn gtc_vocab(tokenizer: *const Handle, out: *mut Text) -> 
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_vocab_size(tokenizer: *const Handle, with_added: i32, out: *mut usize) -> *mut c_char {
+pub unsafe extern "C" fn gtc_vocab_size(
+    tokenizer: *const Handle,
+    with_added: i32,
+    out: *mut usize,
+) -> *mut c_char {
     answer(|| {
         *out = (*tokenizer).read().main.get_vocab_size(with_added != 0);
         Ok(())
@@ -174,7 +209,11 @@ pub unsafe extern "C" fn gtc_vocab_size(tokenizer: *const Handle, with_added: i3
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_token_to_id(tokenizer: *const Handle, token: Span, out: *mut i64) -> *mut c_char {
+pub unsafe extern "C" fn gtc_token_to_id(
+    tokenizer: *const Handle,
+    token: Span,
+    out: *mut i64,
+) -> *mut c_char {
     answer(|| {
         *out = (*tokenizer).read().main.token_to_id(token.text()?).map_or(-1, i64::from);
         Ok(())
@@ -182,7 +221,11 @@ pub unsafe extern "C" fn gtc_token_to_id(tokenizer: *const Handle, token: Span, 
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_id_to_token(tokenizer: *const Handle, id: u32, out: *mut Text) -> *mut c_char {
+pub unsafe extern "C" fn gtc_id_to_token(
+    tokenizer: *const Handle,
+    id: u32,
+    out: *mut Text,
+) -> *mut c_char {
     answer(|| {
         *out = (*tokenizer).read().main.id_to_token(id).map_or(Text::none(), Text::new);
         Ok(())
@@ -190,7 +233,11 @@ pub unsafe extern "C" fn gtc_id_to_token(tokenizer: *const Handle, id: u32, out:
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_special_tokens_to_add(tokenizer: *const Handle, pair: i32, out: *mut usize) -> *mut c_char {
+pub unsafe extern "C" fn gtc_special_tokens_to_add(
+    tokenizer: *const Handle,
+    pair: i32,
+    out: *mut usize,
+) -> *mut c_char {
     answer(|| {
         *out = special_tokens_to_add(&(*tokenizer).read().main, pair != 0);
         Ok(())
@@ -202,7 +249,13 @@ pub fn special_tokens_to_add(tokenizer: &Tokenizer, pair: bool) -> usize {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_decode(tokenizer: *const Handle, ids: *const u32, count: usize, skip_special_tokens: i32, out: *mut Text) -> *mut c_char {
+pub unsafe extern "C" fn gtc_decode(
+    tokenizer: *const Handle,
+    ids: *const u32,
+    count: usize,
+    skip_special_tokens: i32,
+    out: *mut Text,
+) -> *mut c_char {
     answer(|| {
         let ids = if count == 0 { &[][..] } else { std::slice::from_raw_parts(ids, count) };
         *out = Text::new((*tokenizer).read().main.decode(ids, skip_special_tokens != 0)?);

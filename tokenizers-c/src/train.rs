@@ -34,15 +34,26 @@ impl Options {
 
     fn special_tokens(&self) -> Vec<AddedToken> {
         let list = self.0["special_tokens"].as_array().cloned().unwrap_or_default();
-        list.iter().filter_map(Value::as_str).map(|content| AddedToken::from(content, true)).collect()
+        list.iter()
+            .filter_map(Value::as_str)
+            .map(|content| AddedToken::from(content, true))
+            .collect()
     }
 }
 
 fn byte_level_bpe(options: &Options, files: Vec<String>) -> Outcome<Tokenizer> {
     let mut tokenizer = Tokenizer::new(BPE::default());
-    tokenizer.with_pre_tokenizer(Some(ByteLevel::new(options.flag("add_prefix_space", false), true, true)));
+    tokenizer.with_pre_tokenizer(Some(ByteLevel::new(
+        options.flag("add_prefix_space", false),
+        true,
+        true,
+    )));
     tokenizer.with_decoder(Some(ByteLevel::new(true, true, true)));
-    tokenizer.with_post_processor(Some(ByteLevel::new(true, options.flag("trim_offsets", false), true)));
+    tokenizer.with_post_processor(Some(ByteLevel::new(
+        true,
+        options.flag("trim_offsets", false),
+        true,
+    )));
     let mut trainer: TrainerWrapper = BpeTrainerBuilder::new()
         .show_progress(false)
         .vocab_size(options.count("vocab_size", 30_000) as usize)
@@ -60,7 +71,12 @@ fn word_piece(options: &Options, files: Vec<String>) -> Outcome<Tokenizer> {
     let mut tokenizer = Tokenizer::new(WordPiece::builder().unk_token(unknown).build()?);
     let lowercase = options.flag("lowercase", true);
     let strip_accents = options.0["strip_accents"].as_bool();
-    tokenizer.with_normalizer(Some(BertNormalizer::new(true, options.flag("handle_chinese_chars", true), strip_accents, lowercase)));
+    tokenizer.with_normalizer(Some(BertNormalizer::new(
+        true,
+        options.flag("handle_chinese_chars", true),
+        strip_accents,
+        lowercase,
+    )));
     tokenizer.with_pre_tokenizer(Some(BertPreTokenizer));
     tokenizer.with_decoder(Some(tokenizers::decoders::wordpiece::WordPiece::default()));
     let mut builder = WordPieceTrainerBuilder::new()
@@ -71,7 +87,11 @@ fn word_piece(options: &Options, files: Vec<String>) -> Outcome<Tokenizer> {
     builder = builder.limit_alphabet(options.count("limit_alphabet", 1000) as usize);
     let mut trainer: TrainerWrapper = builder.build().into();
     tokenizer.train_from_files(&mut trainer, files)?;
-    surround(&mut tokenizer, &options.text("cls_token", "[CLS]"), &options.text("sep_token", "[SEP]"))?;
+    surround(
+        &mut tokenizer,
+        &options.text("cls_token", "[CLS]"),
+        &options.text("sep_token", "[SEP]"),
+    )?;
     Ok(tokenizer)
 }
 
@@ -106,10 +126,18 @@ fn unigram(options: &Options, files: Vec<String>) -> Outcome<Tokenizer> {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn gtc_train(files: *const Span, count: usize, options: Span, out: *mut *mut Handle) -> *mut c_char {
+pub unsafe extern "C" fn gtc_train(
+    files: *const Span,
+    count: usize,
+    options: Span,
+    out: *mut *mut Handle,
+) -> *mut c_char {
     answer(|| {
         let options = Options(serde_json::from_str(options.text()?)?);
-        let files = spans(files, count).iter().map(|file| Ok(file.text()?.to_string())).collect::<Outcome<Vec<_>>>()?;
+        let files = spans(files, count)
+            .iter()
+            .map(|file| Ok(file.text()?.to_string()))
+            .collect::<Outcome<Vec<_>>>()?;
         let tokenizer = match options.text("kind", "").as_str() {
             "bpe" => byte_level_bpe(&options, files)?,
             "wordpiece" => word_piece(&options, files)?,

@@ -78,8 +78,8 @@ GradientTransformation trace(double decay);
 
 /// Which parameters something applies to.
 using Mask = std::function<bool(const std::string& name, const torch::Tensor& param)>;
-/// All but biases and the scales of norm layers: "….bias", "….LayerNorm.weight", "….ln_1.weight",
-/// "….norm.scale".
+/// All but biases and the scales of norm layers: "….bias", "….LayerNorm.weight",
+/// "….ln_1.weight", "….norm.scale".
 bool no_bias_no_norm(const std::string& name, const torch::Tensor& param);
 
 /// Adds `weight_decay` times the parameters `mask` lets through (none given: all).

@@ -50,8 +50,8 @@ struct ResumePosition {
 ///     before_fit
 ///     for each epoch:
 ///       before_epoch, for each training batch:
-///         before_step → train_step → do_backward → after_backward → do_opt_step → do_zero_grad →
-///         counters → after_step
+///         before_step → train_step → do_backward → after_backward → do_opt_step
+///         → do_zero_grad → counters → after_step
 ///       before_valid, for each validation batch, without gradients:
 ///         before_step → eval_step → after_step
 ///       after_epoch

@@ -30,8 +30,8 @@ AddNorm add_layer_norm(const torch::Tensor& residual, const torch::Tensor& x,
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias, double eps);
 
-/// sum = residual + x, normalised = sum · rsqrt(mean(sum²) + eps) · weight. As in transformers, the
-/// value is rounded to the dtype before it is multiplied by the weight.
+/// sum = residual + x, normalised = sum · rsqrt(mean(sum²) + eps) · weight. As in transformers,
+/// the value is rounded to the dtype before it is multiplied by the weight.
 AddNorm add_rms_norm(const torch::Tensor& residual, const torch::Tensor& x,
                      const torch::Tensor& weight, double eps);
 /// RMSNorm(x), without an addition.
@@ -98,8 +98,8 @@ Rotated rotary(const torch::Tensor& query, const torch::Tensor& key, const torch
 bool linear_cross_entropy_applies(const torch::Tensor& hidden, const torch::Tensor& weight,
                                   const torch::Tensor& bias);
 
-/// scale · Σ cross_entropy(hidden · weightᵀ + bias, labels) in float32, without holding all logits
-/// at once.
+/// scale · Σ cross_entropy(hidden · weightᵀ + bias, labels) in float32, without holding all
+/// logits at once.
 ///
 /// Rows are processed in chunks. The bfloat16 logits of a chunk are overwritten by their gradient,
 /// from which the gradients of `hidden`, `weight` and `bias` are computed in the same pass. So the

@@ -46,8 +46,8 @@ class TokenIds {
   bool is_list_ = false;
 };
 
-/// Added to the score of the last of `ids` where the others came just before it. In files: [[ids…],
-/// bias].
+/// Added to the score of the last of `ids` where the others came just before it. In files:
+/// [[ids…], bias].
 struct SequenceBias {
   std::vector<int64_t> ids;
   double bias = 0.0;

@@ -114,8 +114,8 @@ struct TokenizerTraining {
 
 /// A tokenizer as transformers' fast ones are: the same ids, offsets, texts and files.
 ///
-/// Thread-safety: all const members from any thread, at once. `add_…` and `set_…` are for the time
-/// before it is shared.
+/// Thread-safety: all const members from any thread, at once. `add_…` and `set_…` are for the
+/// time before it is shared.
 class Tokenizer : public TokenizerLike {
  public:
   /// From a model folder: tokenizer.json, tokenizer_config.json, special_tokens_map.json,

@@ -15,8 +15,7 @@ namespace gradus::cuda {
 
 enum class Element : uint8_t { float32, float16, bfloat16 };
 
-// --- norm.cu
-// -----------------------------------------------------------------------------------------------------------
+// --- norm.cu -----------------------------------------------------------------
 
 constexpr int kMaxNormWidth = 8192;  // and a multiple of 8
 
@@ -44,8 +43,7 @@ struct NormBackward {
 int64_t norm_backward_scratch(int64_t rows, int width, bool layer_norm);
 cudaError_t norm_backward(const NormBackward& norm, cudaStream_t stream);
 
-// --- elementwise.cu
-// ----------------------------------------------------------------------------------------------------
+// --- elementwise.cu ----------------------------------------------------------
 
 /// `count` is a multiple of 8.
 cudaError_t swiglu_forward(Element type, const void* gate, const void* up, void* out, int64_t count,
@@ -85,8 +83,7 @@ struct PackHeads {
 };
 cudaError_t pack_heads(const PackHeads& work, cudaStream_t stream);
 
-// --- cross_entropy.cu
-// --------------------------------------------------------------------------------------------------
+// --- cross_entropy.cu --------------------------------------------------------
 
 struct CrossEntropy {
   Element type;
@@ -101,8 +98,7 @@ struct CrossEntropy {
 };
 cudaError_t cross_entropy(const CrossEntropy& work, cudaStream_t stream);
 
-// --- multi_tensor.cu
-// ---------------------------------------------------------------------------------------------------
+// --- multi_tensor.cu ---------------------------------------------------------
 
 struct AdamWTensor {
   float* master;

@@ -64,8 +64,7 @@ __device__ __forceinline__ void store_one(Element type, void* to, int64_t at, fl
     static_cast<Half*>(to)[at] = Traits<Half>::narrow(value);
 }
 
-// --- AdamW
-// -------------------------------------------------------------------------------------------------------------
+// --- AdamW -------------------------------------------------------------------
 
 template <int kCapacity>
 struct AdamWTable {

@@ -82,8 +82,8 @@ class RowHandler : public nlohmann::json_sax<Json> {
   bool parse_error(size_t at, const std::string&, const Json::exception& error) override {
     position = at;
     reason = error.what();
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error …" → "syntax
-    // error …"
+    // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error …"
+    // becomes "syntax error …".
     if (const auto column = reason.find("column "); column != std::string::npos)
       if (const auto colon = reason.find(": ", column); colon != std::string::npos)
         reason.erase(0, colon + 2);

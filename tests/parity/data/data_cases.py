@@ -1,7 +1,8 @@
-"""Cases for the data part: what the peer (torch, accelerate, transformers, trl, datasets) answers to them.
+"""Cases for the data part: what the peer (torch, accelerate, transformers, trl, datasets) answers
+to them.
 
-make_fixtures.py writes a fixed selection to cases.json for the unit tests; tests/differential/data_order_test.py
-and data_collator_test.py make new ones and run both sides.
+make_fixtures.py writes a fixed selection to cases.json for the unit tests;
+tests/differential/data_order_test.py and data_collator_test.py make new ones and run both sides.
 """
 
 import random
@@ -15,18 +16,22 @@ def tensor_json(value):
         value = torch.tensor(value)
     data = value.tolist()
     flat = np.array(data).reshape(-1).tolist() if value.numel() else []
-    return {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape), "data": flat}
+    return {
+        "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape), "data": flat
+    }
 
 
 def batch_json(batch):
     return {name: tensor_json(value) for name, value in batch.items() if value is not None}
 
 
-# ---- orders -------------------------------------------------------------------------------------------------------
+# ---- orders ------------------------------------------------------------------
 
 
 def expected_order(case):
-    """The index batches of one process: accelerate's own samplers around torch's, as Trainer sets them up."""
+    """The index batches of one process: accelerate's own samplers around torch's, as Trainer sets
+    them up.
+    """
     from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler
     from torch.utils.data import BatchSampler, SequentialSampler
 
@@ -39,9 +44,9 @@ def expected_order(case):
         sampler = SequentialSampler(rows)
     batches = BatchSampler(sampler, case["batch_size"], case["drop_last"])
     if case["world"] > 1:
-        batches = BatchSamplerShard(
-            batches, case["world"], case["rank"], split_batches=case["split_batches"], even_batches=case["even_batches"]
-        )
+        batches = BatchSamplerShard(batches, case["world"], case["rank"],
+                                    split_batches=case["split_batches"],
+                                    even_batches=case["even_batches"])
     return {"batches": [list(batch) for batch in batches]}
 
 
@@ -65,13 +70,22 @@ def order_case(rng):
 
 
 def expected_grouped(case):
-    from transformers.trainer_pt_utils import DistributedLengthGroupedSampler, get_length_grouped_indices
+    from transformers.trainer_pt_utils import (
+        DistributedLengthGroupedSampler, get_length_grouped_indices
+    )
 
     if case["world"] == 1:
         generator = torch.Generator().manual_seed(case["seed"] + case["epoch"])
-        return {"order": get_length_grouped_indices(case["lengths"], case["batch_size"], generator=generator)}
+        return {
+            "order": get_length_grouped_indices(case["lengths"], case["batch_size"],
+                                                generator=generator)
+        }
     sampler = DistributedLengthGroupedSampler(
-        case["batch_size"], lengths=case["lengths"], num_replicas=case["world"], rank=case["rank"], seed=case["seed"],
+        case["batch_size"],
+        lengths=case["lengths"],
+        num_replicas=case["world"],
+        rank=case["rank"],
+        seed=case["seed"],
         drop_last=case["drop_last"],
     )
     sampler.set_epoch(case["epoch"])
@@ -92,10 +106,17 @@ def grouped_case(rng):
     }
 
 
-# With 4 processes and 3 accumulation steps the batches of these depend on the order in which Python goes through a set.
+# With 4 processes and 3 accumulation steps the batches of these depend on the order in which Python
+# goes through a set.
 REBALANCE_SET_ORDER = [
-    [195, 240, 209, 117, 144, 217, 316, 18, 269, 11, 123, 803, 47, 14, 9, 258, 16, 194, 16, 107, 117, 106, 5, 70],
-    [1, 5, 1000, 2, 1000, 10, 1, 10, 1000, 3000, 1, 1, 10, 1, 3000, 10, 2, 5, 1000, 10, 10, 1, 2, 1000, 5, 1000, 10, 10, 5, 3000, 10, 1000, 5, 1000, 10, 1],
+    [
+        195, 240, 209, 117, 144, 217, 316, 18, 269, 11, 123, 803, 47, 14, 9, 258, 16, 194, 16, 107,
+        117, 106, 5, 70
+    ],
+    [
+        1, 5, 1000, 2, 1000, 10, 1, 10, 1000, 3000, 1, 1, 10, 1, 3000, 10, 2, 5, 1000, 10, 10, 1, 2,
+        1000, 5, 1000, 10, 10, 5, 3000, 10, 1000, 5, 1000, 10, 1
+    ],
 ]
 
 
@@ -103,17 +124,28 @@ def expected_rebalance(case):
     from transformers.trainer_pt_utils import BatchRebalanceSampler
 
     sampler = BatchRebalanceSampler(
-        case["lengths"], case["effective_batch_size"], case["world"], case["grad_accum"], shuffle=case["shuffle"], seed=case["seed"],
-        rank=case["rank"], drop_last=case["drop_last"],
+        case["lengths"],
+        case["effective_batch_size"],
+        case["world"],
+        case["grad_accum"],
+        shuffle=case["shuffle"],
+        seed=case["seed"],
+        rank=case["rank"],
+        drop_last=case["drop_last"],
     )
     sampler.set_epoch(case["epoch"])
     return {"batches": list(sampler)}
 
 
 def rebalance_case(rng):
-    """Lengths of several kinds: few different ones, all different, and some that are far longer than the rest."""
+    """Lengths of several kinds: few different ones, all different, and some that are far longer
+    than the rest.
+    """
     world, steps = rng.choice([1, 1, 2, 3, 4, 6, 8]), rng.randrange(1, 7)
-    length = rng.choice([lambda: rng.randrange(1, 5), lambda: rng.randrange(1, 3000), lambda: int(rng.lognormvariate(4, 1.5)) + 1])
+    length = rng.choice([
+        lambda: rng.randrange(1, 5), lambda: rng.randrange(1, 3000),
+        lambda: int(rng.lognormvariate(4, 1.5)) + 1
+    ])
     return {
         "kind": "rebalance",
         "lengths": [length() for _ in range(rng.choice([1, 30, 100, 300]))],
@@ -131,9 +163,8 @@ def rebalance_case(rng):
 def expected_repeat(case):
     from trl.trainer.utils import RepeatSampler
 
-    sampler = RepeatSampler(
-        range(case["rows"]), case["mini_repeat_count"], case["batch_size"], case["repeat_count"], case["shuffle"], case["seed"]
-    )
+    sampler = RepeatSampler(range(case["rows"]), case["mini_repeat_count"], case["batch_size"],
+                            case["repeat_count"], case["shuffle"], case["seed"])
     for _ in range(case["epoch"]):
         list(sampler)
     return {"order": list(sampler)}
@@ -155,9 +186,8 @@ def repeat_case(rng):
 def expected_shard(case):
     from transformers.trainer_pt_utils import ShardSampler
 
-    sampler = ShardSampler(
-        list(range(case["rows"])), case["batch_size"], case["drop_last"], num_processes=case["world"], process_index=case["rank"]
-    )
+    sampler = ShardSampler(list(range(case["rows"])), case["batch_size"], case["drop_last"],
+                           num_processes=case["world"], process_index=case["rank"])
     return {"order": list(sampler)}
 
 
@@ -180,9 +210,14 @@ def expected_iterable_shard(case):
         def __iter__(self):
             return iter(range(case["rows"]))
 
-    shard = IterableDatasetShard(Rows(), case["batch_size"], case["drop_last"], case["world"], case["rank"])
+    shard = IterableDatasetShard(Rows(), case["batch_size"], case["drop_last"], case["world"],
+                                 case["rank"])
     order = list(shard)
-    return {"order": order, "batches": [order[i : i + case["batch_size"]] for i in range(0, len(order), case["batch_size"])]}
+    return {
+        "order": order, "batches": [
+            order[i:i + case["batch_size"]] for i in range(0, len(order), case["batch_size"])
+        ]
+    }
 
 
 def iterable_shard_case(rng):
@@ -197,33 +232,43 @@ def iterable_shard_case(rng):
     }
 
 
-# ---- mixing -------------------------------------------------------------------------------------------------------
+# ---- mixing ------------------------------------------------------------------
 
 
 def expected_mixing(case):
     import datasets
 
     datasets.disable_progress_bars()
-    sets = [datasets.Dataset.from_dict({"row": [100 * part + i for i in range(count)]}) for part, count in enumerate(case["rows"])]
+    sets = [
+        datasets.Dataset.from_dict({"row": [100 * part + i
+                                            for i in range(count)]})
+        for part, count in enumerate(case["rows"])
+    ]
     if case["kind"] == "shuffle":
         return {"order": sets[0].shuffle(seed=case["seed"])["row"][:]}
     if case["kind"] == "split":
-        parts = sets[0].train_test_split(test_size=case["test_size"], seed=case["seed"], shuffle=case["shuffle"])
+        parts = sets[0].train_test_split(test_size=case["test_size"], seed=case["seed"],
+                                         shuffle=case["shuffle"])
         return {"train": parts["train"]["row"][:], "test": parts["test"]["row"][:]}
-    mixed = datasets.interleave_datasets(
-        sets, probabilities=case["probabilities"] or None, seed=case["seed"], stopping_strategy=case["stopping"]
-    )
+    mixed = datasets.interleave_datasets(sets, probabilities=case["probabilities"] or None,
+                                         seed=case["seed"], stopping_strategy=case["stopping"])
     return {"order": mixed["row"][:]}
 
 
 def shuffle_case(rng):
-    return {"kind": "shuffle", "rows": [rng.choice([1, 2, 10, 100])], "seed": rng.choice([0, 42, 2**33 + 5, rng.randrange(2**32)])}
+    return {
+        "kind": "shuffle", "rows": [rng.choice([1, 2, 10, 100])],
+        "seed": rng.choice([0, 42, 2**33 + 5, rng.randrange(2**32)])
+    }
 
 
 def split_case(rng):
     rows = rng.randrange(2, 100)
     size = rng.choice([0.1, 0.25, 0.5, rng.randrange(1, rows)])
-    return {"kind": "split", "rows": [rows], "test_size": size, "seed": rng.randrange(2**32), "shuffle": rng.random() < 0.8}
+    return {
+        "kind": "split", "rows": [rows], "test_size": size, "seed": rng.randrange(2**32),
+        "shuffle": rng.random() < 0.8
+    }
 
 
 def interleave_case(rng):
@@ -239,7 +284,7 @@ def interleave_case(rng):
     }
 
 
-# ---- packing ------------------------------------------------------------------------------------------------------
+# ---- packing -----------------------------------------------------------------
 
 
 def expected_pack(case):
@@ -253,7 +298,9 @@ def expected_pack(case):
 
 
 def pack_case(rng, rows=None):
-    lengths = [rng.choice([0, 1, 2, 3, 5, 8, 13]) for _ in range(rows or rng.choice([1, 4, 10, 60]))]
+    lengths = [
+        rng.choice([0, 1, 2, 3, 5, 8, 13]) for _ in range(rows or rng.choice([1, 4, 10, 60]))
+    ]
     if not any(lengths):
         lengths[0] = 3
     ids = [[rng.randrange(5, 1000) for _ in range(length)] for length in lengths]
@@ -261,30 +308,41 @@ def pack_case(rng, rows=None):
         "kind": "pack",
         "seq_length": rng.choice([4, 8, 11]),
         "strategy": rng.choice(["bfd", "bfd_split", "wrapped"]),
-        "columns": {"input_ids": ids, "labels": [[-100 if rng.random() < 0.2 else i for i in row] for row in ids]},
+        "columns": {
+            "input_ids": ids,
+            "labels": [[-100 if rng.random() < 0.2 else i for i in row] for row in ids]
+        },
     }
 
 
-# ---- collators ----------------------------------------------------------------------------------------------------
+# ---- collators ---------------------------------------------------------------
 
-SPECIAL = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+SPECIAL = {
+    "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]",
+    "mask_token": "[MASK]"
+}
 VOCABULARY = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"] + [f"word{i}" for i in range(45)]
 
 
 def make_tokenizer(case):
-    """Pad token 3, mask token 4, 50 ids; the C++ side has the same in tests/unit/data/case_runner.cpp."""
+    """Pad token 3, mask token 4, 50 ids; the C++ side has the same in
+    tests/unit/data/case_runner.cpp.
+    """
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
+    inner = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, padding_side=case["tokenizer"]["padding_side"], **SPECIAL)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner,
+                                        padding_side=case["tokenizer"]["padding_side"], **SPECIAL)
     tokenizer._pad_token_type_id = case["tokenizer"]["pad_token_type_id"]
     return tokenizer
 
 
 def row_value(value):
-    return torch.tensor(value["tensor"], dtype=getattr(torch, value["dtype"])) if isinstance(value, dict) else value
+    return torch.tensor(value["tensor"], dtype=getattr(torch, value["dtype"])) if isinstance(
+        value, dict) else value
 
 
 def make_collator(case):
@@ -293,7 +351,8 @@ def make_collator(case):
 
     name, options = case["collator"], dict(case["options"])
     if "padding" in options:
-        options["padding"] = {"longest": True, "max_length": "max_length", "do_not_pad": False}[options["padding"]]
+        options["padding"] = {"longest": True, "max_length": "max_length",
+                              "do_not_pad": False}[options["padding"]]
     if name == "default":
         return transformers.default_data_collator
     trl = {
@@ -327,7 +386,9 @@ def token_rows(rng, count=None, even=False, equal=False):
     lengths = [rng.randrange(1, 9) for _ in range(count or rng.randrange(1, 6))]
     if equal or even:
         lengths = [8] * len(lengths)
-    return [[rng.choice([1, 2]) if rng.random() < 0.1 else rng.randrange(5, 50) for _ in range(length)] for length in lengths]
+    return [[
+        rng.choice([1, 2]) if rng.random() < 0.1 else rng.randrange(5, 50) for _ in range(length)
+    ] for length in lengths]
 
 
 def padded_options(rng):
@@ -359,13 +420,18 @@ def with_extras(rng, ids):
 
 
 def collate_case(rng, collator=None):
-    names = ["default", "WithPadding", "ForTokenClassification", "ForMultipleChoice", "ForSeq2Seq", "ForLanguageModeling",
-             "ForPermutationLanguageModeling", "WithFlattening", "Sft", "Preference", "Reward", "UnpairedPreference"]
+    names = [
+        "default", "WithPadding", "ForTokenClassification", "ForMultipleChoice", "ForSeq2Seq",
+        "ForLanguageModeling", "ForPermutationLanguageModeling", "WithFlattening", "Sft",
+        "Preference", "Reward", "UnpairedPreference"
+    ]
     name = collator or rng.choice(names)
     case = {
         "kind": "collate",
         "collator": name,
-        "tokenizer": {"padding_side": rng.choice(["right", "left"]), "pad_token_type_id": rng.choice([0, 1])},
+        "tokenizer": {
+            "padding_side": rng.choice(["right", "left"]), "pad_token_type_id": rng.choice([0, 1])
+        },
         "options": {},
     }
     case["rows"] = COLLATOR_ROWS[name](rng, case)
@@ -374,7 +440,8 @@ def collate_case(rng, collator=None):
 
 def default_rows(rng, case):
     count = rng.randrange(1, 5)
-    label = rng.choice([lambda: rng.randrange(5), lambda: rng.random(), lambda: rng.random() < 0.5, lambda: None])
+    label = rng.choice(
+        [lambda: rng.randrange(5), lambda: rng.random(), lambda: rng.random() < 0.5, lambda: None])
     width = rng.randrange(1, 5)
     rows = []
     for i in range(count):
@@ -410,7 +477,8 @@ def with_padding_rows(rng, case):
 
 
 def token_classification_rows(rng, case):
-    case["options"] = padded_options(rng) | ({"label_pad_token_id": -1} if rng.random() < 0.3 else {})
+    case["options"] = padded_options(rng) | ({"label_pad_token_id": -1}
+                                             if rng.random() < 0.3 else {})
     name = rng.choice(["label", "labels", "none"])
     rows = [{"input_ids": ids, name: [i % 5 for i in ids]} for ids in token_rows(rng)]
     if name == "none":
@@ -425,7 +493,10 @@ def multiple_choice_rows(rng, case):
     rows = []
     for _ in range(rng.randrange(1, 4)):
         ids = token_rows(rng, choices)
-        rows.append({"input_ids": ids, "token_type_ids": [[0] * len(i) for i in ids], "label": rng.randrange(choices)})
+        rows.append({
+            "input_ids": ids, "token_type_ids": [[0] * len(i) for i in ids],
+            "label": rng.randrange(choices)
+        })
     return rows
 
 
@@ -448,8 +519,10 @@ def language_modeling_rows(rng, case):
         case["options"]["pad_to_multiple_of"] = 8
     if case["options"]["mlm"] and rng.random() < 0.5:
         case["options"] |= rng.choice([
-            {"mlm_probability": 0.5}, {"mask_replace_prob": 1.0, "random_replace_prob": 0.0},
-            {"mask_replace_prob": 0.0, "random_replace_prob": 1.0}, {"mask_replace_prob": 0.5, "random_replace_prob": 0.4},
+            {"mlm_probability": 0.5},
+            {"mask_replace_prob": 1.0, "random_replace_prob": 0.0},
+            {"mask_replace_prob": 0.0, "random_replace_prob": 1.0},
+            {"mask_replace_prob": 0.5, "random_replace_prob": 0.4},
         ])
     whole = case["options"]["mlm"] and rng.random() < 0.3
     rows = with_extras(rng, token_rows(rng, equal=whole))
@@ -476,8 +549,11 @@ def permutation_rows(rng, case):
 
 def flattening_rows(rng, case):
     case["options"] = {
-        "return_position_ids": rng.random() < 0.8, "separator_id": rng.choice([-100, 7]), "return_flash_attn_kwargs": rng.random() < 0.5,
-        "return_seq_idx": rng.random() < 0.5, "position_ids_start": rng.choice([0, 2]),
+        "return_position_ids": rng.random() < 0.8,
+        "separator_id": rng.choice([-100, 7]),
+        "return_flash_attn_kwargs": rng.random() < 0.5,
+        "return_seq_idx": rng.random() < 0.5,
+        "position_ids_start": rng.choice([0, 2]),
     }
     rows = [{"input_ids": ids} for ids in token_rows(rng)]
     if rng.random() < 0.5:
@@ -508,7 +584,10 @@ def sft_rows(rng, case):
 def preference_rows(rng, case):
     case["options"] = {"pad_token_id": 3}
     if rng.random() < 0.5:
-        case["options"] |= {"max_length": rng.choice([4, 8]), "truncation_mode": rng.choice(["keep_start", "keep_end"])}
+        case["options"] |= {
+            "max_length": rng.choice([4, 8]),
+            "truncation_mode": rng.choice(["keep_start", "keep_end"])
+        }
     if rng.random() < 0.3:
         case["options"]["pad_to_multiple_of"] = 4
     logps = rng.random() < 0.5
@@ -516,17 +595,20 @@ def preference_rows(rng, case):
     for _ in range(rng.randrange(1, 4)):
         prompt, chosen, rejected = token_rows(rng, 3)
         row = {"prompt_ids": prompt, "chosen_ids": chosen, "rejected_ids": rejected}
-        rows.append(row | ({"ref_chosen_logps": -1.5, "ref_rejected_logps": -2.25} if logps else {}))
+        rows.append(row |
+                    ({"ref_chosen_logps": -1.5, "ref_rejected_logps": -2.25} if logps else {}))
     return rows
 
 
 def reward_rows(rng, case):
-    case["options"] = {"pad_token_id": 3} | ({"pad_to_multiple_of": 4} if rng.random() < 0.3 else {})
+    case["options"] = {"pad_token_id": 3
+                      } | ({"pad_to_multiple_of": 4} if rng.random() < 0.3 else {})
     margin = rng.random() < 0.5
     rows = []
     for _ in range(rng.randrange(1, 4)):
         chosen, rejected = token_rows(rng, 2)
-        rows.append({"chosen_ids": chosen, "rejected_ids": rejected} | ({"margin": rng.choice([1, 0.5])} if margin else {}))
+        rows.append({"chosen_ids": chosen, "rejected_ids": rejected} |
+                    ({"margin": rng.choice([1, 0.5])} if margin else {}))
     return rows
 
 
@@ -537,31 +619,59 @@ def unpaired_rows(rng, case):
     for _ in range(rng.randrange(1, 4)):
         prompt, answer, other = token_rows(rng, 3)
         row = {"prompt_ids": prompt, "completion_ids": answer, "label": rng.random() < 0.5}
-        rows.append(row | ({"KL_completion_ids": other, "ref_logps": -0.5, "ref_KL_logps": -0.75} if more else {}))
+        rows.append(row | (
+            {"KL_completion_ids": other, "ref_logps": -0.5, "ref_KL_logps": -0.75} if more else {}))
     return rows
 
 
 COLLATOR_ROWS = {
-    "default": default_rows, "WithPadding": with_padding_rows, "ForTokenClassification": token_classification_rows,
-    "ForMultipleChoice": multiple_choice_rows, "ForSeq2Seq": seq2seq_rows, "ForLanguageModeling": language_modeling_rows,
-    "ForPermutationLanguageModeling": permutation_rows, "WithFlattening": flattening_rows, "Sft": sft_rows,
-    "Preference": preference_rows, "Reward": reward_rows, "UnpairedPreference": unpaired_rows,
+    "default": default_rows,
+    "WithPadding": with_padding_rows,
+    "ForTokenClassification": token_classification_rows,
+    "ForMultipleChoice": multiple_choice_rows,
+    "ForSeq2Seq": seq2seq_rows,
+    "ForLanguageModeling": language_modeling_rows,
+    "ForPermutationLanguageModeling": permutation_rows,
+    "WithFlattening": flattening_rows,
+    "Sft": sft_rows,
+    "Preference": preference_rows,
+    "Reward": reward_rows,
+    "UnpairedPreference": unpaired_rows,
 }
 
 MAKERS = {
-    "order": order_case, "grouped": grouped_case, "rebalance": rebalance_case, "repeat": repeat_case, "shard": shard_case, "iterable_shard": iterable_shard_case,
-    "shuffle": shuffle_case, "split": split_case, "interleave": interleave_case, "pack": pack_case, "collate": collate_case,
+    "order": order_case,
+    "grouped": grouped_case,
+    "rebalance": rebalance_case,
+    "repeat": repeat_case,
+    "shard": shard_case,
+    "iterable_shard": iterable_shard_case,
+    "shuffle": shuffle_case,
+    "split": split_case,
+    "interleave": interleave_case,
+    "pack": pack_case,
+    "collate": collate_case,
 }
 
 EXPECTED = {
-    "order": expected_order, "grouped": expected_grouped, "rebalance": expected_rebalance, "repeat": expected_repeat, "shard": expected_shard,
-    "iterable_shard": expected_iterable_shard, "shuffle": expected_mixing, "split": expected_mixing, "interleave": expected_mixing,
-    "pack": expected_pack, "collate": expected_collate,
+    "order": expected_order,
+    "grouped": expected_grouped,
+    "rebalance": expected_rebalance,
+    "repeat": expected_repeat,
+    "shard": expected_shard,
+    "iterable_shard": expected_iterable_shard,
+    "shuffle": expected_mixing,
+    "split": expected_mixing,
+    "interleave": expected_mixing,
+    "pack": expected_pack,
+    "collate": expected_collate,
 }
 
 
 def answered(case):
-    """The case with the peer's answer in it. The rows go through JSON first: collators may change what they are given."""
+    """The case with the peer's answer in it. The rows go through JSON first: collators may change
+    what they are given.
+    """
     import json
 
     return case | {"expected": EXPECTED[case["kind"]](json.loads(json.dumps(case)))}

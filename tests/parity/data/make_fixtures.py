@@ -1,11 +1,16 @@
-"""Writes cases.json: inputs of the data part with the peer's answers. Run with the Python that has the peer installed."""
+"""Writes cases.json: inputs of the data part with the peer's answers. Run with the Python that has
+the peer installed.
+"""
 
 import json
 import pathlib
 
 import data_cases
 
-COUNTS = {"order": 40, "grouped": 12, "rebalance": 16, "repeat": 10, "shard": 15, "iterable_shard": 20, "shuffle": 6, "split": 10, "interleave": 16, "pack": 24}
+COUNTS = {
+    "order": 40, "grouped": 12, "rebalance": 16, "repeat": 10, "shard": 15, "iterable_shard": 20,
+    "shuffle": 6, "split": 10, "interleave": 16, "pack": 24
+}
 
 
 def main():
@@ -14,12 +19,18 @@ def main():
     for name in data_cases.COLLATOR_ROWS:
         cases += [data_cases.answered(data_cases.collate_case(rng, name)) for _ in range(14)]
     for lengths in data_cases.REBALANCE_SET_ORDER:
-        case = {"kind": "rebalance", "lengths": lengths, "effective_batch_size": len(lengths), "grad_accum": 3, "shuffle": False, "seed": 42, "epoch": 0, "world": 4, "drop_last": False}
+        case = {
+            "kind": "rebalance", "lengths": lengths, "effective_batch_size": len(lengths),
+            "grad_accum": 3, "shuffle": False, "seed": 42, "epoch": 0, "world": 4,
+            "drop_last": False
+        }
         cases += [data_cases.answered(case | {"rank": rank}) for rank in range(4)]
-    cases.append(data_cases.answered(data_cases.pack_case(rng, rows=2300)))  # more than the peer packs at once
+    cases.append(data_cases.answered(data_cases.pack_case(
+        rng, rows=2300)))  # more than the peer packs at once
     lines = ",\n".join(json.dumps(case) for case in cases)
     pathlib.Path(__file__).with_name("cases.json").write_text(f"[\n{lines}\n]\n")
-    print(len(cases), "cases,", sum(1 for case in cases if case["expected"].get("error")), "of them errors")
+    print(len(cases), "cases,", sum(1 for case in cases if case["expected"].get("error")),
+          "of them errors")
 
 
 if __name__ == "__main__":

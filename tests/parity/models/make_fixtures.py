@@ -1,7 +1,8 @@
-"""Makes the fixtures beside this script: tiny random models of transformers with their outputs and gradients.
+"""Makes the fixtures beside this script: tiny random models of transformers with their outputs and
+gradients.
 
-Each NAME.safetensors holds weights/NAME, and per case inputs, outputs and gradients; config, task and versions are in its
-metadata. Run with the peer's Python: `python make_fixtures.py [NAME...]`.
+Each NAME.safetensors holds weights/NAME, and per case inputs, outputs and gradients; config, task
+and versions are in its metadata. Run with the peer's Python: `python make_fixtures.py [NAME...]`.
 """
 import json
 import pathlib
@@ -10,26 +11,41 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import (
+    AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification, AutoModelForTokenClassification
+)
 
 HERE = pathlib.Path(__file__).parent
 OUT = HERE / "fixtures"
-TASKS = {"causal_lm": AutoModelForCausalLM, "masked_lm": AutoModelForMaskedLM, "sequence_classification": AutoModelForSequenceClassification,
-         "token_classification": AutoModelForTokenClassification, "question_answering": AutoModelForQuestionAnswering}
+TASKS = {
+    "causal_lm": AutoModelForCausalLM, "masked_lm": AutoModelForMaskedLM,
+    "sequence_classification": AutoModelForSequenceClassification,
+    "token_classification": AutoModelForTokenClassification,
+    "question_answering": AutoModelForQuestionAnswering
+}
 VOCAB, PAD = 40, 1
 
-GPT2 = dict(model_type="gpt2", vocab_size=VOCAB, n_positions=24, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0,
-            attn_pdrop=0.0, bos_token_id=2, eos_token_id=3, pad_token_id=PAD, classifier_dropout=0.0)
-LLAMA = dict(model_type="llama", vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-             num_key_value_heads=2, max_position_embeddings=32, bos_token_id=2, eos_token_id=3, pad_token_id=PAD, classifier_dropout=0.0)
+GPT2 = dict(model_type="gpt2", vocab_size=VOCAB, n_positions=24, n_embd=16, n_layer=2, n_head=2,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=2, eos_token_id=3,
+            pad_token_id=PAD, classifier_dropout=0.0)
+LLAMA = dict(model_type="llama", vocab_size=VOCAB, hidden_size=16, intermediate_size=24,
+             num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=32, bos_token_id=2, eos_token_id=3, pad_token_id=PAD,
+             classifier_dropout=0.0)
 
-BERT = dict(model_type="bert", vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=24,
+BERT = dict(model_type="bert", vocab_size=VOCAB, hidden_size=16, intermediate_size=24,
+            num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=24,
             hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=PAD)
 ENCODERS = {
     "bert": BERT,
-    "roberta": {**BERT, "model_type": "roberta", "hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "bos_token_id": 2, "eos_token_id": 3},
-    "distilbert": dict(model_type="distilbert", vocab_size=VOCAB, dim=16, hidden_dim=24, n_layers=2, n_heads=2, max_position_embeddings=24, dropout=0.0,
-                       attention_dropout=0.0, qa_dropout=0.0, seq_classif_dropout=0.0, pad_token_id=PAD),
+    "roberta": {
+        **BERT, "model_type": "roberta", "hidden_act": "gelu_new", "layer_norm_eps": 1e-5,
+        "bos_token_id": 2, "eos_token_id": 3
+    },
+    "distilbert": dict(model_type="distilbert", vocab_size=VOCAB, dim=16, hidden_dim=24, n_layers=2,
+                       n_heads=2, max_position_embeddings=24, dropout=0.0, attention_dropout=0.0,
+                       qa_dropout=0.0, seq_classif_dropout=0.0, pad_token_id=PAD),
 }
 
 
@@ -41,16 +57,21 @@ FAMILY = {
     "gpt2": GPT2,
     "llama": llama(),
     "mistral": llama(model_type="mistral", sliding_window=4, head_dim=8),
-    "qwen2": llama(model_type="qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1, tie_word_embeddings=True),
+    "qwen2": llama(model_type="qwen2", use_sliding_window=True, sliding_window=4,
+                   max_window_layers=1, tie_word_embeddings=True),
     "qwen3": llama(model_type="qwen3", head_dim=8, attention_bias=True),
 }
 ROPE = {
     "linear": dict(rope_type="linear", factor=2.0, rope_theta=10000.0),
     "dynamic": dict(rope_type="dynamic", factor=2.0, rope_theta=10000.0),
-    "llama3": dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16, rope_theta=500000.0),
-    "yarn": dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=8, rope_theta=10000.0),
-    "longrope": dict(rope_type="longrope", short_factor=[1.0, 1.5], long_factor=[2.0, 4.0], original_max_position_embeddings=12, rope_theta=10000.0),
-    "proportional": dict(rope_type="proportional", partial_rotary_factor=0.5, factor=2.0, rope_theta=10000.0),
+    "llama3": dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                   original_max_position_embeddings=16, rope_theta=500000.0),
+    "yarn": dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=8,
+                 rope_theta=10000.0),
+    "longrope": dict(rope_type="longrope", short_factor=[1.0, 1.5], long_factor=[2.0, 4.0],
+                     original_max_position_embeddings=12, rope_theta=10000.0),
+    "proportional": dict(rope_type="proportional", partial_rotary_factor=0.5, factor=2.0,
+                         rope_theta=10000.0),
 }
 
 
@@ -59,7 +80,8 @@ def randomise(model):
         for name, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
             norm = "norm" in name.lower() or ".ln_" in name
-            parameter.copy_((1.0 if norm and name.endswith("weight") else 0.0) + (0.1 if norm else 0.2) * noise)
+            parameter.copy_((1.0 if norm and name.endswith("weight") else 0.0) +
+                            (0.1 if norm else 0.2) * noise)
 
 
 def text(rows, tokens):
@@ -69,14 +91,19 @@ def text(rows, tokens):
 def inputs_of(task, tokens=9):
     """Cases: name -> (inputs of the model, num_items_in_batch or None)."""
     plain = {"input_ids": text(2, tokens)}
-    padded = {"input_ids": text(3, tokens), "attention_mask": torch.ones(3, tokens, dtype=torch.long)}
+    padded = {
+        "input_ids": text(3, tokens), "attention_mask": torch.ones(3, tokens, dtype=torch.long)
+    }
     for row, length in ((1, 5), (2, 7)):
         padded["input_ids"][row, length:] = PAD
         padded["attention_mask"][row, length:] = 0
     left = {"input_ids": text(2, tokens), "attention_mask": torch.ones(2, tokens, dtype=torch.long)}
     left["input_ids"][1, :3] = PAD
     left["attention_mask"][1, :3] = 0
-    packed = {"input_ids": text(1, tokens), "position_ids": torch.cat([torch.arange(4), torch.arange(tokens - 4)]).unsqueeze(0)}
+    packed = {
+        "input_ids": text(1, tokens),
+        "position_ids": torch.cat([torch.arange(4), torch.arange(tokens - 4)]).unsqueeze(0)
+    }
     cases = {"plain": plain, "padded": padded, "left_padded": left, "packed": packed}
     for name, case in cases.items():
         rows = case["input_ids"].shape[0]
@@ -88,7 +115,8 @@ def inputs_of(task, tokens=9):
                 labels[:, 4] = -100
             case["labels"] = labels
         elif task == "masked_lm":
-            case["labels"] = torch.where(torch.rand(case["input_ids"].shape) < 0.3, text(*case["input_ids"].shape), -100)
+            case["labels"] = torch.where(
+                torch.rand(case["input_ids"].shape) < 0.3, text(*case["input_ids"].shape), -100)
             case["labels"][0, 1] = 7
         elif task == "token_classification":
             labels = torch.randint(0, 3, case["input_ids"].shape)
@@ -130,10 +158,17 @@ def record(model, cases, gradients):
 
 def write(name, model, task, tensors):
     tied = set(model._tied_weights_keys or ()) if model.config.tie_word_embeddings else set()
-    tensors.update({f"weights/{key}": value.clone() for key, value in model.state_dict().items() if key not in tied})
+    tensors.update({
+        f"weights/{key}": value.clone()
+        for key, value in model.state_dict().items()
+        if key not in tied
+    })
     config = model.config.to_dict()
     config["architectures"] = [type(model).__name__]
-    metadata = {"config": json.dumps(config), "task": task, "transformers": transformers.__version__, "torch": torch.__version__, "seed": "0"}
+    metadata = {
+        "config": json.dumps(config), "task": task, "transformers": transformers.__version__,
+        "torch": torch.__version__, "seed": "0"
+    }
     save_file(tensors, OUT / f"{name}.safetensors", metadata)
     size = (OUT / f"{name}.safetensors").stat().st_size
     assert size <= 200_000, (name, size)
@@ -143,21 +178,25 @@ def write(name, model, task, tensors):
 def make(name, config, task, gradients, cases=None, inputs=None):
     torch.manual_seed(0)
     model = TASKS[task].from_config(AutoConfig.for_model(**config)).float().train()
-    model.config.use_cache = False  # as Trainer does; with a cache transformers does not look for packed sequences
+    # as Trainer does; with a cache transformers does not look for packed sequences
+    model.config.use_cache = False
     randomise(model)
-    write(name, model, task, record(model, cases or (inputs() if inputs else inputs_of(task)), gradients))
+    write(name, model, task,
+          record(model, cases or (inputs() if inputs else inputs_of(task)), gradients))
 
 
 def encoder_inputs(config, task):
     cases = inputs_of(task)
     if config["model_type"] != "distilbert":
         ids = cases["padded"][0]["input_ids"]
-        cases["padded"][0]["token_type_ids"] = (torch.arange(ids.shape[1]) >= 4).long().expand(ids.shape).contiguous()
+        cases["padded"][0]["token_type_ids"] = (torch.arange(ids.shape[1])
+                                                >= 4).long().expand(ids.shape).contiguous()
     return cases
 
 
 def encoder_job(config, task, gradients, cases=None):
-    return lambda name: make(name, config, task, gradients, cases, lambda: encoder_inputs(config, task))
+    return lambda name: make(name, config, task, gradients, cases, lambda: encoder_inputs(
+        config, task))
 
 
 def encoder_jobs():
@@ -166,17 +205,27 @@ def encoder_jobs():
         jobs[f"{family}_masked_lm"] = encoder_job(config, "masked_lm", ("plain", "padded"))
         for task in ("sequence_classification", "token_classification"):
             jobs[f"{family}_{task}"] = encoder_job({**config, "num_labels": 3}, task, ("padded",))
-        jobs[f"{family}_question_answering"] = encoder_job(config, "question_answering", ("padded",))
+        task = "question_answering"
+        jobs[f"{family}_{task}"] = encoder_job(config, task, ("padded",))
     generator = torch.Generator().manual_seed(1)
     rows = {"input_ids": torch.randint(4, VOCAB, (3, 6), generator=generator)}
     scores = {"rows": ({**rows, "labels": torch.randn(3, generator=generator)}, None)}
     vectors = {"rows": ({**rows, "labels": torch.randn(3, 2, generator=generator)}, None)}
-    several = {"rows": ({**rows, "labels": torch.randint(0, 2, (3, 4), generator=generator).float()}, None)}
-    jobs["bert_reward"] = encoder_job({**BERT, "num_labels": 1}, "sequence_classification", ("rows",), scores)
-    jobs["distilbert_regression"] = encoder_job({**ENCODERS["distilbert"], "num_labels": 2, "problem_type": "regression"}, "sequence_classification", ("rows",), vectors)
-    jobs["roberta_multi_label"] = encoder_job({**ENCODERS["roberta"], "num_labels": 4}, "sequence_classification", ("rows",), several)
-    jobs["bert_masked_lm_untied"] = encoder_job({**BERT, "tie_word_embeddings": False, "hidden_act": "relu"}, "masked_lm", ("plain",))
-    jobs["distilbert_masked_lm_untied"] = encoder_job({**ENCODERS["distilbert"], "tie_word_embeddings": False, "activation": "gelu_new"}, "masked_lm", ("plain",))
+    several = {
+        "rows": ({**rows, "labels": torch.randint(0, 2, (3, 4), generator=generator).float()}, None)
+    }
+    jobs["bert_reward"] = encoder_job({**BERT, "num_labels": 1}, "sequence_classification",
+                                      ("rows",), scores)
+    jobs["distilbert_regression"] = encoder_job(
+        {**ENCODERS["distilbert"], "num_labels": 2, "problem_type": "regression"},
+        "sequence_classification", ("rows",), vectors)
+    jobs["roberta_multi_label"] = encoder_job({**ENCODERS["roberta"], "num_labels": 4},
+                                              "sequence_classification", ("rows",), several)
+    jobs["bert_masked_lm_untied"] = encoder_job(
+        {**BERT, "tie_word_embeddings": False, "hidden_act": "relu"}, "masked_lm", ("plain",))
+    jobs["distilbert_masked_lm_untied"] = encoder_job(
+        {**ENCODERS["distilbert"], "tie_word_embeddings": False, "activation": "gelu_new"},
+        "masked_lm", ("plain",))
     return jobs
 
 
@@ -186,16 +235,25 @@ def main():
     wanted = sys.argv[1:]
     jobs = {}
     for family, config in FAMILY.items():
-        jobs[f"{family}_causal_lm"] = lambda n, c=config: make(n, c, "causal_lm", ("plain", "padded", "packed"))
+        jobs[f"{family}_causal_lm"] = lambda n, c=config: make(
+            n, c, "causal_lm", ("plain", "padded", "packed"))
         for task in ("sequence_classification", "token_classification", "question_answering"):
-            jobs[f"{family}_{task}"] = lambda n, c=config, t=task: make(n, {**c, "num_labels": 3} if t != "question_answering" else c, t, ("padded",))
+            jobs[f"{family}_{task}"] = lambda n, c=config, t=task: make(
+                n, {**c, "num_labels": 3} if t != "question_answering" else c, t, ("padded",))
     reward = {"rows": ({"input_ids": text(3, 6), "labels": torch.randn(3)}, None)}
-    multi = {"rows": ({"input_ids": text(3, 6), "labels": torch.randint(0, 2, (3, 4)).float()}, None)}
-    jobs["gpt2_reward"] = lambda n: make(n, {**GPT2, "num_labels": 1}, "sequence_classification", (), reward)
-    jobs["llama_multi_label"] = lambda n: make(n, {**LLAMA, "num_labels": 4}, "sequence_classification", (), multi)
+    multi = {
+        "rows": ({"input_ids": text(3, 6), "labels": torch.randint(0, 2, (3, 4)).float()}, None)
+    }
+    jobs["gpt2_reward"] = lambda n: make(n, {**GPT2, "num_labels": 1}, "sequence_classification",
+                                         (), reward)
+    jobs["llama_multi_label"] = lambda n: make(n, {**LLAMA, "num_labels": 4},
+                                               "sequence_classification", (), multi)
     for kind, parameters in ROPE.items():
         long = {"plain": ({"input_ids": text(1, 20), "labels": text(1, 20)}, None)}
-        jobs[f"llama_rope_{kind}"] = lambda n, p=parameters, l=long: make(n, llama(rope_parameters=p, max_position_embeddings=12 if p["rope_type"] == "dynamic" else 32), "causal_lm", (), l)
+        jobs[f"llama_rope_{kind}"] = lambda n, p=parameters, l=long: make(
+            n,
+            llama(rope_parameters=p, max_position_embeddings=12
+                  if p["rope_type"] == "dynamic" else 32), "causal_lm", (), l)
     jobs.update(encoder_jobs())
     for name, job in jobs.items():
         if not wanted or name in wanted:

@@ -8,20 +8,32 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import (
+    AutoConfig, AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification, AutoModelForTokenClassification
+)
 
 from make_fixtures import OUT, PAD, VOCAB, randomise, record, text
 
 EOS, START = 3, 2
-TASKS = {"seq2seq_lm": AutoModelForSeq2SeqLM, "sequence_classification": AutoModelForSequenceClassification,
-         "token_classification": AutoModelForTokenClassification, "question_answering": AutoModelForQuestionAnswering}
-T5 = dict(model_type="t5", vocab_size=VOCAB, d_model=16, d_kv=4, d_ff=24, num_layers=2, num_heads=2, relative_attention_num_buckets=8,
-          relative_attention_max_distance=7, dropout_rate=0.0, pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=START)
+TASKS = {
+    "seq2seq_lm": AutoModelForSeq2SeqLM,
+    "sequence_classification": AutoModelForSequenceClassification,
+    "token_classification": AutoModelForTokenClassification,
+    "question_answering": AutoModelForQuestionAnswering
+}
+T5 = dict(model_type="t5", vocab_size=VOCAB, d_model=16, d_kv=4, d_ff=24, num_layers=2, num_heads=2,
+          relative_attention_num_buckets=8, relative_attention_max_distance=7, dropout_rate=0.0,
+          pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=START)
 FAMILY = {
     "t5": T5,
-    # as v1.1 and Flan: gated, a head of its own, the decoder's output as it is; and stacks of different depth
+    # as v1.1 and Flan: gated, a head of its own, the decoder's output as it is; and stacks of
+    # different depth
     "mt5": {**T5, "model_type": "mt5"},
-    "t5_gated": {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 1, "relative_attention_max_distance": 20},
+    "t5_gated": {
+        **T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+        "num_decoder_layers": 1, "relative_attention_max_distance": 20
+    },
 }
 
 
@@ -33,9 +45,13 @@ def sources(tokens=9):
             part = slice(tokens - length, tokens) if left else slice(0, length)
             ids[row, part] = torch.cat([text(1, length - 1)[0], torch.tensor([EOS])])
         return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
+
     plain = rows(2, (tokens, tokens))
     del plain["attention_mask"]
-    return {"plain": plain, "padded": rows(3, (tokens, 5, 7)), "left_padded": rows(2, (tokens, 4), left=True)}
+    return {
+        "plain": plain, "padded": rows(3, (tokens, 5, 7)),
+        "left_padded": rows(2, (tokens, 4), left=True)
+    }
 
 
 def inputs_of(task):
@@ -52,7 +68,8 @@ def inputs_of(task):
         elif task == "sequence_classification":
             case["labels"] = torch.randint(0, 3, (rows,))
         else:
-            case["start_positions"], case["end_positions"] = torch.randint(0, 4, (rows,)), torch.randint(4, tokens, (rows,))
+            case["start_positions"] = torch.randint(0, 4, (rows,))
+            case["end_positions"] = torch.randint(4, tokens, (rows,))
     if task == "seq2seq_lm":
         cases["items"] = (cases["padded"][0], torch.tensor(37))
         own = {**sources()["padded"], "decoder_input_ids": text(3, 6), "labels": text(3, 6)}
@@ -70,13 +87,21 @@ def make(name, config, task, gradients):
     randomise(model)
     tensors = record(model, inputs_of(task), gradients)
     tied = ("embed_tokens.weight",) if own_head else ("embed_tokens.weight", "lm_head.weight")
-    tensors.update({f"weights/{key}": value.clone() for key, value in model.state_dict().items() if not key.endswith(tied)})
+    tensors.update({
+        f"weights/{key}": value.clone()
+        for key, value in model.state_dict().items()
+        if not key.endswith(tied)
+    })
     saved = model.config.to_dict()
     saved["architectures"] = [type(model).__name__]
-    if "tie_word_embeddings" in config:  # as in the files of those models, which are older than scale_decoder_outputs
+    # as in the files of those models, which are older than scale_decoder_outputs
+    if "tie_word_embeddings" in config:
         saved["tie_word_embeddings"] = config["tie_word_embeddings"]
         del saved["scale_decoder_outputs"]
-    metadata = {"config": json.dumps(saved), "task": task, "transformers": transformers.__version__, "torch": torch.__version__, "seed": "0"}
+    metadata = {
+        "config": json.dumps(saved), "task": task, "transformers": transformers.__version__,
+        "torch": torch.__version__, "seed": "0"
+    }
     save_file(tensors, OUT / f"{name}.safetensors", metadata)
     size = (OUT / f"{name}.safetensors").stat().st_size
     assert size <= 200_000, (name, size)
@@ -92,8 +117,10 @@ def main():
             if family != "t5" and task != "seq2seq_lm":
                 continue
             if not wanted or name in wanted:
-                labels = {"num_labels": 3} if task in ("sequence_classification", "token_classification") else {}
-                make(name, {**config, **labels}, task, ("plain", "padded") if task == "seq2seq_lm" else ("padded",))
+                labels = {"num_labels": 3} if task in ("sequence_classification",
+                                                       "token_classification") else {}
+                make(name, {**config, **labels}, task,
+                     ("plain", "padded") if task == "seq2seq_lm" else ("padded",))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Writes optimizers.json: what torch, transformers and the packages behind HF's optimizer names do in 30 steps.
+"""Writes optimizers.json: what torch, transformers and the packages behind HF's optimizer names do
+in 30 steps.
 
 Run with the peer's Python. The three packages that the peer does not have are taken from a folder:
     pip install --no-deps --target DIR schedulefree==1.4.1 torch-optimi==0.3.3 bitsandbytes==0.50.2
@@ -29,7 +30,8 @@ STEPS, KEEP = 30, (1, 10, 30)
 # label, name, optim_args, weight_decay of the first group, other training arguments
 CASES = [
     ("adamw_torch", "adamw_torch", "", 0.0, {}),
-    ("adamw_torch_decay", "adamw_torch", "", 0.1, {"adam_beta1": 0.8, "adam_beta2": 0.95, "adam_epsilon": 1e-6}),
+    ("adamw_torch_decay", "adamw_torch", "", 0.1,
+     {"adam_beta1": 0.8, "adam_beta2": 0.95, "adam_epsilon": 1e-6}),
     ("adamw_torch_fused", "adamw_torch_fused", "", 0.1, {}),
     ("sgd", "sgd", "", 0.0, {}),
     ("sgd_momentum", "sgd", "momentum=0.9,dampening=0.1", 0.1, {}),
@@ -66,7 +68,10 @@ def noise(k, step):
 def plain(value):
     if isinstance(value, torch.Tensor):
         data = value.detach().reshape(-1).tolist()
-        return {"__tensor__": list(value.shape), "dtype": str(value.dtype).removeprefix("torch."), "data": data}
+        return {
+            "__tensor__": list(value.shape), "dtype": str(value.dtype).removeprefix("torch."),
+            "data": data
+        }
     if isinstance(value, dict):
         return {"__dict__": [[key, plain(item)] for key, item in value.items()]}
     if isinstance(value, tuple):
@@ -86,7 +91,9 @@ def run(label, name, arguments, optimizer, params, scheduler):
         if scheduler is not None:
             scheduler.step()
         if step + 1 in KEEP:
-            after[str(step + 1)] = [None if p is None else p.detach().reshape(-1).tolist() for p in params]
+            after[str(step + 1)] = [
+                None if p is None else p.detach().reshape(-1).tolist() for p in params
+            ]
         if step + 1 in KEEP[1:]:
             states[str(step + 1)] = plain(optimizer.state_dict())
             json.dumps(states)
@@ -98,41 +105,70 @@ def run(label, name, arguments, optimizer, params, scheduler):
 
 
 def two_groups(params, weight_decay):
-    return [{"params": [params[0], params[2]], "weight_decay": weight_decay}, {"params": [params[1]], "weight_decay": 0.0}]
+    return [{"params": [params[0], params[2]], "weight_decay": weight_decay},
+            {"params": [params[1]], "weight_decay": 0.0}]
 
 
 cases = []
 for label, name, optim_args, weight_decay, extra in CASES:
-    args = TrainingArguments(output_dir="unused", optim=name, optim_args=optim_args, weight_decay=weight_decay, learning_rate=0.05,
-                             report_to="none", use_cpu=True, **extra)
+    args = TrainingArguments(output_dir="unused", optim=name, optim_args=optim_args,
+                             weight_decay=weight_decay, learning_rate=0.05, report_to="none",
+                             use_cpu=True, **extra)
     cls, kwargs = Trainer.get_optimizer_cls_and_kwargs(args)
     if name == "stable_adamw":
-        kwargs["triton"] = False  # optimi chooses triton by mistake where it is installed and there is no GPU
+        kwargs[
+            # optimi chooses triton by mistake where it is installed and there is no GPU
+            "triton"] = False
     params = [torch.nn.Parameter(start(k)) for k in range(len(SHAPES))]
     optimizer = cls(two_groups(params, weight_decay), **kwargs)
-    scheduler = None if name.startswith("schedule_free") else get_scheduler("linear", optimizer, 5, 40)
-    arguments = {"args": {"learning_rate": 0.05, "weight_decay": weight_decay, "optim_args": optim_args, **extra}, "scheduled": scheduler is not None}
+    scheduler = None if name.startswith("schedule_free") else get_scheduler(
+        "linear", optimizer, 5, 40)
+    arguments = {
+        "args": {
+            "learning_rate": 0.05, "weight_decay": weight_decay, "optim_args": optim_args, **extra
+        }, "scheduled": scheduler is not None
+    }
     cases.append(run(label, name, arguments, optimizer, params, scheduler))
 
-for label, options in [("adafactor_relative", {"scale_parameter": True, "relative_step": True, "warmup_init": False}),
-                       ("adafactor_warmup", {"scale_parameter": True, "relative_step": True, "warmup_init": True, "beta1": 0.9})]:
+for label, options in [
+    ("adafactor_relative", {"scale_parameter": True, "relative_step": True, "warmup_init": False}),
+    ("adafactor_warmup",
+     {"scale_parameter": True, "relative_step": True, "warmup_init": True, "beta1": 0.9})
+]:
     params = [torch.nn.Parameter(start(k)) for k in range(len(SHAPES))]
     optimizer = Adafactor(two_groups(params, 0.1), lr=None, **options)
     text = ",".join(f"{key}={value}" for key, value in options.items())
-    cases.append(run(label, "adafactor", {"args": {"learning_rate": 0.05, "weight_decay": 0.1, "optim_args": text}, "scheduled": False}, optimizer, params, None))
+    cases.append(
+        run(
+            label, "adafactor", {
+                "args": {"learning_rate": 0.05, "weight_decay": 0.1, "optim_args": text},
+                "scheduled": False
+            }, optimizer, params, None))
 
-for label, options in [("muon", {}), ("muon_rms", {"adjust_lr_fn": "match_rms_adamw", "nesterov": False, "momentum": 0.9})]:
+for label, options in [("muon", {}),
+                       ("muon_rms",
+                        {"adjust_lr_fn": "match_rms_adamw", "nesterov": False, "momentum": 0.9})]:
     params = [torch.nn.Parameter(start(0)), None, None]
     optimizer = torch.optim.Muon([params[0]], lr=0.05, weight_decay=0.1, **options)
     scheduler = get_scheduler("linear", optimizer, 5, 40)
     text = ",".join(f"{key}={value}" for key, value in options.items())
-    cases.append(run(label, "muon", {"args": {"learning_rate": 0.05, "weight_decay": 0.1, "optim_args": text}, "scheduled": True}, optimizer, params, scheduler))
+    cases.append(
+        run(label, "muon", {
+            "args": {"learning_rate": 0.05, "weight_decay": 0.1, "optim_args": text},
+            "scheduled": True
+        }, optimizer, params, scheduler))
 
 document = {
-    "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "bitsandbytes": bitsandbytes.__version__,
-                 "schedulefree": importlib.metadata.version("schedulefree"), "torch-optimi": importlib.metadata.version("torch-optimi")},
-    "note": "parameters start at cos(0.7 (i + 1) + k); gradients are 0.5 p + sin(0.3 t (i + 1) + k), t from 1",
+    "versions": {
+        "torch": torch.__version__, "transformers": transformers.__version__,
+        "bitsandbytes": bitsandbytes.__version__,
+        "schedulefree": importlib.metadata.version("schedulefree"),
+        "torch-optimi": importlib.metadata.version("torch-optimi")
+    },
+    "note": "parameters start at cos(0.7 (i + 1) + k); gradients are 0.5 p + sin(0.3 t (i + 1) + "
+            "k), t from 1",
     "shapes": SHAPES,
     "cases": cases,
 }
-pathlib.Path(__file__).with_name("optimizers.json").write_text(json.dumps(document, separators=(",", ":")) + "\n")
+pathlib.Path(__file__).with_name("optimizers.json").write_text(
+    json.dumps(document, separators=(",", ":")) + "\n")

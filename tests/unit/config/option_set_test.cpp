@@ -245,11 +245,11 @@ TEST_F(ConfigFile, YamlFillsAndFlagsWin) {
 
 TEST_F(ConfigFile, JsonFillsToo) {
   const auto args =
-      parse(
-          {write(
-              "run.json",
-              R"({"learning_rate": 1, "report_to": "none", "resume_from_checkpoint": true, "deepspeed": null, "hub_token": "<HUB_TOKEN>",
-                                               "include_num_input_tokens_seen": true, "trackio_static_space_id": false, "train_file": "b.txt"})")})
+      parse({write("run.json",
+                   R"({"learning_rate": 1, "report_to": "none", "resume_from_checkpoint": true,
+                  "deepspeed": null, "hub_token": "<HUB_TOKEN>",
+                  "include_num_input_tokens_seen": true, "trackio_static_space_id": false,
+                  "train_file": "b.txt"})")})
           .args;
   EXPECT_EQ(args.learning_rate, 1.0);
   EXPECT_EQ(args.resume_from_checkpoint, "true");

@@ -296,11 +296,10 @@ TEST(Resolve, DictionaryFieldsMayBeJsonText) {
 
 TEST(Resolve, AcceleratorConfigGetsItsDefaults) {
   const auto config = TrainingArguments().resolved().accelerator_config;
-  EXPECT_EQ(
-      config,
-      nlohmann::json::parse(
-          R"({"split_batches": false, "dispatch_batches": null, "even_batches": true, "use_seedable_sampler": true,
-                                              "non_blocking": false, "gradient_accumulation_kwargs": null})"));
+  EXPECT_EQ(config, nlohmann::json::parse(
+                        R"({"split_batches": false, "dispatch_batches": null, "even_batches": true,
+              "use_seedable_sampler": true, "non_blocking": false,
+              "gradient_accumulation_kwargs": null})"));
   EXPECT_EQ(
       resolve_failure({.accelerator_config = {{"use_configured_state", true}}}),
       "G-CONF-5: accelerator_config: use_configured_state needs an Accelerator made in Python");
@@ -368,7 +367,8 @@ TEST(GradientCheckpointing, ReadsItsSettings) {
     return GradientCheckpointing::from_kwargs(nlohmann::json::parse(text));
   };
   const auto how = read(
-      R"({"every_n_layers": 3, "offload": true, "preserve_rng_state": false, "use_reentrant": false, "determinism_check": "none"})");
+      R"({"every_n_layers": 3, "offload": true, "preserve_rng_state": false,
+          "use_reentrant": false, "determinism_check": "none"})");
   EXPECT_EQ(how.every_n_layers, 3);
   EXPECT_TRUE(how.offload);
   EXPECT_FALSE(how.preserve_rng_state);

@@ -264,9 +264,11 @@ TEST_F(FunctionalTrainer, RefusesADamagedCheckpoint) {
 TEST(FunctionalArgs, AreThoseOfTheReference) {
   EXPECT_EQ(
       to_json(Args()).dump(),
-      R"({"model_id":"google/bigbird-roberta-base","logging_steps":3000,"save_steps":10500,"block_size":128,"num_random_blocks":3,"batch_size_per_device":1,"max_epochs":5,)"
-      R"("lr":3e-05,"init_lr":0.0,"warmup_steps":20000,"weight_decay":0.0095,"save_dir":"bigbird-roberta-natural-questions","base_dir":"","tr_data_path":"data/nq-training.jsonl",)"
-      R"("val_data_path":"data/nq-validation.jsonl"})");
+      R"({"model_id":"google/bigbird-roberta-base","logging_steps":3000,"save_steps":10500,)"
+      R"("block_size":128,"num_random_blocks":3,"batch_size_per_device":1,"max_epochs":5,)"
+      R"("lr":3e-05,"init_lr":0.0,"warmup_steps":20000,"weight_decay":0.0095,)"
+      R"("save_dir":"bigbird-roberta-natural-questions","base_dir":"",)"
+      R"("tr_data_path":"data/nq-training.jsonl","val_data_path":"data/nq-validation.jsonl"})");
   EXPECT_EQ((Args{.save_dir = "run", .base_dir = "expt"}.checkpoint_dir(2, 7).string()),
             "expt/run-e2-s7");
 }

@@ -170,7 +170,8 @@ TEST(OrderedJobs, FirstErrorInOrderWins) {
 
 TEST(JsonRow, MakesFlatListsAndTrees) {
   const auto row = sources::parse_json_row(
-      R"({"i": [1, 2], "f": [1, 2.5], "s": ["a", "b"], "e": [], "m": [1, "a"], "n": [1, null], "o": {"k": [1, {"l": true}]}, "b": [true, false],
+      R"({"i": [1, 2], "f": [1, 2.5], "s": ["a", "b"], "e": [], "m": [1, "a"], "n": [1, null],
+    "o": {"k": [1, {"l": true}]}, "b": [true, false],
     "big": 18446744073709551615, "t": "\u00e4\ud83d\ude42", "x": null})",
       {});
   EXPECT_EQ(row.at("i").ints(), (Value::Ints{1, 2}));

@@ -167,12 +167,13 @@ TEST(Tokenizer, TurnsIntoARowAndABatch) {
 TEST(Tokenizer, IdsOnlyGivesTheSameIds) {
   for (const char* kind : {"bpe", "wordpiece", "unigram"}) {
     const auto tokenizer = Tokenizer::from_pretrained(text_fixture(kind));
-    EncodeOptions options = {
-        .max_length = 24,
-        .truncation = "only_second",
-        .text_pair = "The old lighthouse keeps bread and butter; nobody knows why. The café sings.",
-        .stride = 2,
-        .return_overflowing_tokens = true};
+    EncodeOptions options = {.max_length = 24,
+                             .truncation = "only_second",
+                             .text_pair =
+                                 "The old lighthouse keeps bread and butter; nobody knows why. "
+                                 "The café sings.",
+                             .stride = 2,
+                             .return_overflowing_tokens = true};
     const auto full = tokenizer->encode("Why?", options);
     options.ids_only = true;
     const auto lean = tokenizer->encode("Why?", options);

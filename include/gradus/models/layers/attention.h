@@ -52,8 +52,8 @@ struct AttentionOptions {
       nullptr;  ///< where to put the softmax weights (batch, heads, queries, keys) when asked for
 };
 
-/// softmax(q kᵀ · scale + mask) v for q (batch, heads, queries, width) and k, v with as many heads
-/// or a divisor of them. Gives (batch, queries, heads · width).
+/// softmax(q kᵀ · scale + mask) v for q (batch, heads, queries, width) and k, v with as many
+/// heads or a divisor of them. Gives (batch, queries, heads · width).
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key,
                         const torch::Tensor& value, const AttentionMask& mask,
                         const AttentionOptions& options = {});

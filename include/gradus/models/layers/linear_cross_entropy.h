@@ -7,8 +7,8 @@
 
 namespace gradus::layers {
 
-/// cross_entropy(hidden · weightᵀ + bias, labels) without ever holding all logits: they are made,
-/// used and dropped in chunks of rows, and the gradients are formed on the way. Same loss and
+/// cross_entropy(hidden · weightᵀ + bias, labels) without ever holding all logits: they are
+/// made, used and dropped in chunks of rows, and the gradients are formed on the way. Same loss and
 /// gradients as the plain form.
 ///
 /// `hidden` (rows, width), `weight` (classes, width), `bias` (classes) or undefined, `labels`
