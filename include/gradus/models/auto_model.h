@@ -9,63 +9,73 @@
 
 namespace gradus {
 
-/// What a model is for; together with `model_type` of config.json it decides which class is made.
+/// What a model is for. Together with `model_type` of config.json it selects the class.
 enum class ModelTask {
-  base,
-  causal_lm,
-  masked_lm,
-  sequence_classification,
-  token_classification,
-  question_answering,
-  seq2seq_lm,
-  text_encoding
+  base,                     ///< The body without a head.
+  causal_lm,                ///< Predicts the next token.
+  masked_lm,                ///< Predicts masked tokens.
+  sequence_classification,  ///< One label per text; with `num_labels` 1 a score.
+  token_classification,     ///< One label per token.
+  question_answering,       ///< Start and end of an answer in the text.
+  seq2seq_lm,               ///< Encoder and decoder: text to text.
+  text_encoding             ///< The encoder of an encoder-decoder model.
 };
 
-/// "causal language modeling": for messages.
+/// A task in words for messages, for example "causal language modeling".
 std::string task_name(ModelTask task);
 
-/// Makes a model without values from a config.json.
+/// Builds a model from the content of a config.json. Its parameters have no values yet.
 using ModelFactory = std::function<std::shared_ptr<PreTrainedModel>(const nlohmann::json& config)>;
 
-/// Adds (or replaces) an architecture. Thread-safe.
+/// Adds an architecture for a task, or replaces it. Thread-safe. docs/dev/new-model.md shows how.
 void register_model(const std::string& model_type, ModelTask task, ModelFactory factory);
 
-/// The model types there are for a task, sorted.
+/// The `model_type`s registered for a task, sorted.
 std::vector<std::string> known_model_types(ModelTask task);
 
-/// A model with fresh values. Throws `Error` G-MODEL-6 for a model_type that is unknown or has no
-/// such head (with those that have one), G-MODEL-5 for a bad value.
+/// Builds a model with newly initialised parameters. Throws `Error` G-MODEL-6 for a `model_type`
+/// that is unknown or has no such head, with those that have one, and G-MODEL-5 for a bad value.
 std::shared_ptr<PreTrainedModel> model_from_config(ModelTask task, const nlohmann::json& config);
 
-/// The model of a Hugging Face folder, in evaluation mode as in transformers.
+/// Loads a model from a Hugging Face folder, in evaluation mode as transformers does. Throws what
+/// `model_from_config` and `PreTrainedModel::load_weights` throw.
 std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
                                                        const std::filesystem::path& directory,
                                                        const PretrainedOptions& options = {});
 
-/// transformers' Auto classes.
+/// The Auto classes of transformers, one for each task. All functions are static.
 template <ModelTask task>
 struct AutoModelFor {
+  /// See `model_from_config`.
   static std::shared_ptr<PreTrainedModel> from_config(const nlohmann::json& config) {
     return model_from_config(task, config);
   }
+  /// See `model_from_pretrained`.
   static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& directory,
                                                           const PretrainedOptions& options = {}) {
     return model_from_pretrained(task, directory, options);
   }
+  /// See `gradus::register_model`.
   static void register_model(const std::string& model_type, ModelFactory factory) {
     gradus::register_model(model_type, task, std::move(factory));
   }
 };
 
+/// Loads the body of a model, without a head.
 using AutoModel = AutoModelFor<ModelTask::base>;
+/// Loads a causal language model.
 using AutoModelForCausalLM = AutoModelFor<ModelTask::causal_lm>;
+/// Loads a masked language model.
 using AutoModelForMaskedLM = AutoModelFor<ModelTask::masked_lm>;
-/// A reward model is one with `num_labels` 1.
+/// Loads a text classifier. With `num_labels` 1 it is a reward or regression model.
 using AutoModelForSequenceClassification = AutoModelFor<ModelTask::sequence_classification>;
+/// Loads a model that labels every token.
 using AutoModelForTokenClassification = AutoModelFor<ModelTask::token_classification>;
+/// Loads a model that finds an answer in a text.
 using AutoModelForQuestionAnswering = AutoModelFor<ModelTask::question_answering>;
+/// Loads an encoder-decoder model.
 using AutoModelForSeq2SeqLM = AutoModelFor<ModelTask::seq2seq_lm>;
-/// The encoder of an encoder-decoder model alone.
+/// Loads only the encoder of an encoder-decoder model.
 using AutoModelForTextEncoding = AutoModelFor<ModelTask::text_encoding>;
 
 }  // namespace gradus

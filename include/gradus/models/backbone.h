@@ -12,66 +12,75 @@
 
 namespace gradus {
 
-/// What the body of a model takes. Tensors that are not there are undefined.
+/// The inputs of a model's body. Missing tensors are undefined. Either `input_ids` or
+/// `inputs_embeds` is given.
 struct BackboneInputs {
-  torch::Tensor input_ids = {};       ///< (batch, tokens); or
-  torch::Tensor inputs_embeds = {};   ///< (batch, tokens, width)
-  torch::Tensor attention_mask = {};  ///< (batch, tokens in the cache and here), 0 = padding
-  torch::Tensor position_ids = {};    ///< (batch or 1, tokens)
-  torch::Tensor token_type_ids = {};
-  torch::Tensor sequence_ids = {};  ///< which packed sequence a token is of
-  torch::Tensor encoder_hidden_states =
-      {};  ///< decoders with cross-attention: (batch, encoder tokens, width)
-  torch::Tensor encoder_attention_mask = {};  ///< (batch, encoder tokens), 0 = padding
-  layers::KeyValueCache* cache = nullptr;
-  bool output_hidden_states = false;
-  bool output_attentions = false;
-  bool first_token_only = false;  ///< the head reads the first token alone: a body may leave out
-                                  ///< the others in its last block and output
+  torch::Tensor input_ids = {};       ///< (batch, tokens).
+  torch::Tensor inputs_embeds = {};   ///< (batch, tokens, width).
+  torch::Tensor attention_mask = {};  ///< (batch, tokens including cached ones), 0 for padding.
+  torch::Tensor position_ids = {};    ///< (batch or 1, tokens).
+  torch::Tensor token_type_ids = {};  ///< (batch, tokens): first or second text (BERT).
+  torch::Tensor sequence_ids = {};    ///< (batch or 1, tokens): the packed sequence of a token.
+  /// (batch, encoder tokens, width), for decoders with cross-attention.
+  torch::Tensor encoder_hidden_states = {};
+  torch::Tensor encoder_attention_mask = {};  ///< (batch, encoder tokens), 0 for padding.
+  layers::KeyValueCache* cache = nullptr;     ///< Keys and values so far; null without a cache.
+  bool output_hidden_states = false;          ///< Whether to return every block's output.
+  bool output_attentions = false;             ///< Whether to return the attention weights.
+  /// Whether the head reads only the first token. The body may then skip the other tokens in its
+  /// last block and in its output.
+  bool first_token_only = false;
 
-  /// Whether what `first_token_only` allows can be done: nobody looks at the last block as a whole.
+  /// Whether tokens may be skipped: `first_token_only`, and no output of whole blocks is asked for.
   bool may_leave_out_tokens() const {
     return first_token_only && !output_hidden_states && !output_attentions;
   }
+  /// Number of sequences in the batch.
   int64_t rows() const { return (input_ids.defined() ? input_ids : inputs_embeds).size(0); }
+  /// Number of tokens in a row.
   int64_t tokens() const { return (input_ids.defined() ? input_ids : inputs_embeds).size(1); }
 };
 
-/// Picks the tensors a body takes out of a batch. Throws `Error` G-MODEL-11 when there is neither
-/// input_ids nor inputs_embeds.
+/// Takes a body's inputs from a batch. Throws `Error` G-MODEL-11 when the batch holds neither or
+/// both of input_ids and inputs_embeds, and for a wrong shape.
 BackboneInputs backbone_inputs(const Batch& inputs, const ForwardOptions& options = {});
 
+/// The outputs of a model's body.
 struct BackboneOutput {
-  torch::Tensor last_hidden_state = {};  ///< (batch, tokens, width)
-  torch::Tensor pooler_output = {};      ///< (batch, width), of bodies that pool their first token
-  std::vector<torch::Tensor>
-      hidden_states;                      ///< embeddings and every block's output, when asked for
-  std::vector<torch::Tensor> attentions;  ///< every block's weights, when asked for
-  std::vector<torch::Tensor> cross_attentions;  ///< the same over the encoder's tokens
+  torch::Tensor last_hidden_state = {};  ///< (batch, tokens, width).
+  torch::Tensor pooler_output = {};      ///< (batch, width); only of bodies with a pooler.
+  /// The embeddings and every block's output, when asked for.
+  std::vector<torch::Tensor> hidden_states;
+  std::vector<torch::Tensor> attentions;  ///< Every block's attention weights, when asked for.
+  std::vector<torch::Tensor> cross_attentions;  ///< The same for cross-attention.
 };
 
-/// The body of a model without a head: ids in, hidden states out.
+/// The body of a model without a head: token ids in, hidden states out.
 class Backbone : public torch::nn::Module {
  public:
+  /// Runs the body.
   virtual BackboneOutput forward(const BackboneInputs& inputs) = 0;
+  /// The table of token embeddings.
   virtual layers::Embedding& input_embeddings() = 0;
+  /// Width of the hidden states.
   virtual int64_t hidden_size() const = 0;
 
+  /// How activations are recomputed in the backward pass; unset keeps them all.
   std::optional<GradientCheckpointing> gradient_checkpointing;
-  std::optional<double> embedding_noise;  ///< NEFTune's alpha
+  std::optional<double> embedding_noise;  ///< NEFTune's alpha; unset for no noise.
 
  protected:
-  /// Token embeddings with NEFTune's noise in training, or the given `inputs_embeds`.
+  /// The token embeddings, in training with NEFTune's noise; or the given `inputs_embeds`.
   torch::Tensor embed(const BackboneInputs& inputs);
-  /// Whether the block at `index` is to run through `layers::checkpoint` with
-  /// `*gradient_checkpointing`: that is switched on for it, and the model trains.
+  /// Whether the block at `index` runs through `layers::checkpoint`: gradient checkpointing is on
+  /// for it and the model is in training mode.
   bool recomputes(size_t index) const;
 };
 
-/// x + U(-m, m) with m = alpha / sqrt(tokens · width).
+/// Adds NEFTune's noise: embeddings + U(-m, m) with m = alpha / sqrt(tokens · width).
 torch::Tensor add_embedding_noise(const torch::Tensor& embeddings, double alpha);
 
-/// Position ids 0, 1, … behind `offset` earlier tokens, shaped (1, tokens).
+/// Position ids `offset`, `offset` + 1, …, of shape (1, tokens).
 torch::Tensor running_positions(int64_t offset, int64_t tokens, torch::Device device);
 
 }  // namespace gradus

@@ -9,22 +9,25 @@
 
 namespace gradus {
 
-/// Layers of a masked language model's head, each under a path of names
-/// ("cls.predictions.transform.dense").
+/// The layers of a masked language model's head. Each name is a path in the module tree, for
+/// example "cls.predictions.transform.dense".
 struct MaskedLMOptions {
-  std::string dense, norm, decoder;
-  std::string
-      bias;  ///< a second name of the decoder's bias ("cls.predictions.bias"); empty: it has none
-  layers::Activation activation = nullptr;
-  double norm_eps = 1e-12;
-  int64_t vocabulary = 0;
+  std::string dense;    ///< Path of the dense layer.
+  std::string norm;     ///< Path of the layer norm.
+  std::string decoder;  ///< Path of the projection to the vocabulary.
+  std::string bias;     ///< A second path of the decoder's bias; empty when it has only one.
+  layers::Activation activation = nullptr;  ///< Between `dense` and `norm`.
+  double norm_eps = 1e-12;                  ///< Epsilon of the norm.
+  int64_t vocabulary = 0;                   ///< Number of token ids.
 };
 
-/// Predicts the token at each position that has a label: decoder(norm(activation(dense(hidden)))).
-/// Labels are not shifted. Without `need_logits` the logits are made in chunks, on the CPU only for
-/// the positions with a label.
+/// Predicts the token at each labelled position: decoder(norm(activation(dense(hidden)))).
+///
+/// Labels are not shifted. Without `need_logits` the logits are computed in chunks, on the CPU only
+/// for the labelled positions.
 class MaskedLM : public BackboneModel {
  public:
+  /// Builds the head on `body`. Parameters have no values yet.
   MaskedLM(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body,
            const MaskedLMOptions& head);
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) override;
@@ -41,24 +44,24 @@ class MaskedLM : public BackboneModel {
 
   std::shared_ptr<layers::Linear> dense_, decoder_;
   std::shared_ptr<torch::nn::LayerNormImpl> norm_;
-  torch::Tensor bias_;  ///< under the second name; the decoder's own where the head is tied
+  torch::Tensor bias_;  ///< The bias under its second name.
   layers::Activation activation_;
 };
 
-/// How the vector of a row's first token becomes scores.
+/// How scores are computed from the first token of a row.
 struct SequenceHeadOptions {
-  std::string
-      dense;  ///< path of a layer in between; empty: the body's pooler_output is taken instead
-  std::string scores = "classifier";
-  layers::Activation activation = nullptr;  ///< behind `dense`
-  double dropout = 0.0;                     ///< in front of `scores`
-  double input_dropout = 0.0;               ///< in front of `dense`
+  std::string dense;  ///< Path of a dense layer; empty to use the body's `pooler_output`.
+  std::string scores = "classifier";        ///< Path of the projection to the classes.
+  layers::Activation activation = nullptr;  ///< After `dense`.
+  double dropout = 0.0;                     ///< Before `scores`.
+  double input_dropout = 0.0;               ///< Before `dense`.
 };
 
-/// A score per class from the first token of each row. With one class: a reward or regression
+/// Scores each class from the first token of a row. With one class it is a reward or regression
 /// model.
 class SequenceClassifier : public BackboneModel {
  public:
+  /// Builds the head on `body`. Parameters have no values yet.
   SequenceClassifier(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body,
                      SequenceHeadOptions head);
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) override;
@@ -68,8 +71,8 @@ class SequenceClassifier : public BackboneModel {
 
   SequenceHeadOptions head_;
   std::shared_ptr<layers::Linear> dense_, scores_;
-  std::optional<std::string> problem_type_;  ///< of the config; else set, there too, by the first
-                                             ///< labels, as in transformers
+  /// From the config; otherwise the first labels decide it, also in the config, as in transformers.
+  std::optional<std::string> problem_type_;
 };
 
 }  // namespace gradus

@@ -8,63 +8,77 @@
 
 namespace gradus {
 
-/// What a head needs to know of the architecture it stands on.
+/// What a head needs to know about its architecture.
 struct HeadOptions {
-  std::string class_name;      ///< transformers' name: "GPT2ForSequenceClassification"
-  std::string prefix;          ///< name of the body's module: "transformer"
-  std::string head = "score";  ///< name of the head's module
-  bool tied = false;  ///< language models: the head's weight is the table of token embeddings
-  bool counts_shifted_labels = true;  ///< language models: see `Model::counts_shifted_labels`
-  bool packs_by_position_ids = true;  ///< position_ids that start anew separate packed sequences;
-                                      ///< without, only seq_idx and cu_seq_lens_q do
-  bool span_loss_counts_items =
-      true;  ///< question answering: `num_items_in_batch` divides the loss
+  std::string class_name;      ///< The class in transformers: "GPT2ForSequenceClassification".
+  std::string prefix;          ///< Name of the body's module: "transformer".
+  std::string head = "score";  ///< Name of the head's module.
+  bool tied = false;           ///< Language models: the head shares the token embeddings.
+  bool counts_shifted_labels = true;  ///< See `Model::counts_shifted_labels`.
+  /// Whether position_ids that restart separate packed sequences. Otherwise only seq_idx and
+  /// cu_seq_lens_q do.
+  bool packs_by_position_ids = true;
+  /// Question answering: whether the loss is divided by `num_items_in_batch`.
+  bool span_loss_counts_items = true;
+  /// The batch columns that the model reads.
   std::vector<std::string> input_names = {"input_ids", "attention_mask", "position_ids",
                                           "inputs_embeds"};
-  const WeightTable* table = nullptr;  ///< null: names of files are names of modules
-  /// Initialises a module its own way; false leaves it to the common rules.
+  /// How names in files differ from names of modules; null when they do not.
+  const WeightTable* table = nullptr;
+  /// Initialises a module in the architecture's own way. Returns false to leave it to the common
+  /// rules.
   bool (*init)(torch::nn::Module&, const Initializer&, const nlohmann::json& config) = nullptr;
 };
 
-/// The common part of models with one body.
+/// The base of all models that consist of one body and a head.
 class BackboneModel : public PreTrainedModel {
  public:
+  /// `HeadOptions::input_names` and the labels.
   std::vector<std::string> input_names() const override;
   void gradient_checkpointing_enable(const GradientCheckpointing& how = {}) override {
     body_->gradient_checkpointing = how;
   }
   void set_embedding_noise(std::optional<double> alpha) override { body_->embedding_noise = alpha; }
   torch::nn::Module* input_embedding_module() override { return &body_->input_embeddings(); }
+  /// The body.
   Backbone& body() { return *body_; }
 
  protected:
+  /// Registers `body` under `options.prefix`.
   BackboneModel(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body);
   void init_module(torch::nn::Module& module, const Initializer& initializer) const override;
   const WeightTable& weight_table() const override;
+  /// The body's inputs from a batch; see `backbone_inputs`.
   BackboneInputs body_inputs(const Batch& inputs, const ForwardOptions& options) const;
-  /// `output` with hidden states and attentions as "hidden_states.0" …, "attentions.0" …
+  /// Adds the body's hidden states and attentions as "hidden_states.0", "attentions.0" and so on.
   static ModelOutput with_extras(ModelOutput output, const BackboneOutput& body);
 
-  HeadOptions options_;
-  std::shared_ptr<Backbone> body_;
+  HeadOptions options_;             ///< As given to the constructor.
+  std::shared_ptr<Backbone> body_;  ///< Never null.
 };
 
-/// The body alone: gives `last_hidden_state`, and `pooler_output` where the body pools.
+/// The body without a head. Returns `last_hidden_state`, and `pooler_output` if it has a pooler.
 class BaseModel : public BackboneModel {
  public:
+  /// Wraps `body`.
   BaseModel(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body);
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) override;
+  /// The body, so that files hold its names without a prefix.
   torch::nn::Module& named_module() override { return *body_; }
+  /// None: there is no loss.
   std::vector<std::string> label_names() const override { return {}; }
 };
 
-/// Predicts the next token. Labels are shifted inside: give the input ids, -100 where nothing is to
-/// be learned.
+/// Predicts the next token.
+///
+/// Labels are shifted inside: pass the input ids, with -100 for tokens that the loss ignores.
 class CausalLM : public BackboneModel {
  public:
+  /// Builds a head for `vocabulary` token ids on `body`. Parameters have no values yet.
   CausalLM(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body,
            int64_t vocabulary);
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) override;
+  /// True: the label of position t + 1 is the target of position t.
   bool shifts_labels() const override { return true; }
   bool counts_shifted_labels() const override { return options_.counts_shifted_labels; }
   bool can_generate() const override { return true; }
@@ -77,27 +91,34 @@ class CausalLM : public BackboneModel {
   std::shared_ptr<layers::Linear> head_;
 };
 
-/// A score per class from the last token of each row that is not padding. With one class: a reward
-/// or regression model.
+/// Scores each class from the last token of a row that is not padding. With one class it is a
+/// reward or regression model.
 class CausalSequenceClassifier : public BackboneModel {
  public:
+  /// Builds the head on `body`. Parameters have no values yet.
   CausalSequenceClassifier(nlohmann::json config, HeadOptions options,
                            std::shared_ptr<Backbone> body);
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) override;
+  /// Also remembers the pad token, which finds the last token of a row.
   void align_special_tokens(const TokenizerLike& tokenizer) override;
 
  private:
+  /// The position of each row's last token that is not padding.
   torch::Tensor last_tokens(const BackboneInputs& inputs) const;
 
   std::shared_ptr<layers::Linear> head_;
   std::optional<int64_t> pad_token_;
-  std::optional<std::string> problem_type_;  ///< of the config; else set, there too, by the first
-                                             ///< labels, as in transformers
+  /// From the config; otherwise the first labels decide it, also in the config, as in transformers.
+  std::optional<std::string> problem_type_;
 };
 
-/// A score per class for every token.
+/// Scores each class for every token.
+///
+/// Labels of -100 mark tokens without a label, such as special tokens and the later parts of a
+/// word.
 class TokenClassifier : public BackboneModel {
  public:
+  /// Builds the head on `body`, with `dropout` before it. Parameters have no values yet.
   TokenClassifier(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body,
                   double dropout);
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) override;
@@ -107,12 +128,14 @@ class TokenClassifier : public BackboneModel {
   double dropout_;
 };
 
-/// Start and end of an answer: `start_logits` and `end_logits` (batch, tokens).
+/// Finds the start and end of an answer. Returns `start_logits` and `end_logits` (batch, tokens).
 class SpanClassifier : public BackboneModel {
  public:
+  /// Builds the head on `body`, with `dropout` before it. Parameters have no values yet.
   SpanClassifier(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body,
                  double dropout = 0.0);
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) override;
+  /// Start and end of the answer, in tokens.
   std::vector<std::string> label_names() const override {
     return {"start_positions", "end_positions"};
   }

@@ -16,83 +16,99 @@ namespace gradus {
 
 struct TokenizerLike;
 
+/// What a caller asks of a forward pass.
 struct ForwardOptions {
-  std::optional<torch::Tensor>
-      num_items_in_batch;  ///< labels counted over the whole window; the loss is divided by it
-  bool output_hidden_states = false;
-  bool output_attentions = false;
-  bool need_logits =
-      true;  ///< false in training lets a model skip full logits when it computes the loss itself
+  /// Number of labels in all batches of a gradient accumulation window. When set, the sum of the
+  /// loss is divided by it instead of by the labels of this batch.
+  std::optional<torch::Tensor> num_items_in_batch;
+  bool output_hidden_states = false;  ///< Whether to return the output of every block.
+  bool output_attentions = false;     ///< Whether to return the attention weights.
+  /// Whether the caller reads the logits. When false, a model that computes its own loss may skip
+  /// them.
+  bool need_logits = true;
 };
 
 /// Names and tensors of a model, in the order of its modules.
 using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
 
-/// What the trainers train: a torch module that takes a `Batch` and gives a `ModelOutput`.
+/// What the trainers train: a torch module that takes a `Batch` and returns a `ModelOutput`.
+///
+/// Only `forward` must be overridden. The other methods tell a trainer more about the model, and
+/// their defaults suit a plain module. `make_model` builds a Model from a module and a function.
+/// Thread-safety: as a torch module.
 class Model : public torch::nn::Module {
  public:
+  /// Runs the model. The output holds "loss" when the batch has labels and the model computes a
+  /// loss.
   virtual ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) = 0;
 
-  /// The columns forward reads, for `remove_unused_columns`; empty keeps every column.
+  /// The columns that `forward` reads, for `remove_unused_columns`. Empty keeps every column.
   virtual std::vector<std::string> input_names() const { return {}; }
+  /// The columns that are labels.
   virtual std::vector<std::string> label_names() const { return {"labels"}; }
-  /// Whether forward divides its loss by `num_items_in_batch` when that is given.
+  /// Whether `forward` divides its loss by `num_items_in_batch` when it is set.
   virtual bool accepts_loss_kwargs() const { return false; }
   /// Whether the loss compares position t with label t + 1 (causal language models).
   virtual bool shifts_labels() const { return false; }
-  /// Whether `num_items_in_batch` counts labels from the second position on. As `shifts_labels`,
-  /// except that transformers counts all positions for GPT-2, and so do we.
+  /// Whether `num_items_in_batch` skips the first label of a row, which a model that shifts its
+  /// labels never predicts. GPT-2 counts it, as in transformers.
   virtual bool counts_shifted_labels() const { return shifts_labels(); }
-  /// Outputs that are no predictions (caches and the like); left out of evaluation.
+  /// Outputs that are not predictions, such as caches. Evaluation leaves them out.
   virtual std::vector<std::string> keys_to_ignore_at_inference() const { return {}; }
-  /// Whether forward is the same work for every batch of a shape, without host-side effects, so
-  /// that it may be recorded and replayed on a GPU (`cuda_graphs=auto`).
+  /// Whether `forward` does the same work for every batch of a shape, without effects on the host,
+  /// so that it may be recorded and replayed on a GPU (`cuda_graphs=auto`).
   virtual bool is_recordable() const { return false; }
-  /// Whether forward works as it should with bfloat16 parameters, the loss in float32
+  /// Whether `forward` is correct with bfloat16 parameters and computes its loss in float32
   /// (`bf16_mode=auto`).
   virtual bool takes_bf16_weights() const { return false; }
-  /// The tensor whose size measures a batch for FLOP and token counts ("input_ids", "pixel_values"
-  /// …).
+  /// The input whose size counts tokens and FLOPs, for example "input_ids" or "pixel_values".
   virtual std::string main_input_name() const { return "input_ids"; }
 
-  /// The module whose parameter names go into files: this one, or the one it wraps.
+  /// The module whose parameter names go into files: this one, or one that it wraps.
   virtual torch::nn::Module& named_module() { return *this; }
+  /// The same for a const model.
   const torch::nn::Module& named_module() const { return const_cast<Model*>(this)->named_module(); }
 
-  /// Parameters and buffers by the names used in files; tied tensors once, under their first name.
+  /// Parameters and buffers by their names in files. Tied tensors appear once, under their first
+  /// name. The tensors share storage with the model.
   virtual StateDict state_dict() const;
-  /// Copies values in. Throws `Error` G-MODEL-2 with the missing, unexpected and mismatched names.
+  /// Copies values into the parameters and buffers. Throws `Error` G-MODEL-2 with the missing,
+  /// unexpected and mismatched names, and then changes nothing.
   virtual void load_state_dict(const StateDict& state);
 
-  /// `config.json` of the saved folder; null when the model has none.
+  /// The content of config.json; null when the model has none.
   virtual nlohmann::json config() const;
-  /// Writes whatever belongs beside the weights (config.json, generation_config.json).
+  /// Writes the files that belong beside the weights: config.json, generation_config.json.
   virtual void save_config(const std::filesystem::path& directory) const;
 
-  /// Takes over the tokenizer's special ids (bos, eos, pad) where the model has a config for them.
+  /// Copies the tokenizer's bos, eos and pad ids into the config, where the model has one.
   virtual void align_special_tokens(const TokenizerLike&) {}
-  /// The option `use_cache`, which a Trainer writes into the config of its model. Training itself
-  /// keeps no keys and values.
+  /// Sets `use_cache` in the config, as the option of that name asks. Training never uses a cache.
   virtual void set_use_cache(bool) {}
-  /// Floating-point operations of forward and backward on `inputs`; 0 when the model cannot say.
+  /// Floating-point operations of forward and backward for `inputs`; 0 when unknown.
   virtual double floating_point_ops(const Batch&) const { return 0; }
 
-  /// Recompute activations in backward. Throws G-MODEL-3 when the model has no such points.
+  /// Recomputes activations in the backward pass from now on. Throws `Error` G-MODEL-3 when the
+  /// model does not support it.
   virtual void gradient_checkpointing_enable(const GradientCheckpointing& how = {});
-  /// NEFTune: noise on the input embeddings while training; nullopt switches it off. Throws
-  /// G-MODEL-4 where there are none.
+  /// Adds NEFTune's noise to the input embeddings in training; unset turns it off. Throws `Error`
+  /// G-MODEL-4 when the model has no embeddings.
   virtual void set_embedding_noise(std::optional<double> alpha);
 };
 
-/// The parameters to train of `module`, tied ones once, in module order, with their names.
+/// The parameters of `module` that require a gradient, with their names, in module order. Tied
+/// parameters appear once.
 std::vector<std::pair<std::string, torch::Tensor>> trainable_parameters(
     const torch::nn::Module& module);
 
+/// Implementation details; not part of the interface.
 namespace detail {
 
+/// The model that `make_model` returns.
 template <class Impl, class F>
 class FunctionModel : public Model {
  public:
+  /// Registers `module`; `function` is its forward pass.
   FunctionModel(std::shared_ptr<Impl> module, F function)
       : module_(register_module("module", std::move(module))), function_(std::move(function)) {}
   ModelOutput forward(const Batch& inputs, const ForwardOptions&) override {
@@ -105,10 +121,12 @@ class FunctionModel : public Model {
   F function_;
 };
 
+/// The module itself.
 template <class Impl>
 std::shared_ptr<Impl> module_ptr(std::shared_ptr<Impl> module) {
   return module;
 }
+/// The module of a holder.
 template <class Impl>
 std::shared_ptr<Impl> module_ptr(const torch::nn::ModuleHolder<Impl>& holder) {
   return holder.ptr();
@@ -116,8 +134,13 @@ std::shared_ptr<Impl> module_ptr(const torch::nn::ModuleHolder<Impl>& holder) {
 
 }  // namespace detail
 
-/// Makes a model of any torch module and a function `(Impl&, const Batch&) -> ModelOutput`.
-/// `module` is a holder (`torch::nn::Linear(4, 1)`) or a `shared_ptr` to a module.
+/// Makes a Model of any torch module and a function `(Impl&, const Batch&) -> ModelOutput`.
+/// `module` is a holder (`torch::nn::Linear(4, 1)`) or a `shared_ptr` to a module:
+///
+///     auto model = make_model(torch::nn::Linear(4, 1), [](auto& linear, const Batch& batch) {
+///       const auto y = linear.forward(batch["x"]);
+///       return ModelOutput{{"loss", torch::mse_loss(y, batch["labels"])}, {"logits", y}};
+///     });
 template <class Holder, class F>
 std::shared_ptr<Model> make_model(Holder module, F function) {
   auto pointer = detail::module_ptr(module);

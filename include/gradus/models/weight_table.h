@@ -7,28 +7,35 @@
 
 namespace gradus {
 
-/// How the tensors of an architecture are named (and laid out) in files, where that differs from
-/// its modules.
+/// Maps the name of a tensor in files to its name in the module tree, where the two differ.
 ///
-/// Patterns are names in which `*` stands for any run of characters; the runs are carried over in
-/// order. The first rule that fits is used. The same table serves loading and saving.
+/// In a pattern `*` matches any characters; what it matches is carried over in order.
 struct WeightRule {
-  enum class Use { both, load };             ///< `load`: an old spelling, still read, never written
-  enum class Transform { none, transpose };  ///< `transpose`: files hold the transposed matrix
+  /// When a rule applies.
+  enum class Use {
+    both,  ///< Loading and saving.
+    load   ///< Loading only: an old name that is read but never written.
+  };
+  /// How the tensor itself differs.
+  enum class Transform {
+    none,      ///< Not at all.
+    transpose  ///< The file holds the transposed matrix.
+  };
 
-  std::string file;    ///< name in the file: "*.LayerNorm.gamma"
-  std::string module;  ///< name here:        "*.LayerNorm.weight"
-  Use use = Use::both;
-  Transform transform = Transform::none;
+  std::string file;                       ///< Name in the file: "*.LayerNorm.gamma".
+  std::string module;                     ///< Name in the module tree: "*.LayerNorm.weight".
+  Use use = Use::both;                    ///< When the rule applies.
+  Transform transform = Transform::none;  ///< How the tensor is changed.
 };
 
+/// All rules of an architecture. The same table serves loading and saving.
 struct WeightTable {
-  std::vector<WeightRule> rules;
-  /// Names in files that are passed over without a word ("*.attn.masked_bias").
+  std::vector<WeightRule> rules;  ///< The first rule that matches is used.
+  /// Names in files that are ignored silently ("*.attn.masked_bias").
   std::vector<std::string> ignored;
 };
 
-/// `name` rewritten from one pattern to another; nullopt when it does not fit `from`.
+/// Rewrites `name` from the pattern `from` to the pattern `to`; unset when it does not match.
 std::optional<std::string> rewrite_name(std::string_view name, std::string_view from,
                                         std::string_view to);
 

@@ -4,15 +4,17 @@
 
 #include <string>
 
+/// The building blocks of the models.
 namespace gradus::layers {
 
+/// A function applied to every element.
 using Activation = torch::Tensor (*)(const torch::Tensor&);
 
-/// The function transformers knows under `name` ("gelu", "gelu_new", "gelu_pytorch_tanh", "silu",
-/// "relu", …). Throws `Error` G-MODEL-5 with the names there are.
+/// The function that transformers calls `name`: "gelu", "gelu_new", "gelu_pytorch_tanh", "silu",
+/// "relu" and so on. Throws `Error` G-MODEL-5 with the names that exist.
 Activation activation_named(const std::string& name);
 
-/// silu(gate) · up; keeps only `gate` and `up` for the backward pass.
+/// silu(gate) · up. Keeps only `gate` and `up` for the backward pass.
 torch::Tensor swiglu(const torch::Tensor& gate, const torch::Tensor& up);
 
 }  // namespace gradus::layers

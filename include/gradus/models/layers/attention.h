@@ -9,80 +9,89 @@
 
 namespace gradus::layers {
 
-/// What the queries of one forward pass may look at; made once and used by all layers of a kind.
+/// Which keys the queries of a forward pass may attend to. It is built once and shared by all
+/// layers of a kind.
 struct AttentionMask {
-  torch::Tensor mask = {};  ///< (batch or 1, 1, queries, keys): bool with true = look, or numbers
-                            ///< to add; undefined: everything
-  bool causal = false;      ///< only keys up to the query's own place; then `mask` is undefined
+  /// (batch or 1, 1, queries, keys): bool, where true means attend, or numbers that are added to
+  /// the scores. Undefined for no mask.
+  torch::Tensor mask = {};
+  bool causal = false;  ///< Only keys up to the query's position; `mask` is then undefined.
 };
 
+/// What `make_attention_mask` builds a mask from.
 struct MaskRequest {
-  int64_t batch = 0;
-  int64_t queries = 0;
-  int64_t keys = 0;  ///< with those in the cache; the queries are the last of them
-  torch::Device device = torch::kCPU;
-  torch::Tensor attention_mask =
-      {};  ///< (batch, keys), 0 = padding; or a ready mask of four dimensions; may be undefined
-  torch::Tensor sequence_ids =
-      {};  ///< (batch or 1, queries): which of the packed sequences a token is of; may be undefined
-  std::optional<int64_t> sliding_window =
-      std::nullopt;  ///< look back at this many keys only, the own one included
-  bool causal = true;
+  int64_t batch = 0;                   ///< Sequences in the batch.
+  int64_t queries = 0;                 ///< New tokens.
+  int64_t keys = 0;                    ///< Cached and new tokens; the queries are the last ones.
+  torch::Device device = torch::kCPU;  ///< Where the mask is needed.
+  /// (batch, keys) with 0 for padding, or a finished mask with four dimensions. May be undefined.
+  torch::Tensor attention_mask = {};
+  /// (batch or 1, queries): the packed sequence of each token. May be undefined.
+  torch::Tensor sequence_ids = {};
+  /// How many keys a query sees, its own included.
+  std::optional<int64_t> sliding_window = std::nullopt;
+  bool causal = true;  ///< Whether a query sees no later keys.
 };
 
-/// The mask for a request, as simple as its values allow, so that the fast kernels apply.
-/// On a GPU the values are not looked at: that would make the step wait for the device.
+/// Builds a mask, as simple as the values allow so that the fast kernels apply. On a GPU the values
+/// are not read, because the host would have to wait for the device.
 AttentionMask make_attention_mask(const MaskRequest& request);
 
-/// `bias` (1 or batch, heads or 1, queries, keys) with the lowest number wherever `mask` forbids to
-/// look: made once, it serves all layers as `AttentionOptions::position_bias` without a further
-/// mask.
+/// Joins a position bias (1 or batch, heads or 1, queries, keys) and a mask: masked entries become
+/// the lowest number of `dtype`. The result serves all layers as `AttentionOptions::position_bias`
+/// and needs no further mask.
 torch::Tensor masked_bias(const torch::Tensor& bias, const AttentionMask& mask, torch::Dtype dtype);
 
-/// Which packed sequence each token is of: from `seq_idx`, `cu_seq_lens_q` or restarting
-/// `position_ids` of a batch without attention_mask. Undefined when nothing is packed.
+/// The packed sequence that each token belongs to. It comes from `seq_idx`, `cu_seq_lens_q` or, in
+/// a batch without attention_mask, from `position_ids` that restart. Undefined when nothing is
+/// packed.
 torch::Tensor packed_sequence_ids(const Batch& inputs, int64_t batch, int64_t length);
 
+/// Options of `attention`.
 struct AttentionOptions {
-  double dropout = 0.0;
-  std::optional<double> scale = std::nullopt;  ///< default: 1/sqrt(head width)
-  torch::Tensor position_bias =
-      {};  ///< (1 or batch, heads, queries, keys), added to the scores (T5)
-  torch::Tensor* weights =
-      nullptr;  ///< where to put the softmax weights (batch, heads, queries, keys) when asked for
+  double dropout = 0.0;                        ///< Probability of dropping a weight.
+  std::optional<double> scale = std::nullopt;  ///< By default 1/sqrt(width of a head).
+  torch::Tensor position_bias = {};  ///< (1 or batch, heads, queries, keys), added to the scores.
+  /// Receives the softmax weights (batch, heads, queries, keys); null when they are not needed.
+  torch::Tensor* weights = nullptr;
 };
 
-/// softmax(q kᵀ · scale + mask) v for q (batch, heads, queries, width) and k, v with as many
-/// heads or a divisor of them. Gives (batch, queries, heads · width).
+/// softmax(q kᵀ · scale + mask) v. The query is (batch, heads, queries, width); key and value have
+/// as many heads or a divisor of that number. Returns (batch, queries, heads · width).
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key,
                         const torch::Tensor& value, const AttentionMask& mask,
                         const AttentionOptions& options = {});
 
-/// Keys and values of the tokens seen so far, per layer (batch, heads, tokens, width).
+/// Keys and values of all tokens so far, per layer (batch, heads, tokens, width).
 ///
 /// Memory grows in steps, so that most tokens are written in place. Thread-safety: none.
 class KeyValueCache {
  public:
+  /// Keys and values of one layer.
   struct States {
-    torch::Tensor keys, values;
+    torch::Tensor keys;    ///< (batch, heads, tokens, width).
+    torch::Tensor values;  ///< The same shape.
   };
 
-  /// Adds the new tokens of a layer and gives all of them.
+  /// Appends the new tokens of a layer and returns all of its tokens.
   States update(size_t layer, const torch::Tensor& keys, const torch::Tensor& values);
-  /// Tokens seen, before the forward pass that is under way has reached layer 0.
+  /// Number of tokens in layer 0. During a forward pass this includes the new tokens as soon as
+  /// layer 0 has run.
   int64_t length() const { return layers_.empty() ? 0 : layers_[0].length; }
-  /// Keeps the rows `rows` (int64), in that order: what beam search needs after a step.
+  /// Keeps the rows `rows` (int64) in that order, as beam search needs after a step.
   void select_rows(const torch::Tensor& rows);
 
-  /// States over the encoder's output, which never change during generation; null until set.
+  /// The states of a layer over the encoder's output, or null before `set_cross`. They do not
+  /// change during generation.
   const States* cross(size_t layer) const {
     return layer < cross_.size() && cross_[layer].keys.defined() ? &cross_[layer] : nullptr;
   }
+  /// Stores the states of a layer over the encoder's output.
   void set_cross(size_t layer, States states);
 
  private:
   struct Layer {
-    torch::Tensor keys, values;  ///< with room for more tokens
+    torch::Tensor keys, values;  ///< With room for more tokens.
     int64_t length = 0;
   };
   std::vector<Layer> layers_;

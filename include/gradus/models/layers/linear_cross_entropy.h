@@ -7,14 +7,14 @@
 
 namespace gradus::layers {
 
-/// cross_entropy(hidden · weightᵀ + bias, labels) without ever holding all logits: they are
-/// made, used and dropped in chunks of rows, and the gradients are formed on the way. Same loss and
-/// gradients as the plain form.
+/// cross_entropy(hidden · weightᵀ + bias, labels) without holding all logits at once. The logits
+/// are computed in chunks of rows, and the gradients in the same pass. Loss and gradients equal
+/// those of the plain form. The loss can be used for one backward pass only.
 ///
-/// `hidden` (rows, width), `weight` (classes, width), `bias` (classes) or undefined, `labels`
-/// (rows) with `ignore_index` where there is none. The sum is divided by `num_items` when given,
-/// otherwise by the number of labels. The loss can be used for one backward pass. Throws `Error`
-/// G-MODEL-10 for a label outside the classes (on the CPU).
+/// `hidden` is (rows, width), `weight` (classes, width), `bias` (classes) or undefined, `labels`
+/// (rows) with `ignore_index` where there is no label. The sum is divided by `num_items` when it is
+/// set, otherwise by the number of labels. On the CPU a label outside the classes throws `Error`
+/// G-MODEL-10.
 torch::Tensor linear_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,
                                    const torch::Tensor& bias, const torch::Tensor& labels,
                                    const std::optional<torch::Tensor>& num_items,

@@ -8,9 +8,18 @@
 
 namespace gradus::layers {
 
-/// The module under a path of names ("attention.self"); plain modules are made where there are
-/// none. An empty path is `root`.
+/// The module at a dotted path below `root`, for example "attention.self".
+///
+/// Modules that are missing on the way are created as plain `torch::nn::Module`s. So the names of
+/// parameters can follow those of transformers without a class for every level. An empty path is
+/// `root` itself. The reference stays valid as long as `root` lives. Thread-safety: none, since
+/// modules may be registered.
+///
+///     module_at(model, "bert.encoder").register_module("layer", layers);
+///
+/// `register_at` does both in one call.
 inline torch::nn::Module& module_at(torch::nn::Module& root, std::string_view path) {
+  // One name of the path at a time, from the root down.
   auto* module = &root;
   while (!path.empty()) {
     const auto dot = path.find('.');
@@ -25,7 +34,11 @@ inline torch::nn::Module& module_at(torch::nn::Module& root, std::string_view pa
   return *module;
 }
 
-/// Registers `child` under a path of names ("attention.self.query").
+/// Registers `child` at a dotted path below `root`, for example "attention.self.query", and returns
+/// it. Missing modules on the way are created as `module_at` does. Throws torch's error when the
+/// name is taken.
+///
+/// The parameters of `child` then appear under that path in `root.named_parameters()`.
 template <class T>
 std::shared_ptr<T> register_at(torch::nn::Module& root, std::string_view path,
                                std::shared_ptr<T> child) {
