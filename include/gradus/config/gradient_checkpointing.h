@@ -5,18 +5,18 @@
 
 namespace gradus {
 
-/// How a model gives activations up in forward and computes them again in backward:
-/// `gradient_checkpointing_kwargs`.
+/// How a model recomputes activations in the backward pass instead of keeping them
+/// (`gradient_checkpointing_kwargs`).
 struct GradientCheckpointing {
-  int64_t every_n_layers = 1;  ///< of the blocks, in order, only the first of every n
-  bool offload =
-      false;  ///< what is kept of a block, its inputs, waits in page-locked memory of the host
-  bool preserve_rng_state = true;  ///< compute again with the random numbers of the first time;
-                                   ///< without, dropout makes gradients wrong
+  int64_t every_n_layers = 1;  ///< Recomputes only the first block of every n.
+  bool offload = false;        ///< Keeps the inputs of a block in page-locked host memory.
+  /// Whether the second run uses the random numbers of the first. Without it, dropout makes the
+  /// gradients wrong.
+  bool preserve_rng_state = true;
 
-  /// Reads a dictionary, or null. The further arguments of torch's function choose among its own
-  /// forms, whose numbers are the same: they are taken and have no effect. Throws `Error` G-CONF-10
-  /// for other keys and for values of the wrong kind.
+  /// Reads a JSON object, or null for the defaults. The other arguments of torch's `checkpoint`
+  /// choose between variants with equal results; they are accepted and have no effect. Throws
+  /// `Error` G-CONF-10 for unknown keys and for values of the wrong type.
   static GradientCheckpointing from_kwargs(const nlohmann::json& kwargs);
 };
 

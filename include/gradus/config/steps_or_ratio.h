@@ -9,16 +9,20 @@ namespace gradus {
 /// A number of steps, or, below 1, a share of all steps of the run: `logging_steps = 10`,
 /// `logging_steps = 0.1`.
 ///
-/// Takes integers and floating-point numbers without narrowing, also in designated initialisers.
+/// Converts from integers and floating-point numbers without narrowing, also in designated
+/// initialisers. Not from bool.
 class StepsOrRatio {
  public:
+  /// Zero steps.
   constexpr StepsOrRatio() = default;
 
+  /// A number of steps.
   template <std::integral T>
     requires(!std::same_as<T, bool>)
   constexpr StepsOrRatio(T steps)
       : value_(static_cast<double>(steps)), whole_(true) {}  // NOLINT: meant to convert
 
+  /// A share when `value` is below 1, otherwise a number of steps.
   template <std::floating_point T>
   constexpr StepsOrRatio(T value)
       : value_(static_cast<double>(value)), whole_(false) {}  // NOLINT: meant to convert
@@ -26,18 +30,20 @@ class StepsOrRatio {
   /// The number as given.
   constexpr double value() const { return value_; }
 
-  /// Below 1: a share of all steps. 0 counts as one (a share of nothing).
+  /// Whether the value is below 1 and therefore a share of all steps. 0 counts as a share, which
+  /// makes no difference.
   constexpr bool is_ratio() const { return value_ < 1; }
 
-  /// Given as an integer; decides only how it is written.
+  /// Whether it was given as an integer. This decides only how it is written: 2 or 2.0.
   constexpr bool is_whole() const { return whole_; }
 
-  /// The count in a run of `total` steps: shares are rounded up, as in transformers.
+  /// The number of steps in a run of `total` steps. As in transformers a share is rounded up.
   int64_t steps(int64_t total) const {
     return is_ratio() ? static_cast<int64_t>(std::ceil(static_cast<double>(total) * value_))
                       : static_cast<int64_t>(value_);
   }
 
+  /// Whether both have the same value; 2 and 2.0 are equal.
   friend constexpr bool operator==(const StepsOrRatio& a, const StepsOrRatio& b) {
     return a.value_ == b.value_;
   }
