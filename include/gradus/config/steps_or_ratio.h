@@ -34,7 +34,9 @@ class StepsOrRatio {
   /// makes no difference.
   constexpr bool is_ratio() const { return value_ < 1; }
 
-  /// Whether it was given as an integer. This decides only how it is written: 2 or 2.0.
+  /// Whether it was given as an integer.
+  ///
+  /// This decides only how it is written: 2 or 2.0.
   constexpr bool is_whole() const { return whole_; }
 
   /// The number of steps in a run of `total` steps. As in transformers a share is rounded up.

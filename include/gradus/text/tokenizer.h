@@ -209,9 +209,11 @@ class Tokenizer : public TokenizerLike {
   /// cannot be stacked.
   Batch pad(const std::vector<Example>& rows, const PadOptions& options = {}) const;
 
-  /// Renders a conversation, a list of {"role", "content", …}, as text. Throws `Error` G-TEXT-7 for
-  /// a template that is not valid Jinja, G-TEXT-8 when the template refuses the conversation, and
-  /// G-TEXT-11 for wrong options or messages and when there is no template.
+  /// Renders a conversation, a list of objects with "role" and "content", as text.
+  ///
+  /// Throws `Error` G-TEXT-7 for a template that is not valid Jinja, G-TEXT-8 when the template
+  /// refuses the conversation, and G-TEXT-11 for wrong options or messages and when there is no
+  /// template.
   std::string render_chat(const nlohmann::ordered_json& messages,
                           const ChatOptions& options = {}) const;
   /// The same as ids, without adding special tokens.

@@ -56,8 +56,8 @@ struct AttentionOptions {
   torch::Tensor* weights = nullptr;
 };
 
-/// softmax(q kᵀ · scale + mask) v. The query is (batch, heads, queries, width); key and value have
-/// as many heads or a divisor of that number. Returns (batch, queries, heads · width).
+/// softmax(q kᵀ · scale + mask) v. The query is (batch, heads, queries, width); key and value
+/// have as many heads or a divisor of that number. Returns (batch, queries, heads · width).
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key,
                         const torch::Tensor& value, const AttentionMask& mask,
                         const AttentionOptions& options = {});
