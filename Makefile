@@ -56,8 +56,8 @@ bench: setup
 peer:
 	@tools/setup --peer
 
-format:
-	@git ls-files '*.h' '*.cpp' '*.cu' | grep -v '^tests/programs/' | xargs -r clang-format -i
+format: setup
+	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs -r .deps/clang-format/clang-format -i
 
 lint: configure
 	@tools/lint $(BUILD)

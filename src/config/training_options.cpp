@@ -44,8 +44,9 @@ constexpr auto join(const Row (&... tables)[N]) {
 
 constexpr auto kTraining =
     join<OptionRow<TrainingArguments>>(config::kTrainingRows<TrainingArguments>);
-constexpr auto kSeq2Seq = join<OptionRow<Seq2SeqTrainingArguments>>(
-    config::kTrainingRows<Seq2SeqTrainingArguments>, config::kSeq2SeqRows<Seq2SeqTrainingArguments>);
+constexpr auto kSeq2Seq =
+    join<OptionRow<Seq2SeqTrainingArguments>>(config::kTrainingRows<Seq2SeqTrainingArguments>,
+                                              config::kSeq2SeqRows<Seq2SeqTrainingArguments>);
 
 constexpr std::string_view kPageHead =
     "# Options\n\n"

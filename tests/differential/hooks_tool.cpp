@@ -50,10 +50,12 @@ void note(Notes& notes, const std::string& who, hooks::Point point, hooks::Train
   }
 struct Notebook : hooks::Hook {
   explicit Notebook(Notes& to) : notes(to) {}
-  NOTE(before_fit)
-  NOTE(before_epoch) NOTE(before_step) NOTE(after_pred) NOTE(after_loss) NOTE(after_backward)
-      NOTE(after_step) NOTE(before_valid) NOTE(after_epoch) NOTE(after_fit)
-          NOTE(after_cancel) Notes& notes;
+  // clang-format off
+  NOTE(before_fit) NOTE(before_epoch) NOTE(before_step) NOTE(after_pred) NOTE(after_loss)
+  NOTE(after_backward) NOTE(after_step) NOTE(before_valid) NOTE(after_epoch) NOTE(after_fit)
+  NOTE(after_cancel)
+  Notes& notes;
+  // clang-format on
 };
 #undef NOTE
 struct Early : Notebook {

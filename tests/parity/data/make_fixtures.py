@@ -5,6 +5,7 @@ the peer installed.
 import json
 import pathlib
 
+import collator_cases
 import data_cases
 
 COUNTS = {
@@ -16,8 +17,8 @@ COUNTS = {
 def main():
     cases = [case for kind, count in COUNTS.items() for case in data_cases.make(kind, count, 1)]
     rng = data_cases.random.Random("collators")
-    for name in data_cases.COLLATOR_ROWS:
-        cases += [data_cases.answered(data_cases.collate_case(rng, name)) for _ in range(14)]
+    for name in collator_cases.COLLATOR_ROWS:
+        cases += [data_cases.answered(collator_cases.collate_case(rng, name)) for _ in range(14)]
     for lengths in data_cases.REBALANCE_SET_ORDER:
         case = {
             "kind": "rebalance", "lengths": lengths, "effective_batch_size": len(lengths),
