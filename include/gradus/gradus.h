@@ -23,6 +23,7 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
+#include <gradus/core/metrics.h>
 #include <gradus/core/nearest.h>
 #include <gradus/core/state_tree.h>
 #include <gradus/data/batch.h>
@@ -47,6 +48,9 @@
 #include <gradus/device/attention_backend.h>
 #include <gradus/device/gpu.h>
 #include <gradus/device/runtime.h>
+#include <gradus/engine/eval_accumulator.h>
+#include <gradus/engine/eval_prediction.h>
+#include <gradus/engine/evaluator.h>
 #include <gradus/formats/checksum.h>
 #include <gradus/formats/flax_msgpack.h>
 #include <gradus/formats/rng_state.h>

@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "device/plugin_loader.h"
 
@@ -125,6 +126,14 @@ MemoryUse memory_use(torch::Device device) {
 
 void reset_peak_memory(torch::Device device) {
   if (device.is_cuda()) at::getDeviceAllocator(device.type())->resetPeakStats(device.index());
+}
+
+bool is_out_of_memory(const std::exception& error) {
+  const std::string_view text = error.what();
+  for (const auto* phrase : {" out of memory.", "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED.",
+                             "DefaultCPUAllocator: can't allocate memory"})
+    if (text.find(phrase) != std::string_view::npos) return true;
+  return false;
 }
 
 void set_num_threads(std::optional<int64_t> threads) {

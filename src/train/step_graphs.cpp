@@ -5,7 +5,7 @@
 #include <gradus/core/log.h>
 #include <gradus/device/runtime.h>
 
-#include "train/eval_graphs.h"
+#include "engine/eval_graphs.h"
 
 namespace gradus {
 namespace {

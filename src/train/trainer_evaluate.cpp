@@ -4,12 +4,12 @@
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
 #include <gradus/device/runtime.h>
+#include <gradus/engine/evaluator.h>
 #include <gradus/train/callbacks.h>
 
 #include <cmath>
 #include <limits>
 
-#include "train/mean_loss.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -49,66 +49,27 @@ class UseAverage {
   EmaCallback* ema_ = nullptr;
 };
 
-torch::Tensor single(const TensorList& parts) {
-  return parts.size() == 1 ? parts.front() : torch::Tensor();
+// Tokens that count in the loss of a batch.
+int64_t label_tokens(const Batch& batch, bool shifted) {
+  auto labels = batch["labels"];
+  if (shifted && labels.dim() > 0) labels = labels.slice(-1, 1);
+  return labels.ne(-100).sum().item<int64_t>();
 }
 
-bool includes(const TrainingArguments& args, const char* what) {
-  return std::find(args.include_for_metrics.begin(), args.include_for_metrics.end(), what) !=
-         args.include_for_metrics.end();
+Error evaluation_out_of_memory(int64_t batch_size) {
+  return Error("G-TRAIN-21", ErrorKind::training,
+               fmt::format("memory ran out in an evaluation with batches of {}; "
+                           "auto_find_batch_size changes only the training batch size",
+                           batch_size),
+               "Lower --per_device_eval_batch_size, or move predictions to the CPU earlier with "
+               "--eval_accumulation_steps.");
 }
 
-// What one batch gave.
-struct BatchResult {
-  TensorList losses, predictions, labels, inputs;
-
-  EvalPrediction as_prediction() const {
-    return {.predictions = single(predictions),
-            .label_ids = single(labels),
-            .inputs = single(inputs),
-            .losses = single(losses),
-            .prediction_parts = predictions,
-            .label_parts = labels};
-  }
-};
-
-// What all batches gave.
-struct Gathered {
-  EvalAccumulator losses, predictions, labels, inputs;
-
-  /// `outputs`: predictions, labels and inputs too, not only the losses.
-  void add(const BatchResult& batch, bool outputs) {
-    if (!batch.losses.empty()) losses.add(batch.losses);
-    if (!outputs) return;
-    if (!batch.inputs.empty()) inputs.add(batch.inputs);
-    if (!batch.predictions.empty()) predictions.add(batch.predictions);
-    if (!batch.labels.empty()) labels.add(batch.labels);
-  }
-  void to_cpu() {
-    for (auto* each : {&losses, &predictions, &labels, &inputs}) each->to_cpu();
-  }
-  EvalPrediction joined(bool concatenate) const {
-    EvalPrediction all;
-    if (concatenate) {
-      all.prediction_parts = predictions.join();
-      all.label_parts = labels.join();
-      all.predictions = single(all.prediction_parts);
-      all.label_ids = single(all.label_parts);
-    } else {
-      all.prediction_batches = predictions.batches();
-      all.label_batches = labels.batches();
-    }
-    all.losses = single(losses.join());
-    all.inputs = single(inputs.join());
-    return all;
-  }
-};
-
-Metrics with_prefix(const Metrics& metrics, const std::string& prefix) {
-  Metrics renamed;
-  for (const auto& [key, value] : metrics)
-    renamed[key.starts_with(prefix + "_") ? key : prefix + "_" + key] = value;
-  return renamed;
+void log_evaluation(const std::string& description, const DataLoader& loader, int64_t batch_size) {
+  log_info("***** Running " + description + " *****");
+  log_info(loader.num_examples() ? fmt::format("  Num examples = {}", *loader.num_examples())
+                                 : "  Num examples: Unknown");
+  log_info(fmt::format("  Batch size = {}", batch_size));
 }
 
 }  // namespace
@@ -193,79 +154,36 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
                                         std::optional<Names> ignore_keys,
                                         const std::string& metric_key_prefix) {
   auto& p = *parts_;
-  auto& model = *p.model;
   const bool loss_only = prediction_loss_only.value_or(p.args.prediction_loss_only);
-  const bool keep = !p.args.batch_eval_metrics || description == "Prediction";
-  const bool with_inputs = includes(p.args, "inputs"), with_losses = includes(p.args, "loss"),
-             by_tokens = p.args.eval_loss_weighting == "tokens";
-
+  const auto ignored = ignore_keys.value_or(p.model->keys_to_ignore_at_inference());
   p.begin_evaluation();
-  log_info("***** Running " + description + " *****");
-  log_info(dataloader.num_examples()
-               ? fmt::format("  Num examples = {}", *dataloader.num_examples())
-               : "  Num examples: Unknown");
-  log_info(fmt::format("  Batch size = {}", p.args.eval_batch_size()));
+  log_evaluation(description, dataloader, p.args.eval_batch_size());
   p.eval_loader = dataloader;
 
-  Gathered gathered;
-  MeanLoss loss;
-  Metrics metrics;
-  int64_t observed = 0, step = 0;
-  const auto ignored = ignore_keys.value_or(model.keys_to_ignore_at_inference());
+  EvaluatorOptions options{
+      .compute_metrics = p.compute_metrics,
+      .preprocess_logits = p.preprocess_logits,
+      .include_for_metrics = p.args.include_for_metrics,
+      .batch_eval_metrics = p.args.batch_eval_metrics,
+      .eval_do_concat_batches = p.args.eval_do_concat_batches,
+      .eval_accumulation_steps = p.args.eval_accumulation_steps,
+      .keep_predictions = !p.args.batch_eval_metrics || description == "Prediction",
+      .main_input_name = p.model->main_input_name(),
+      .metric_key_prefix = metric_key_prefix,
+      .rows_of_loss = [this](const Batch& batch) { return rows_of_loss(batch.rows()); },
+      .after_batch = [this] { call(Event::prediction_step); }};
+  if (p.args.eval_loss_weighting == "tokens")
+    options.tokens_of_loss = [this](const Batch& batch) {
+      return batch.contains("labels") ? label_tokens(batch, model().counts_shifted_labels())
+                                      : rows_of_loss(batch.rows());
+    };
   draw_as_a_loader_does();
-  auto batches = dataloader.iterate(0);
-  auto batch = batches.next();
-  while (batch) {
-    const int64_t rows = batch->rows();
-    observed += rows;
-    auto result = prediction_step(model, *batch, loss_only, ignored);
-    BatchResult now;
-    if (result.loss) {
-      loss.add(*result.loss, by_tokens && batch->contains("labels")
-                                 ? get_eval_items(*batch)->item<int64_t>()
-                                 : rows_of_loss(rows));
-      if (with_losses) now.losses = {result.loss->repeat({rows_of_loss(rows)})};
-    }
-    if (with_inputs)
-      if (const auto* input = batch->find(model.main_input_name())) now.inputs = {*input};
-    now.predictions = !result.logits.empty() && p.preprocess_logits
-                          ? p.preprocess_logits(result.logits, result.labels)
-                          : std::move(result.logits);
-    now.labels = std::move(result.labels);
-    gathered.add(now, keep);
-    call(Event::prediction_step);
-
-    auto next = batches.next();
-    if (p.args.batch_eval_metrics) {
-      if (p.compute_metrics && !now.predictions.empty() && !now.labels.empty())
-        metrics = p.compute_metrics(now.as_prediction(), /*compute_result=*/!next);
-    } else if (p.args.eval_accumulation_steps &&
-               (step + 1) % *p.args.eval_accumulation_steps == 0) {
-      gathered.to_cpu();
-    }
-    batch = std::move(next);
-    ++step;
-  }
-
-  EvalLoopOutput output;
-  output.num_samples = dataloader.num_examples().value_or(observed);
-  if (output.num_samples == 0) output.num_samples = observed;
-  output.prediction = gathered.joined(p.args.eval_do_concat_batches);
-  if (p.compute_metrics && !p.args.batch_eval_metrics && !gathered.predictions.empty() &&
-      !gathered.labels.empty())
-    metrics = p.compute_metrics(output.prediction);
-  if (!loss.empty())
-    metrics[metric_key_prefix + "_loss"] = by_tokens ? loss.over_tokens() : loss.over_rows();
+  auto output = Evaluator(std::move(options)).run(dataloader, [&](const Batch& batch) {
+    return prediction_step(*p.model, batch, loss_only, ignored);
+  });
   if (p.model_preparation_time)
-    metrics[metric_key_prefix + "_model_preparation_time"] = *p.model_preparation_time;
-  output.metrics = with_prefix(metrics, metric_key_prefix);
+    output.metrics[metric_key_prefix + "_model_preparation_time"] = *p.model_preparation_time;
   return output;
-}
-
-std::optional<torch::Tensor> Trainer::get_eval_items(const Batch& batch) const {
-  auto labels = batch["labels"];
-  if (parts_->model->counts_shifted_labels() && labels.dim() > 0) labels = labels.slice(-1, 1);
-  return labels.ne(-100).sum();
 }
 
 PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
@@ -316,7 +234,14 @@ Metrics Trainer::evaluate_in_training(bool step_scheduler) {
   auto& p = *parts_;
   const auto metrics = [&] {
     const UseAverage average(p.callbacks, *p.model, p.masters.get());
-    return evaluate();
+    try {
+      return evaluate();
+    } catch (const std::exception& error) {
+      // train() would take it for a training batch that is too large and start again.
+      if (p.args.auto_find_batch_size && device::is_out_of_memory(error))
+        throw evaluation_out_of_memory(p.args.eval_batch_size());
+      throw;
+    }
   }();
   if (step_scheduler && p.lr_scheduler && p.lr_scheduler->is_metric_driven())
     p.lr_scheduler->step(best_metric_of(metrics));

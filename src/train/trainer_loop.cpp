@@ -24,15 +24,6 @@ double rounded(double value, double digits) {
   return std::round(value * scale) / scale;
 }
 
-// Whether the failure says that memory ran out, in the words of torch's allocators.
-bool is_out_of_memory(const std::exception& error) {
-  const std::string text = error.what();
-  for (const char* phrase : {" out of memory.", "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED.",
-                             "DefaultCPUAllocator: can't allocate memory"})
-    if (text.find(phrase) != std::string::npos) return true;
-  return false;
-}
-
 }  // namespace
 
 bool is_interrupted(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
@@ -101,7 +92,7 @@ TrainOutput Trainer::train(Resume resume) {
     try {
       return training_loop(checkpoint);
     } catch (const std::exception& error) {
-      const bool ran_out = is_out_of_memory(error);
+      const bool ran_out = device::is_out_of_memory(error);
       const auto smaller = int64_t(double(p.train_batch_size) * 0.9);
       if (!ran_out || !p.args.auto_find_batch_size || smaller == 0) {
         end_failed_run(error.what());

@@ -10,9 +10,9 @@
 #include <gradus/train/plan.h>
 #include <gradus/train/trainer.h>
 
+#include "engine/eval_graphs.h"
 #include "train/debug_underflow_overflow.h"
 #include "train/device_schedule.h"
-#include "train/eval_graphs.h"
 #include "train/folded_clipping.h"
 #include "train/label_smoother.h"
 #include "train/loss_meter.h"

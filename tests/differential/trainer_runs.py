@@ -141,6 +141,8 @@ def whole_metrics(p):
         }
     if p.inputs is not None:
         metrics["inputs"] = mean(p.inputs)
+    if isinstance(p.inputs, list):
+        metrics["input_batches"] = len(p.inputs)
     if p.losses is not None:
         metrics |= {
             "losses": mean(p.losses),

@@ -163,6 +163,13 @@ double mean_of(const torch::Tensor& tensor) {
   return sum / double(values.numel());
 }
 
+// All numbers of the batches in one row.
+torch::Tensor flat(const gradus::TensorList& batches) {
+  gradus::TensorList rows;
+  for (const auto& batch : batches) rows.push_back(batch.flatten());
+  return torch::cat(rows);
+}
+
 gradus::Metrics whole_metrics(const gradus::EvalPrediction& p) {
   gradus::Metrics metrics;
   if (p.prediction_batches.empty()) {
@@ -176,9 +183,12 @@ gradus::Metrics whole_metrics(const gradus::EvalPrediction& p) {
                {"batches", double(p.prediction_batches.size())},
                {"eval_labels", mean_of(p.label_batches.back().at(0))}};
   }
-  if (p.inputs.defined()) metrics["inputs"] = mean_of(p.inputs);
-  if (p.losses.defined())
-    metrics["losses"] = mean_of(p.losses), metrics["loss_rows"] = double(p.losses.numel());
+  const auto inputs = p.input_batches.empty() ? p.inputs : flat(p.input_batches);
+  const auto losses = p.loss_batches.empty() ? p.losses : flat(p.loss_batches);
+  if (inputs.defined()) metrics["inputs"] = mean_of(inputs);
+  if (!p.input_batches.empty()) metrics["input_batches"] = double(p.input_batches.size());
+  if (losses.defined())
+    metrics["losses"] = mean_of(losses), metrics["loss_rows"] = double(losses.numel());
   return metrics;
 }
 

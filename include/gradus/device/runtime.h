@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ struct MemoryUse {
 MemoryUse memory_use(torch::Device device);
 /// Starts a new measurement of `MemoryUse::peak`.
 void reset_peak_memory(torch::Device device);
+/// Whether a failure says that memory ran out, in the words of torch's allocators.
+bool is_out_of_memory(const std::exception& error);
 
 /// Sets the number of threads of torch's CPU operations. Unset leaves torch's choice, all cores.
 void set_num_threads(std::optional<int64_t> threads);

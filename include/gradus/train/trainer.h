@@ -213,7 +213,6 @@ class Trainer {
   void act_on_control(Run& run);
   void log_training(Run& run);
   Metrics evaluate_in_training(bool step_scheduler);
-  std::optional<torch::Tensor> get_eval_items(const Batch& batch) const;
   double best_metric_of(const Metrics& metrics) const;
   bool update_best_metric(const Metrics& metrics);
   void save_checkpoint(Run& run);

@@ -46,9 +46,6 @@ class EvalDatasets {
 /// `(outputs, labels or undefined, num_items_in_batch) -> loss`
 using ComputeLossFunction = std::function<torch::Tensor(const ModelOutput&, const torch::Tensor&,
                                                         const std::optional<torch::Tensor>&)>;
-/// `(logits, labels) -> logits`, applied to each batch before it is kept.
-using PreprocessLogits =
-    std::function<TensorList(const TensorList& logits, const TensorList& labels)>;
 /// Makes an optimizer for the two parameter groups (decay, no decay).
 using OptimizerFactory = std::function<std::shared_ptr<Optimizer>(std::vector<ParamGroupInit>,
                                                                   const TrainingArguments&)>;

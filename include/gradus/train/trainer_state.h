@@ -1,7 +1,8 @@
 #pragma once
 
+#include <gradus/core/metrics.h>
+
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,9 +11,6 @@
 namespace gradus {
 
 struct TrainingArguments;
-
-using Metrics = std::map<std::string, double>;
-using Logs = std::map<std::string, double>;
 
 /// Where a run stands. The 20 fields of HF's TrainerState; `trainer_state.json` holds exactly
 /// these.

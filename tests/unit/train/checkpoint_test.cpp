@@ -422,6 +422,29 @@ TEST(Checkpointing, TestAutoBatchSizeFinderErrors) {
   EXPECT_EQ(fail_with("something else", true), "something else");
 }
 
+TEST(Checkpointing, AutoBatchSizeFinderDoesNotAnswerAnEvaluationThatRanOutOfMemory) {
+  Box box;
+  Trainer trainer(regression(box, {.per_device_train_batch_size = 8,
+                                   .per_device_eval_batch_size = 32,
+                                   .max_steps = 2,
+                                   .auto_find_batch_size = true,
+                                   .eval_strategy = "steps",
+                                   .eval_steps = 1}));
+  int runs = 0;
+  trainer.on(Event::train_begin, [&](const CallbackContext&, TrainerControl&) { ++runs; });
+  trainer.on(Event::prediction_step, [](const CallbackContext&, TrainerControl&) {
+    throw std::runtime_error("CUDA out of memory.");
+  });
+  const auto error = error_of([&] { trainer.train(); });
+  EXPECT_EQ(error.id(), "G-TRAIN-21");
+  EXPECT_EQ(error.message(),
+            "memory ran out in an evaluation with batches of 32; auto_find_batch_size changes only "
+            "the training batch size");
+  EXPECT_NE(error.advice().find("--per_device_eval_batch_size"), std::string::npos);
+  EXPECT_EQ(runs, 1) << "training does not start again";
+  EXPECT_EQ(trainer.state().train_batch_size, 8);
+}
+
 TEST(Checkpointing, TestLoadBestModelAtEnd) {
   struct Case {
     const char* strategy;

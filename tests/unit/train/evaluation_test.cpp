@@ -10,7 +10,6 @@
 
 #include "regression.h"
 #include "train/label_smoother.h"
-#include "train/mean_loss.h"
 
 namespace gradus::testing {
 namespace {
@@ -201,6 +200,26 @@ TEST(Evaluation, TestIncludeForMetrics) {
   const auto metrics = Trainer(std::move(options)).evaluate();
   EXPECT_EQ(metrics.at("eval_input_rows"), 64);
   EXPECT_NEAR(metrics.at("eval_mean_loss"), metrics.at("eval_loss"), 1e-6);
+}
+
+TEST(Evaluation, InputsAndLossesOfEveryBatchWhenTheyAreNotToBeJoined) {
+  Box box;
+  auto options = regression(box,
+                            {.per_device_eval_batch_size = 24,
+                             .eval_do_concat_batches = false,
+                             .include_for_metrics = {"inputs", "loss"}},
+                            1.5, 2.5);
+  options.compute_metrics = [](const EvalPrediction& p) -> Metrics {
+    return {{"joined", double(p.inputs.defined() || p.losses.defined())},
+            {"batches", double(p.input_batches.size() + p.loss_batches.size())},
+            {"last_rows", double(p.input_batches.back().size(0))},
+            {"last_losses", double(p.loss_batches.back().size(0))}};
+  };
+  const auto metrics = Trainer(std::move(options)).evaluate();
+  EXPECT_EQ(metrics.at("eval_joined"), 0);
+  EXPECT_EQ(metrics.at("eval_batches"), 6);
+  EXPECT_EQ(metrics.at("eval_last_rows"), 16);
+  EXPECT_EQ(metrics.at("eval_last_losses"), 16);
 }
 
 TEST(Evaluation, TestFullEvalInHalfPrecision) {
@@ -537,31 +556,6 @@ TEST(Optimizers, TestLrSchedulerKwargs) {
                 1e-12);
     trainer.lr_scheduler()->step();
   }
-}
-
-// Made by numpy: the mean of the batches' losses, each repeated once per row.
-TEST(Evaluation, TheMeanLossIsNumpysToTheLastBit) {
-  struct Case {
-    int batches, rows, last_rows;
-    double in_float, in_double, in_half;
-  };
-  for (const auto& c : {Case{1, 5, 5, 2.5, 2.5, 2.5},
-                        Case{4, 3, 2, 3.1186742782592773, 3.1186742132360283, 3.119140625},
-                        Case{9, 7, 7, 3.0665884017944336, 3.0665886402130127, 3.06640625},
-                        Case{40, 8, 3, 2.991490602493286, 2.9914903549920946, 2.9921875},
-                        Case{1500, 16, 1, 3.001286268234253, 3.0012864313747873, 3.001953125}}) {
-    for (const auto& [type, expected] : {std::pair(torch::kFloat, c.in_float),
-                                         {torch::kDouble, c.in_double},
-                                         {torch::kHalf, c.in_half}}) {
-      MeanLoss loss;
-      for (int i = 0; i < c.batches; ++i)
-        loss.add(torch::tensor(2.5F + float(i * 7919 % 1000) / 997.0F).to(type),
-                 i + 1 < c.batches ? c.rows : c.last_rows);
-      EXPECT_EQ(loss.over_rows(), expected) << c.batches << " batches of " << type;
-      EXPECT_NEAR(loss.over_tokens(), c.in_double, type == torch::kHalf ? 1e-3 : 1e-12);
-    }
-  }
-  EXPECT_TRUE(MeanLoss().empty());
 }
 
 TEST(Optimizers, TestReduceLrOnPlateau) {

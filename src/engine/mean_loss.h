@@ -13,10 +13,10 @@ class MeanLoss {
   void add(const torch::Tensor& loss, int64_t weight);
   bool empty() const { return batches_.empty(); }
 
-  /// The mean over the rows to the last bit as numpy makes it for HF's Trainer: in the type of the
-  /// losses, and in numpy's order.
+  /// The mean over the rows, equal to the last bit to what numpy computes for transformers: in the
+  /// type of the losses, and in numpy's order.
   double over_rows() const;
-  /// The mean in float64, which HF does not have.
+  /// The mean over the tokens, in float64. transformers has no such mean.
   double over_tokens() const;
 
  private:

@@ -1,4 +1,4 @@
-#include "train/eval_graphs.h"
+#include "engine/eval_graphs.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "train/mean_loss.h"
+#include "engine/mean_loss.h"
 
 #include <array>
 

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 #include <gradus/core/error.h>
-#include <gradus/train/evaluation.h>
+#include <gradus/engine/eval_accumulator.h>
 
 namespace gradus {
 namespace {
@@ -16,6 +16,12 @@ torch::Tensor with_width(const torch::Tensor& tensor, int64_t width, int64_t pad
   auto wide = torch::full(sizes, padding, tensor.options());
   wide.slice(1, 0, tensor.size(1)).copy_(tensor);
   return wide;
+}
+
+// As an array of numpy would hold it.
+torch::Tensor on_cpu(const torch::Tensor& tensor) {
+  const auto copy = tensor.to(torch::kCPU);
+  return copy.scalar_type() == torch::kBFloat16 ? copy.to(torch::kFloat) : copy;
 }
 
 }  // namespace
@@ -49,8 +55,7 @@ TensorList EvalAccumulator::join() const {
     TensorList pieces;
     int64_t width = 0;
     for (const auto& batch : batches_) {
-      auto piece = at_least_1d(batch.at(part)).to(torch::kCPU);
-      if (piece.scalar_type() == torch::kBFloat16) piece = piece.to(torch::kFloat);
+      auto piece = on_cpu(at_least_1d(batch.at(part)));
       if (piece.dim() >= 2) width = std::max(width, piece.size(1));
       pieces.push_back(std::move(piece));
     }
@@ -63,7 +68,7 @@ TensorList EvalAccumulator::join() const {
 std::vector<TensorList> EvalAccumulator::batches() const {
   auto copies = batches_;
   for (auto& batch : copies)
-    for (auto& part : batch) part = part.to(torch::kCPU);
+    for (auto& part : batch) part = on_cpu(part);
   return copies;
 }
 

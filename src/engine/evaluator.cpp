@@ -1,0 +1,149 @@
+#include <gradus/engine/eval_accumulator.h>
+#include <gradus/engine/evaluator.h>
+
+#include <algorithm>
+
+#include "engine/mean_loss.h"
+
+namespace gradus {
+namespace {
+
+torch::Tensor only_part(const TensorList& parts) {
+  return parts.size() == 1 ? parts.front() : torch::Tensor();
+}
+
+// The only part of each batch.
+TensorList only_parts(const EvalAccumulator& accumulator) {
+  TensorList found;
+  for (const auto& batch : accumulator.batches()) found.push_back(only_part(batch));
+  return found;
+}
+
+Metrics with_prefix(const Metrics& metrics, const std::string& prefix) {
+  Metrics renamed;
+  for (const auto& [key, value] : metrics)
+    renamed[key.starts_with(prefix + "_") ? key : prefix + "_" + key] = value;
+  return renamed;
+}
+
+}  // namespace
+
+// What one batch gave.
+struct Evaluator::Outputs {
+  TensorList losses, predictions, labels, inputs;
+  Batch input_columns;
+
+  EvalPrediction as_prediction() const {
+    return {.predictions = only_part(predictions),
+            .label_ids = only_part(labels),
+            .inputs = only_part(inputs),
+            .losses = only_part(losses),
+            .prediction_parts = predictions,
+            .label_parts = labels,
+            .input_columns = input_columns};
+  }
+};
+
+// What all batches gave.
+struct Evaluator::Collected {
+  EvalAccumulator losses, predictions, labels, inputs;
+
+  void add(const Outputs& batch, bool keep_predictions) {
+    if (!batch.losses.empty()) losses.add(batch.losses);
+    if (!keep_predictions) return;
+    if (!batch.inputs.empty()) inputs.add(batch.inputs);
+    if (!batch.predictions.empty()) predictions.add(batch.predictions);
+    if (!batch.labels.empty()) labels.add(batch.labels);
+  }
+  void to_cpu() {
+    for (auto* each : {&losses, &predictions, &labels, &inputs}) each->to_cpu();
+  }
+  EvalPrediction joined() const {
+    EvalPrediction all;
+    all.prediction_parts = predictions.join();
+    all.label_parts = labels.join();
+    all.predictions = only_part(all.prediction_parts);
+    all.label_ids = only_part(all.label_parts);
+    all.losses = only_part(losses.join());
+    all.inputs = only_part(inputs.join());
+    return all;
+  }
+  EvalPrediction apart() const {
+    EvalPrediction all;
+    all.prediction_batches = predictions.batches();
+    all.label_batches = labels.batches();
+    all.loss_batches = only_parts(losses);
+    all.input_batches = only_parts(inputs);
+    return all;
+  }
+};
+
+Evaluator::Evaluator(EvaluatorOptions options) : options_(std::move(options)) {
+  if (!options_.rows_of_loss)
+    options_.rows_of_loss = [](const Batch& batch) { return batch.rows(); };
+}
+
+bool Evaluator::includes(const char* what) const {
+  const auto& names = options_.include_for_metrics;
+  return std::find(names.begin(), names.end(), what) != names.end();
+}
+
+Evaluator::Outputs Evaluator::outputs_of(const Batch& batch, PredictionStep step) const {
+  Outputs outputs;
+  if (step.loss && includes("loss"))
+    outputs.losses = {step.loss->repeat({options_.rows_of_loss(batch)})};
+  if (includes("inputs")) {
+    if (const auto* input = batch.find(options_.main_input_name)) outputs.inputs = {*input};
+    if (options_.batch_eval_metrics) outputs.input_columns = batch;
+  }
+  outputs.predictions = !step.logits.empty() && options_.preprocess_logits
+                            ? options_.preprocess_logits(step.logits, step.labels)
+                            : std::move(step.logits);
+  outputs.labels = std::move(step.labels);
+  return outputs;
+}
+
+EvalLoopOutput Evaluator::run(const DataLoader& loader,
+                              const PredictionFunction& prediction_step) const {
+  const auto& o = options_;
+  Collected collected;
+  MeanLoss loss;
+  Metrics metrics;
+  int64_t rows = 0, done = 0;
+  auto batches = loader.iterate(0);
+  auto batch = batches.next();
+  while (batch) {
+    rows += batch->rows();
+    auto step = prediction_step(*batch);
+    if (step.loss)
+      loss.add(*step.loss, o.tokens_of_loss ? o.tokens_of_loss(*batch) : o.rows_of_loss(*batch));
+    const auto outputs = outputs_of(*batch, std::move(step));
+    collected.add(outputs, o.keep_predictions);
+    if (o.after_batch) o.after_batch();
+    ++done;
+
+    auto next = batches.next();
+    if (o.batch_eval_metrics) {
+      if (o.compute_metrics && !outputs.predictions.empty() && !outputs.labels.empty())
+        metrics = o.compute_metrics(outputs.as_prediction(), /*compute_result=*/!next);
+    } else if (o.eval_accumulation_steps && done % *o.eval_accumulation_steps == 0) {
+      collected.to_cpu();
+    }
+    batch = std::move(next);
+  }
+
+  EvalLoopOutput output;
+  output.num_samples = loader.num_examples().value_or(rows);
+  if (output.num_samples == 0) output.num_samples = rows;
+  output.prediction = o.eval_do_concat_batches ? collected.joined() : collected.apart();
+  const bool whole = o.compute_metrics && !o.batch_eval_metrics;
+  if (whole && !collected.predictions.empty() && !collected.labels.empty())
+    metrics = o.compute_metrics(output.prediction);
+  if (!loss.empty())
+    metrics[o.metric_key_prefix + "_loss"] =
+        o.tokens_of_loss ? loss.over_tokens() : loss.over_rows();
+  output.metrics = with_prefix(metrics, o.metric_key_prefix);
+  return output;
+}
+
+}  // namespace gradus
