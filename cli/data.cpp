@@ -44,7 +44,7 @@ constexpr OptionRow<FileOptions> kFileRows[] = {
     {&FileOptions::field, "field", Group::data, any_value(),
      "JSON: the rows are the list under this key.", Origin::gradus},
     {&FileOptions::skip_bad_rows, "skip_bad_rows", Group::data, at_least(0),
-     "Leave out up to so many rows that cannot be read.", Origin::gradus},
+     "Skip up to this many rows that cannot be read.", Origin::gradus},
     {&FileOptions::split, "split", Group::data, any_value(), "Which split of a data set folder.",
      Origin::gradus},
     {&FileOptions::keep_linebreaks, "keep_linebreaks", Group::data, any_value(),
@@ -86,7 +86,7 @@ constexpr OptionRow<TokenizeFlags> kTokenizeRows[] = {
     {&TokenizeFlags::num_threads, "num_threads", Group::hardware, at_least(0),
      "Threads; 0: one per core.", Origin::gradus},
     {&TokenizeFlags::overwrite, "overwrite", Group::output, any_value(),
-     "Begin anew where an unfinished run was left.", Origin::gradus},
+     "Start again instead of continuing an unfinished run.", Origin::gradus},
 };
 
 // The words that are files, up to the first flag; the flags are what is left.
@@ -151,7 +151,8 @@ int tokenize(Words words) {
   if (set.parse(words).help) {
     print_line(
         "usage: gradus tokenize FILE… --tokenizer_name DIR --output PREFIX [--flags]\n\nText, "
-        "JSONL, Parquet … to memory-mapped tokens. Interrupted, the same command goes on.\n\n" +
+        "JSONL, Parquet … to memory-mapped tokens. After an interrupt the same command "
+        "continues.\n\n" +
         set.help());
     return 0;
   }
@@ -203,7 +204,7 @@ int tokenize(Words words) {
                            result.documents, result.tokens_file.string(),
                            result.index_file.string()));
   if (result.finished) return 0;
-  log_print("gradus: stopped; the same command goes on from here.\n");
+  log_print("gradus: stopped; the same command continues from here.\n");
   return 128 + g_signal;
 }
 

@@ -15,13 +15,13 @@ constexpr OptionRow<GenerateFlags> kRows[] = {
     {&GenerateFlags::dtype, "dtype", Group::model, one_of(kDtypes),
      "Type of the weights; auto: as config.json says."},
     {&GenerateFlags::prompt, "prompt", Group::data, any_value(),
-     "A text to go on from; each further one has a --prompt of its own.", Origin::gradus},
+     "A text to continue; repeat --prompt for further ones.", Origin::gradus},
     {&GenerateFlags::prompt_file, "prompt_file", Group::data, any_value(),
      "A text file with a prompt a line, or .jsonl/.json with a prompt a row; - reads lines from "
      "stdin.",
      Origin::gradus},
     {&GenerateFlags::prompt_column, "prompt_column", Group::data, any_value(),
-     "Column of the .jsonl/.json file; default: prompt, text or messages, whichever is there.",
+     "Column of the .jsonl/.json file; default: prompt, text or messages, whichever exists.",
      Origin::gradus},
     {&GenerateFlags::chat, "chat", Group::data, any_value(),
      "Prompts are a user's messages, put through the chat template; without a prompt: a "
@@ -58,9 +58,9 @@ constexpr OptionRow<GenerationOptions> kGenerationRows[] = {
     {&G::max_length, "max_length", Group::generation, at_least(1),
      "Most tokens of prompt and text together; max_new_tokens wins over it."},
     {&G::min_new_tokens, "min_new_tokens", Group::generation, at_least(0),
-     "No end before so many new tokens."},
+     "Least number of new tokens."},
     {&G::min_length, "min_length", Group::generation, at_least(0),
-     "No end before so many tokens, the prompt's included."},
+     "Least number of tokens, the prompt's included."},
     {&G::max_time, "max_time", Group::generation, above(0),
      "Seconds after which no further token is begun."},
     {&G::stop_strings, "stop_strings", Group::generation, any_value(),
@@ -70,7 +70,7 @@ constexpr OptionRow<GenerationOptions> kGenerationRows[] = {
     {&G::num_beams, "num_beams", Group::generation, at_least(1),
      "Beams of the beam search; 1 is none."},
     {&G::num_return_sequences, "num_return_sequences", Group::generation, at_least(1),
-     "Texts for each prompt, when sampling or with so many beams."},
+     "Texts for each prompt; needs sampling or at least as many beams."},
     {&G::temperature, "temperature", Group::generation, above(0),
      "Sampling: below 1 favours likely tokens."},
     {&G::top_k, "top_k", Group::generation, at_least(0),
@@ -185,7 +185,7 @@ std::vector<std::string> take_prompts(std::vector<std::string>& words) {
     } else if (words[i] == "--prompt") {
       if (i + 1 == words.size())
         throw Error("G-CLI-4", ErrorKind::usage, "--prompt: expected a text, received nothing",
-                    "Give the text behind it: --prompt \"Once upon a time\"");
+                    "Put the text after it: --prompt \"Once upon a time\"");
       prompts.push_back(words[++i]);
     } else {
       rest.push_back(words[i]);

@@ -24,7 +24,7 @@ constexpr const char* kColumns[] = {"prompt", "text", "messages"};
 Prompt text_prompt(const std::string& text, std::string where, const GenerateFlags& flags,
                    ErrorKind kind) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
-    refuse_prompt(kind, where + " is empty", "Give a text to go on from.");
+    refuse_prompt(kind, where + " is empty", "Give a text to continue.");
   Prompt prompt{.text = text, .where = std::move(where)};
   if (flags.chat) prompt.messages = chat_of(text, flags.system);
   return prompt;

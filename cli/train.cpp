@@ -144,11 +144,11 @@ int run(Words words, Stage stage) {
   const auto result = run_task(*task, args, /*handle_signals=*/true);
   if (program.json) print_line(dump_json(to_json(result, args, name), 2));
   if (result.interrupted_by == 0) return 0;
-  log_print(
-      fmt::format("\ngradus: stopped by {} after step {}; everything is saved in {}.\n  Go on with "
-                  "the same command and --resume_from_checkpoint last\n",
-                  result.interrupted_by == SIGINT ? "Ctrl-C" : "SIGTERM", result.global_step,
-                  *args.output_dir));
+  log_print(fmt::format(
+      "\ngradus: stopped by {} after step {}; everything is saved in {}.\n  Continue with "
+      "the same command and --resume_from_checkpoint last\n",
+      result.interrupted_by == SIGINT ? "Ctrl-C" : "SIGTERM", result.global_step,
+      *args.output_dir));
   return 128 + result.interrupted_by;
 }
 

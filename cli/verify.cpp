@@ -64,7 +64,7 @@ int verify(Words words) {
       document["resume_takes"] = newest->path.string();
     if (document["checkpoints"].empty())
       throw Error("G-CLI-5", ErrorKind::checkpoint,
-                  directory.string() + " is no checkpoint and holds none",
+                  directory.string() + " is not a checkpoint and contains none",
                   "Name a folder that training wrote.");
   }
   if (json) {

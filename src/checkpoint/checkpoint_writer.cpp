@@ -151,11 +151,11 @@ void CheckpointWriter::wait() {
   } catch (const Error& error) {
     throw Error("G-CKPT-6", ErrorKind::checkpoint,
                 "a checkpoint could not be saved: " + error.message(),
-                "The checkpoints before it are as they were. " + error.advice());
+                "Earlier checkpoints are unchanged. " + error.advice());
   } catch (const std::exception& error) {
     throw Error("G-CKPT-6", ErrorKind::checkpoint,
                 std::string("a checkpoint could not be saved: ") + error.what(),
-                "The checkpoints before it are as they were.");
+                "Earlier checkpoints are unchanged.");
   }
 }
 

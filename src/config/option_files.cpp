@@ -58,7 +58,7 @@ json yaml_to_json(const YAML::Node& node, bool as_text, int64_t& nodes, int dept
     throw Error(
         "G-CONF-6", ErrorKind::usage,
         fmt::format("the value is too large: above {} entries or {} levels", kMaxNodes, kMaxDepth),
-        "Does an alias (*name) hold itself?");
+        "Does an alias (*name) contain itself?");
   if (node.IsSequence()) {
     auto list = json::array();
     for (const auto& each : node) list.push_back(yaml_to_json(each, as_text, nodes, depth + 1));
@@ -117,7 +117,7 @@ void OptionSet::read_file(const std::filesystem::path& file) {
     text = gradus::read_file(file);
   } catch (const Error& error) {
     throw Error("G-CONF-6", ErrorKind::usage, "config file: " + error.message(),
-                "Give the path of a .yaml, .yml or .json file with one option a key.");
+                "Give the path of a .yaml, .yml or .json file with one option per key.");
   }
   if (file.extension() == ".json")
     read_json_text(text, file);
@@ -164,8 +164,8 @@ void OptionSet::read_yaml(const std::string& text, const std::filesystem::path& 
                   where + ": expected the name of an option before the colon");
     auto key = pair.first.Scalar();
     if (!seen.insert(key).second)
-      throw Error("G-CONF-6", ErrorKind::usage,
-                  fmt::format("{}: {} stands there twice", where, key), "Keep one of the two.");
+      throw Error("G-CONF-6", ErrorKind::usage, fmt::format("{}: {} appears twice", where, key),
+                  "Keep one of the two.");
     std::replace(key.begin(), key.end(), '-', '_');
     const auto* option = find(key);
     const bool as_text = option != nullptr && config::is_text(option->field);

@@ -64,7 +64,7 @@ const OptionSet::Option& OptionSet::find_flag(const std::string& flag, bool& neg
         throw Error("G-CONF-7", ErrorKind::usage,
                     fmt::format("{} negates --{}, which is not a switch but takes {}", flag,
                                 option->name, config::field_type(option->field, option->rule)),
-                    fmt::format("Leave the flag away, or give a value: --{} VALUE.", option->name));
+                    fmt::format("Leave the flag out, or give a value: --{} VALUE.", option->name));
     }
   }
   throw_unknown(name, fmt::format("unknown option {}", flag));
@@ -103,7 +103,7 @@ OptionSet::Line OptionSet::parse(std::span<const std::string> words) {
       throw Error(
           "G-CONF-7", ErrorKind::usage,
           fmt::format("unexpected word \"{}\"{}", word,
-                      line.file ? ": there is a config file already" : ""),
+                      line.file ? ": there is already a config file" : ""),
           find(with_underscores(word.substr(0, word.find('=')))) != nullptr
               ? "Options begin with two dashes: --" + word
               : "A config file ends in .yaml, .yml or .json; everything else is --option value.");
@@ -157,7 +157,7 @@ void OptionSet::assign(const Option& option, const nlohmann::json& value,
 void OptionSet::read_dict(const nlohmann::json& dict, const std::string& where) {
   if (!dict.is_object())
     throw Error("G-CONF-6", ErrorKind::usage,
-                fmt::format("{} holds {}, expected an object with one option a key", where,
+                fmt::format("{} holds {}, expected an object with one option per key", where,
                             dict.type_name()));
   for (const auto& [key, value] : dict.items()) {
     const auto* option = find(with_underscores(key));

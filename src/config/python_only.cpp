@@ -41,20 +41,20 @@ void refuse_what_cannot_be(const TrainingArguments& args) {
                    args.hub_model_id || args.hub_strategy != defaults.hub_strategy ||
                    args.hub_always_push || args.hub_revision;
   refuse(hub, "push_to_hub and the hub_* options: gradus does not talk to the Hub",
-         "Leave them away and upload the folder of the trained model with `hf upload`.");
+         "Leave them out and upload the folder of the trained model with `hf upload`.");
   refuse(args.fsdp && !args.fsdp->empty(), "fsdp: gradus does not do FSDP",
-         "Leave it away; several processes train with plain data parallelism.");
+         "Leave it out; several processes train with plain data parallelism.");
   refuse(!args.deepspeed.is_null() || environment_says("ACCELERATE_USE_DEEPSPEED"),
          "deepspeed: gradus does not run DeepSpeed",
-         "Leave it away; several processes train with plain data parallelism.");
+         "Leave it out; several processes train with plain data parallelism.");
   refuse(!args.parallelism_config.is_null(),
          "parallelism_config: gradus does not do tensor or context parallelism",
-         "Leave it away; several processes train with plain data parallelism.");
+         "Leave it out; several processes train with plain data parallelism.");
   refuse(args.ddp_backend && *args.ddp_backend != "nccl" && *args.ddp_backend != "gloo",
          "ddp_backend: gradus has nccl and gloo only",
-         "Leave it away: nccl is used on GPUs, gloo on CPUs.");
+         "Leave it out: nccl is used on GPUs, gloo on CPUs.");
   refuse(args.tf32 == true && !gpu_visible(), "tf32: there is no GPU that could use it",
-         "Leave it away, or run where an Ampere or newer GPU is visible.");
+         "Leave it out, or run where an Ampere or newer GPU is visible.");
 }
 
 void warn_about_what_does_nothing(const TrainingArguments& args) {

@@ -221,7 +221,7 @@ void resolve_accelerator(TrainingArguments& args) {
   if (all["use_configured_state"] == true)
     throw Error("G-CONF-5", ErrorKind::usage,
                 where + ": use_configured_state needs an Accelerator made in Python",
-                "Leave it away.");
+                "Leave it out.");
   all.erase("use_configured_state");  // as transformers does once it has been read
   args.accelerator_config = std::move(all);
 }

@@ -34,9 +34,10 @@ Error cannot_read(const fs::path& file, int code) {
 }
 
 Error cannot_write(const fs::path& path, int code) {
-  return {"G-IO-2", ErrorKind::io, "cannot write " + path.string() + ": " + system_reason(code),
-          "Nothing that was there before was changed. Check free space, quotas and rights of the "
-          "folder."};
+  return {
+      "G-IO-2", ErrorKind::io, "cannot write " + path.string() + ": " + system_reason(code),
+      "Nothing that was there before was changed. Check free space, quotas and permissions of the "
+      "folder."};
 }
 
 bool write_all(int fd, std::string_view content) {
@@ -93,9 +94,9 @@ void make_directory(const fs::path& directory) {
   const bool is_file = fs::exists(directory) && !fs::is_directory(directory);
   throw Error("G-IO-3", ErrorKind::io,
               "cannot create the folder " + directory.string() + ": " +
-                  (is_file ? "a file of that name is there" : code.message()),
+                  (is_file ? "a file of that name exists" : code.message()),
               is_file ? "Name another folder, or move the file away."
-                      : "Check the path and the rights of its parent folder.");
+                      : "Check the path and the permissions of its parent folder.");
 }
 
 void sync_path(const fs::path& path) {

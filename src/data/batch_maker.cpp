@@ -19,7 +19,7 @@ const CollateContext& collate_context() { return current_context; }
 nlohmann::json BatchSource::save_state() const { return nullptr; }
 
 void BatchSource::load_state(const nlohmann::json&) {
-  throw Error("G-DATA-9", ErrorKind::data, "this batch source cannot go on from a saved state",
+  throw Error("G-DATA-9", ErrorKind::data, "this batch source cannot continue from a saved state",
               "Implement save_state() and load_state(), or resume without the state.");
 }
 

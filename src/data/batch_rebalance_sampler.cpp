@@ -259,7 +259,7 @@ std::shared_ptr<BatchSampler> batch_rebalance_sampler(std::vector<int64_t> lengt
   if (o.gradient_accumulation_steps < 1 || o.world < 1 || o.rank < 0 || o.rank >= o.world ||
       o.effective_batch_size < o.world * o.gradient_accumulation_steps)
     throw Error("G-DATA-8", ErrorKind::usage,
-                fmt::format("a batch rebalance sampler was asked for with {} rows per step, {} "
+                fmt::format("cannot make a batch rebalance sampler with {} rows per step, {} "
                             "accumulation steps, rank {} of {}",
                             o.effective_batch_size, o.gradient_accumulation_steps, o.rank, o.world),
                 "A step needs at least one row for every process and accumulation step; the rank "

@@ -21,8 +21,7 @@ namespace {
 
 void check(const DataLoaderOptions& options) {
   if (!options.dataset)
-    throw_options("a data loader was asked for without a data set",
-                  "Set DataLoaderOptions::dataset.");
+    throw_options("a data loader needs a data set", "Set DataLoaderOptions::dataset.");
   if (options.num_workers < 0)
     throw_options(fmt::format("num_workers is {}, expected 0 or more", options.num_workers),
                   "0 works in the caller's thread.");
@@ -40,12 +39,11 @@ void check(const DataLoaderOptions& options) {
                   "An iterable data set decides on its own order; leave the sampler out.");
   if (options.batch_sampler &&
       (options.dataset.is_iterable() || options.sampler || options.shard.world != 1))
-    throw_options(
-        fmt::format("a batch sampler is set beside {}", options.dataset.is_iterable()
-                                                            ? "an iterable data set"
-                                                        : options.sampler ? "a sampler"
-                                                                          : "a shard of the data"),
-        "A batch sampler decides on the batches of this process by itself, for map-style data.");
+    throw_options(fmt::format("a batch sampler is set beside {}",
+                              options.dataset.is_iterable() ? "an iterable data set"
+                              : options.sampler             ? "a sampler"
+                                                            : "a shard of the data"),
+                  "A batch sampler chooses the batches of this process alone, for map-style data.");
   data::BatchPlan(options.batch_size, options.drop_last, options.shard);  // checks the sizes
 }
 
@@ -79,8 +77,7 @@ DataLoader::DataLoader(DataLoaderOptions options) {
 }
 
 DataLoader::DataLoader(std::shared_ptr<BatchSource> source) : source_(std::move(source)) {
-  if (!source_)
-    throw_options("a data loader was asked for without a batch source", "Pass a BatchSource.");
+  if (!source_) throw_options("a data loader needs a batch source", "Pass a BatchSource.");
 }
 
 std::optional<int64_t> DataLoader::size() const {
@@ -108,8 +105,7 @@ BatchIterator DataLoader::iterate(int64_t epoch, int64_t first_batch,
     return BatchIterator(
         data::make_direct_iterator(data::make_source_maker(source_, start), first_batch));
   if (!options_)
-    throw_options("an empty data loader was asked for batches",
-                  "Give it a data set or a batch source.");
+    throw_options("an empty data loader has no batches", "Give it a data set or a batch source.");
   auto maker = options_->dataset.is_iterable() ? data::make_iterable_maker(options_, start)
                                                : data::make_map_maker(options_, start);
   if (options_->num_workers == 0)

@@ -15,7 +15,7 @@ namespace data {
 
 void throw_index(int64_t index, int64_t rows) {
   throw Error("G-DATA-4", ErrorKind::data,
-              fmt::format("row {} was asked for, the data set has {} rows (0 to {})", index, rows,
+              fmt::format("row {} was requested, the data set has {} rows (0 to {})", index, rows,
                           rows - 1),
               "Check the indices of select() or of the sampler.");
 }
@@ -213,7 +213,7 @@ std::shared_ptr<Dataset> Dataset::select(std::vector<int64_t> indices) const {
 std::shared_ptr<Dataset> Dataset::shard(int64_t count, int64_t index, bool contiguous) const {
   if (count < 1 || index < 0 || index >= count) {
     throw Error("G-DATA-4", ErrorKind::data,
-                fmt::format("shard {} of {} was asked for", index, count),
+                fmt::format("there is no shard {} of {}", index, count),
                 "The index goes from 0 to count - 1.");
   }
   const int64_t rows = size();
@@ -238,7 +238,8 @@ std::shared_ptr<Dataset> Dataset::remove_columns(std::vector<std::string> names)
 nlohmann::json IterableDataset::save_state() const { return nullptr; }
 
 void IterableDataset::load_state(const nlohmann::json&) {
-  throw Error("G-DATA-9", ErrorKind::data, "this iterable data set cannot go on from a saved state",
+  throw Error("G-DATA-9", ErrorKind::data,
+              "this iterable data set cannot continue from a saved state",
               "Implement save_state() and load_state(), or resume without the state.");
 }
 

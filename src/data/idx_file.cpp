@@ -74,7 +74,7 @@ IdxFile parse_idx(std::string content, size_t dimensions, const std::string& whe
         "G-DATA-22", ErrorKind::data,
         fmt::format("{} begins with {:#010x}, expected {:#010x} (idx, bytes, {} dimension{})",
                     where, magic, expected, dimensions, dimensions == 1 ? "" : "s"),
-        magic == 0x801 || magic == 0x803 ? "Images and labels have changed places."
+        magic == 0x801 || magic == 0x803 ? "Images and labels are swapped."
                                          : "It is not an idx file of this kind.");
   }
   if (content.size() < header)

@@ -94,10 +94,11 @@ ImageSplits fashion_mnist(const std::filesystem::path& folder) {
       auto path = where / (name + ending);
       if (std::filesystem::exists(path)) return path;
     }
-    throw Error("G-DATA-20", ErrorKind::data,
-                fmt::format("Fashion-MNIST is not there: {} has no {}.gz", where.string(), name),
-                "Install it with: sudo apt-get install dataset-fashion-mnist\nor give the folder "
-                "with the four idx files.");
+    throw Error(
+        "G-DATA-20", ErrorKind::data,
+        fmt::format("Fashion-MNIST is not installed: {} has no {}.gz", where.string(), name),
+        "Install it with: sudo apt-get install dataset-fashion-mnist\nor give the folder "
+        "with the four idx files.");
   };
   const auto part = [&](const std::string& name) {
     return idx_images({.images = file(name + "-images-idx3-ubyte"),

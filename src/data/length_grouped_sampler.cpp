@@ -11,7 +11,7 @@ namespace {
 void check_sizes(int64_t batch_size, int64_t rank, int64_t world) {
   if (batch_size >= 1 && world >= 1 && rank >= 0 && rank < world) return;
   throw Error("G-DATA-8", ErrorKind::usage,
-              fmt::format("a sampler was asked for with batch size {}, rank {} of {}", batch_size,
+              fmt::format("cannot make a sampler with batch size {}, rank {} of {}", batch_size,
                           rank, world),
               "The batch size is at least 1 and the rank goes from 0 to world - 1.");
 }
@@ -117,7 +117,7 @@ std::vector<int64_t> column_lengths(const Dataset& dataset, const std::string& n
     const auto length = value == nullptr ? std::nullopt : countable_length(*value);
     if (!length) {
       throw Error("G-DATA-10", ErrorKind::data,
-                  fmt::format("lengths cannot be told: row {} {}", index,
+                  fmt::format("lengths are not known: row {} {}", index,
                               value == nullptr ? fmt::format("has no column '{}'", name)
                                                : fmt::format("holds {} in '{}', expected a list",
                                                              value->type_name(), name)),

@@ -26,7 +26,7 @@ std::optional<int64_t> target_width(const data::IntLists& ids, const TokenizerLi
   if (options.padding == PaddingStrategy::do_not_pad) return std::nullopt;
   if (!tokenizer.pad_token_id()) {
     throw Error("G-DATA-13", ErrorKind::data,
-                "padding was asked for, but the tokenizer has no padding token",
+                "padding was requested, but the tokenizer has no padding token",
                 "Set one (the end-of-text token is a common choice), or bring all rows to one "
                 "length and use default_data_collator.");
   }

@@ -25,8 +25,8 @@ WorkerPool::WorkerPool(int64_t threads, int64_t seed) {
     const auto started = threads_.size();
     stop();
     throw Error("G-DATA-8", ErrorKind::usage,
-                fmt::format("num_workers is {}, the system gave {} threads: {}", threads, started,
-                            error.what()),
+                fmt::format("num_workers is {}, the system provided {} threads: {}", threads,
+                            started, error.what()),
                 "Set num_workers to about the number of cores.");
   }
 }

@@ -36,7 +36,7 @@ LoadedPlugin load_plugin() {
     void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (library == nullptr) {
       const std::string why = ::dlerror();
-      log_warning("The CUDA plugin could not be loaded, training goes on without it: " + why);
+      log_warning("The CUDA plugin could not be loaded, training continues without it: " + why);
       return {nullptr, "could not be loaded: " + why};
     }
     using Entry = CudaPlugin* (*)(int);

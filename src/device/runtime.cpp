@@ -40,7 +40,7 @@ bool load_cuda() {
     const auto library = torch_folder() / "libtorch_cuda.so";
     if (!std::filesystem::exists(library)) return false;
     if (::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-      log_warning(std::string("A GPU is there, but LibTorch's CUDA part could not be loaded: ") +
+      log_warning(std::string("There is a GPU, but LibTorch's CUDA part could not be loaded: ") +
                   ::dlerror());
       return false;
     }

@@ -144,7 +144,7 @@ class Reader {
     std::set<std::string, std::less<>> names;
     for (uint64_t i = 0; i < count; ++i) {
       auto name = key(depth);
-      if (!names.insert(name).second) damaged("the key '" + name + "' is there twice");
+      if (!names.insert(name).second) damaged("the key '" + name + "' appears twice");
       const auto parent = path_.size();
       path_ += (path_.empty() ? "" : "/") + name;
       result.items.emplace_back(std::move(name), value(depth + 1));

@@ -31,7 +31,7 @@ OutputFile::~OutputFile() {
 void OutputFile::fail(int code) const {
   throw Error("G-IO-2", ErrorKind::io,
               "cannot write " + file_.string() + ": " + system_reason(code),
-              "The file is incomplete. Check free space, quotas and rights of the folder.");
+              "The file is incomplete. Check free space, quotas and permissions of the folder.");
 }
 
 void OutputFile::write(const void* data, size_t size) {

@@ -57,7 +57,7 @@ bool fits(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides
 
 void PickleErrors::refused(const std::string& name) const {
   throw Error("G-PT-2", ErrorKind::checkpoint,
-              "cannot read " + file_ + ": it wants to import " + name + ", which is not allowed",
+              "cannot read " + file_ + ": it tries to import " + name + ", which is not allowed",
               "gradus reads tensors and plain values only and executes nothing. If you trust the "
               "file, load it in Python and save\n"
               "  its state dict with torch.save or as safetensors.");

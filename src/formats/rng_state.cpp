@@ -51,7 +51,7 @@ std::vector<StateTree> as_items(const Words& words) {
 
 [[noreturn]] void malformed(const std::string& what) {
   throw Error("G-RNG-1", ErrorKind::checkpoint, "a random number state cannot be used: " + what,
-              "rng_state.pth was written by another program, or is damaged. Remove it to go on "
+              "rng_state.pth was written by another program, or is damaged. Remove it to continue "
               "with fresh random numbers.");
 }
 
@@ -83,12 +83,12 @@ void check_python(const StateTree& state) {
   const auto* words = outer ? &state.items()[1].items() : nullptr;
   if (words == nullptr || words->size() != kWords + 1 || !are_words(*words, 0, kWords + 1) ||
       words->back().as_int() > int64_t(kWords))
-    malformed("'python' is not what random.getstate() gives");
+    malformed("'python' is not what random.getstate() returns");
 }
 
 /// numpy's state with its words as a plain list, which numpy takes as well as its own array.
 StateTree plain_numpy(const StateTree& state) {
-  const auto fail = [] { malformed("'numpy' is not what np.random.get_state() gives"); };
+  const auto fail = [] { malformed("'numpy' is not what np.random.get_state() returns"); };
   if (!state.is_tuple() || state.items().size() != 5 || !state.items()[0].is_string() ||
       state.items()[0].as_string() != "MT19937")
     fail();

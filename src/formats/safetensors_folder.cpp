@@ -186,7 +186,7 @@ NamedTensors read_safetensors_folder(const fs::path& folder, const std::string& 
   if (fs::exists(single)) return read_safetensors(single).tensors;
   if (!fs::exists(index))
     formats::throw_incomplete(folder, "neither " + single.filename().string() + " nor " +
-                                          index.filename().string() + " is there");
+                                          index.filename().string() + " exists");
   return formats::read_indexed(index,
                                [](const fs::path& file) { return read_safetensors(file).tensors; });
 }

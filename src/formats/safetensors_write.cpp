@@ -50,7 +50,7 @@ std::vector<Item> ordered_items(const std::filesystem::path& file, const NamedTe
   for (const auto& [name, tensor] : tensors) {
     items.push_back(checked_item(file, name, tensor));
     if (!names.insert(name).second)
-      cannot_write(file, "tensor '" + name + "' is there twice",
+      cannot_write(file, "tensor '" + name + "' appears twice",
                    "Names in a state dict must be unique.");
   }
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {

@@ -172,7 +172,7 @@ ZipDirectory::ZipDirectory(const MappedFile& file) {
     const auto slash = member.name.find('/');
     if (slash == std::string::npos) continue;
     if (!entries_.emplace(member.name.substr(slash + 1), member.entry).second)
-      archive.fail("entry '" + member.name + "' is there twice");
+      archive.fail("entry '" + member.name + "' appears twice");
   }
 }
 

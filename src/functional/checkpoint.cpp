@@ -96,7 +96,7 @@ void Trainer::save_checkpoint(const fs::path& directory, const TrainState& state
 
 Checkpoint restore_checkpoint(const fs::path& directory, const TrainState& like) {
   if (!fs::is_directory(directory))
-    throw Error("G-FN-4", ErrorKind::checkpoint, directory.string() + " is no folder",
+    throw Error("G-FN-4", ErrorKind::checkpoint, directory.string() + " is not a folder",
                 "Name a checkpoint: a folder with " + std::string(kModel) + ", " + kOptimizer +
                     " and " + kProgress + ".");
   Checkpoint checkpoint;

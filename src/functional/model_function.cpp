@@ -79,12 +79,13 @@ class DataScope {
 
 torch::Tensor checked_loss(torch::Tensor loss) {
   if (!loss.defined() || loss.dim() != 0)
-    throw Error("G-FN-1", ErrorKind::training,
-                loss.defined() ? fmt::format("the loss is no scalar: it has the shape [{}]",
-                                             fmt::join(loss.sizes().vec(), ", "))
-                               : "the loss is an undefined tensor",
-                "Let loss_fn (or the model, when there is none) give one number: take the mean or "
-                "the sum.");
+    throw Error(
+        "G-FN-1", ErrorKind::training,
+        loss.defined() ? fmt::format("the loss is not a scalar: it has the shape [{}]",
+                                     fmt::join(loss.sizes().vec(), ", "))
+                       : "the loss is an undefined tensor",
+        "Let loss_fn (or the model, when there is none) return one number: take the mean or "
+        "the sum.");
   return loss;
 }
 
@@ -190,7 +191,7 @@ ValueAndGrad ModelFunction::value_and_grad(const Params& params, const Batch& ba
   const auto loss = checked_loss(loss_fn ? loss_fn(prediction, batch) : prediction);
   if (!loss.requires_grad())
     throw Error("G-FN-1", ErrorKind::training, "the loss does not depend on the parameters",
-                "Compute it from what the model gives, without detach or NoGradGuard.");
+                "Compute it from the model's output, without detach or NoGradGuard.");
   auto grads =
       torch::autograd::grad({loss}, shared_->own, {}, std::nullopt, false, /*allow_unused=*/true);
   for (size_t i = 0; i < grads.size(); ++i)

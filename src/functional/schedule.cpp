@@ -13,7 +13,7 @@ Schedule::Schedule(double value) : function_([value](int64_t) { return value; })
 
 double Schedule::operator()(int64_t step) const {
   if (!function_)
-    throw Error("G-FN-5", ErrorKind::usage, "an empty schedule was asked for its value",
+    throw Error("G-FN-5", ErrorKind::usage, "an empty schedule has no value",
                 "Make one with linear, constant or join, or give a number.");
   return function_(step);
 }

@@ -25,9 +25,9 @@ TrainState TrainState::create(ModelFunction apply_fn, GradientTransformation tx,
 TrainState TrainState::apply_gradients(const Params& grads) const {
   const torch::NoGradGuard no_grad;
   if (!grads.same_names(params))
-    throw Error("G-FN-3", ErrorKind::training,
-                "the gradients are not those of the state's parameters",
-                "Give what value_and_grad gave for this state, one gradient for every parameter.");
+    throw Error(
+        "G-FN-3", ErrorKind::training, "the gradients are not those of the state's parameters",
+        "Give what value_and_grad returned for this state, one gradient for every parameter.");
   auto update = tx.update(grads, opt_state, params);
   auto next = *this;
   next.step = step + 1;

@@ -33,14 +33,14 @@ torch::Tensor loss_of(const TensorMetrics& metrics, const char* function) {
     std::vector<std::string> keys;
     for (const auto& [key, value] : metrics) keys.push_back("'" + key + "'");
     throw Error("G-FN-1", ErrorKind::training,
-                fmt::format("{} gave no 'loss'; its metrics are {}", function,
+                fmt::format("{} returned no 'loss'; its metrics are {}", function,
                             keys.empty() ? "empty" : fmt::format("{}", fmt::join(keys, ", "))),
                 "Return the loss of the batch in the metrics, under \"loss\".");
   }
   const auto& loss = entry->second;
   if (!loss.defined() || loss.dim() != 0)
     throw Error("G-FN-1", ErrorKind::training,
-                fmt::format("{} gave a loss that is no scalar: {}", function,
+                fmt::format("{} returned a loss that is not a scalar: {}", function,
                             loss.defined() ? fmt::format("its shape is [{}]",
                                                          fmt::join(loss.sizes().vec(), ", "))
                                            : "it is undefined"),

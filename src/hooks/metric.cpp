@@ -23,7 +23,7 @@ bool Metric::should_run(const Trainer& trainer) const {
 torch::Tensor Metric::from_result(Trainer& trainer, const std::string& key) {
   if (const auto* value = trainer.result().find(key)) return value->detach();
   throw Error("G-HOOK-7", ErrorKind::training,
-              fmt::format("a metric wants '{}' from {}, which returned {}", key,
+              fmt::format("a metric needs '{}' from {}, which returned {}", key,
                           trainer.training() ? "train_step" : "eval_step",
                           fmt::join(trainer.result().names(), ", ")),
               "Return it from the step, or give the metric another key.");

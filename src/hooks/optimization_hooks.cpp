@@ -77,7 +77,7 @@ LRScheduler& LRSchedulerHook::scheduler() const {
   if (scheduler_ == nullptr)
     throw Error(
         "G-HOOK-8", ErrorKind::usage, "LRSchedulerHook has no schedule yet",
-        "It is made at the start of fit(); ask after that, and give a factory that returns one.");
+        "fit() makes it at its start; ask after that, and give a factory that returns one.");
   return *scheduler_;
 }
 
@@ -163,7 +163,7 @@ void AccelerateHook::before_fit(Trainer& trainer) {
         dynamic_cast<GradClipHook*>(hook.get()))
       found += (found.empty() ? "" : ", ") + hook->name();
   if (!found.empty())
-    throw Error("G-HOOK-5", ErrorKind::usage, "AccelerateHook does not go together with " + found,
+    throw Error("G-HOOK-5", ErrorKind::usage, "AccelerateHook cannot be combined with " + found,
                 "Remove them and set gradient_accumulation_steps, max_grad_norm and "
                 "mixed_precision of AccelerateHook.");
   trainer.set_accelerator(accelerator_);

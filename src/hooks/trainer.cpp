@@ -45,7 +45,7 @@ void check_loss(const Result& result, const char* step, bool required) {
 Cancelled::Cancelled()
     : Error("G-HOOK-9", ErrorKind::training, "training was interrupted",
             "With a CheckpointHook, checkpoint_interrupted.pt holds the state; give it as "
-            "resume_path to go on.") {}
+            "resume_path to continue.") {}
 
 Trainer::Trainer(TrainerOptions options)
     : options_(std::move(options)),

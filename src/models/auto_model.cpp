@@ -41,7 +41,7 @@ ModelFactory find_factory(ModelTask task, const nlohmann::json& config, const st
   const auto known = known_model_types(task);
   const auto type = reader.optional_text("model_type");
   if (!type)
-    throw Error("G-MODEL-6", ErrorKind::model, fmt::format("{} names no model_type", where),
+    throw Error("G-MODEL-6", ErrorKind::model, fmt::format("{} has no model_type", where),
                 fmt::format("Add \"model_type\", one of {}.", fmt::join(known, ", ")));
   auto& all = registry();
   const std::lock_guard lock(all.mutex);
@@ -56,7 +56,7 @@ ModelFactory find_factory(ModelTask task, const nlohmann::json& config, const st
       other_head
           ? fmt::format("{}: model_type \"{}\" has no head for {}", where, *type, task_name(task))
           : fmt::format("{}: unknown model_type \"{}\" for {}", where, *type, task_name(task)),
-      fmt::format("{}{}Known are {}. Your own are added with register_model().", near,
+      fmt::format("{}{}Known are {}. Add your own with register_model().", near,
                   near.empty() ? "" : " ", fmt::join(known, ", ")));
 }
 
@@ -157,10 +157,10 @@ std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
   if (!std::filesystem::is_directory(folder, ignored) || !std::filesystem::exists(file, ignored))
     throw Error(
         "G-MODEL-7", ErrorKind::model,
-        fmt::format("{} is no model folder: {}", folder.string(),
+        fmt::format("{} is not a model folder: {}", folder.string(),
                     std::filesystem::is_directory(folder, ignored) ? "it holds no config.json"
                                                                    : "there is no such folder"),
-        "Give the path of a folder that save_pretrained wrote or that was fetched from a hub "
+        "Give the path of a folder that save_pretrained wrote or that was downloaded from a hub "
         "(config.json and model.safetensors).");
   auto config = read_json(file);
   const ConfigReader checked(config, file.string());

@@ -109,11 +109,12 @@ void CausalSequenceClassifier::align_special_tokens(const TokenizerLike& tokeniz
 
 Tensor CausalSequenceClassifier::last_tokens(const BackboneInputs& inputs) const {
   if (!pad_token_ && inputs.rows() != 1)
-    throw Error("G-MODEL-14", ErrorKind::model,
-                fmt::format("{} got {} rows, but config.json has no pad_token_id: the last token "
-                            "of a row cannot be found",
-                            class_name(), inputs.rows()),
-                "Set pad_token_id in config.json (and pad with it), or use batches of one row.");
+    throw Error(
+        "G-MODEL-14", ErrorKind::model,
+        fmt::format("{} received {} rows, but config.json has no pad_token_id: the last token "
+                    "of a row cannot be found",
+                    class_name(), inputs.rows()),
+        "Set pad_token_id in config.json (and pad with it), or use batches of one row.");
   const auto options =
       torch::TensorOptions()
           .dtype(torch::kInt)

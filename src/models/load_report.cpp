@@ -94,7 +94,7 @@ void tell_load_report(const LoadReport& report, const std::string& class_name,
         "same one is expected.";
   if (!report.missing.empty())
     text +=
-        "\n- MISSING: initialised anew because the files do not hold them. Consider training on "
+        "\n- MISSING: newly initialised because the files do not hold them. Consider training on "
         "your task.";
   if (!report.mismatched.empty()) text += "\n- MISMATCH: the files hold another shape.";
 
@@ -105,7 +105,7 @@ void tell_load_report(const LoadReport& report, const std::string& class_name,
       report.mismatched.empty() || options.ignore_mismatched_sizes
           ? "Load without strict to accept this, or use the folder of the same architecture and "
             "task."
-          : "Correct config.json, or set ignore_mismatched_sizes to initialise such tensors anew.";
+          : "Correct config.json, or set ignore_mismatched_sizes to initialise such tensors.";
   throw Error(
       "G-MODEL-8", ErrorKind::model,
       fmt::format("the weights in {} do not fit {}\n{}", directory.string(), class_name, text),

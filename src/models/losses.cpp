@@ -34,10 +34,11 @@ void check_labels(const Tensor& labels, int64_t classes, int64_t ignore_index) {
 void check_rows(const Tensor& logits, const Tensor& labels) {
   const auto positions = logits.numel() / std::max<int64_t>(logits.size(-1), 1);
   if (labels.numel() == positions) return;
-  throw Error("G-MODEL-10", ErrorKind::model,
-              fmt::format("labels have shape [{}], but the model gave predictions of shape [{}]",
-                          fmt::join(labels.sizes(), ", "), fmt::join(logits.sizes(), ", ")),
-              "There must be one label for each prediction.");
+  throw Error(
+      "G-MODEL-10", ErrorKind::model,
+      fmt::format("labels have shape [{}], but the model returned predictions of shape [{}]",
+                  fmt::join(labels.sizes(), ", "), fmt::join(logits.sizes(), ", ")),
+      "There must be one label for each prediction.");
 }
 
 }  // namespace

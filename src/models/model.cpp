@@ -109,14 +109,14 @@ void Model::save_config(const std::filesystem::path& directory) const {
 void Model::gradient_checkpointing_enable(const GradientCheckpointing&) {
   throw Error("G-MODEL-3", ErrorKind::model,
               fmt::format("{} does not support gradient checkpointing", named_module().name()),
-              "Switch gradient_checkpointing off, or override gradient_checkpointing_enable() in "
+              "Turn gradient_checkpointing off, or override gradient_checkpointing_enable() in "
               "the model.");
 }
 
 void Model::set_embedding_noise(std::optional<double> alpha) {
   if (!alpha) return;
   throw Error("G-MODEL-4", ErrorKind::model,
-              fmt::format("{} has no input embeddings to put noise on (neftune_noise_alpha={})",
+              fmt::format("{} has no input embeddings to add noise to (neftune_noise_alpha={})",
                           named_module().name(), *alpha),
               "Leave neftune_noise_alpha unset, or override set_embedding_noise() in the model.");
 }

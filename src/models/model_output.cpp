@@ -15,11 +15,11 @@ const torch::Tensor* ModelOutput::find(std::string_view name) const {
 const torch::Tensor& ModelOutput::operator[](std::string_view name) const {
   if (const auto* value = find(name)) return *value;
   const auto advice = name == "loss"
-                          ? "A model gives a loss only when the batch holds labels: check "
+                          ? "A model returns a loss only when the batch holds labels: check "
                             "label_names and the collator."
                           : "Ask for one of these names, or let the model's forward set it.";
   throw Error("G-MODEL-1", ErrorKind::model,
-              fmt::format("the model gave no output named \"{}\"; it gave {}", name,
+              fmt::format("the model returned no output named \"{}\"; it returned {}", name,
                           empty() ? "nothing" : fmt::format("{}", fmt::join(names(), ", "))),
               advice);
 }
@@ -27,9 +27,9 @@ const torch::Tensor& ModelOutput::operator[](std::string_view name) const {
 const torch::Tensor& ModelOutput::operator[](size_t index) const {
   if (index < entries_.size()) return entries_[index].second;
   throw Error("G-MODEL-1", ErrorKind::model,
-              fmt::format("the model gave no output at place {}; it gave {} ({})", index, size(),
-                          fmt::join(names(), ", ")),
-              "Places count from 0, the loss first when there is one.");
+              fmt::format("the model returned no output at index {}; it returned {} ({})", index,
+                          size(), fmt::join(names(), ", ")),
+              "Indices start at 0; the loss comes first when there is one.");
 }
 
 void ModelOutput::set(std::string name, torch::Tensor value) {

@@ -180,7 +180,7 @@ Tensor PreTrainedModel::encode(const Batch&) {
 
 Tensor PreTrainedModel::prepare_decoder_input_ids_from_labels(const Tensor&) const {
   throw Error("G-MODEL-30", ErrorKind::model,
-              fmt::format("{} has no decoder to make decoder_input_ids for", class_name_),
+              fmt::format("{} has no decoder that could use decoder_input_ids", class_name_),
               "Leave prepare_decoder_input_ids of the collator unset.");
 }
 

@@ -31,8 +31,7 @@ Optimizer::Optimizer(std::vector<ParamGroupInit> groups, double lr, double weigh
   for (auto& init : groups) {
     for (const auto& param : init.params) {
       if (!param.defined())
-        throw Error("G-OPTIM-1", ErrorKind::usage,
-                    "an optimizer was given a parameter that is no tensor (undefined)");
+        throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was given an undefined parameter");
       if (!seen.emplace(param.unsafeGetTensorImpl(), true).second)
         throw Error("G-OPTIM-1", ErrorKind::usage,
                     "an optimizer was given the same parameter twice",

@@ -89,8 +89,8 @@ void ScheduleFree::eval() {
 
 void ScheduleFree::begin_step() {
   if (!train_mode_)
-    throw Error("G-OPTIM-4", ErrorKind::training, name() + " was asked to step in eval mode",
-                "Call train() on the optimizer before training goes on, eval() before evaluating "
+    throw Error("G-OPTIM-4", ErrorKind::training, name() + " cannot step in eval mode",
+                "Call train() on the optimizer before training continues, eval() before evaluating "
                 "or saving.");
   for (size_t g = 0; g < groups_.size(); ++g) {
     const auto& o = options_[g];

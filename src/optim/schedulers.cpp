@@ -329,7 +329,7 @@ void LambdaLR::load_state_dict(const StateTree& state) {
     throw Error("G-SCHED-6", ErrorKind::checkpoint,
                 "cannot load the schedule's state: it has " + std::to_string(count) +
                     " parameter groups, the optimizer " + std::to_string(base_lrs_.size()),
-                "Resume with the optimizer the checkpoint was made with.");
+                "Resume with the optimizer that the checkpoint was made with.");
   saved::take(state, "base_lrs", base_lrs_);
   saved::take(state, "last_epoch", last_epoch_);
   step_count_ = last_epoch_ + 1;

@@ -55,9 +55,10 @@ StateTree TorchOptimizer::state_dict() const {
 void TorchOptimizer::load_state_dict(const StateTree& state) {
   const auto* saved = state.find("torch_optim");
   if (saved == nullptr)
-    throw Error("G-OPTIM-3", ErrorKind::checkpoint,
-                "cannot load the optimizer's state: it was not written by a torch::optim optimizer",
-                "Resume with the optimizer the checkpoint was made with, or use save_only_model.");
+    throw Error(
+        "G-OPTIM-3", ErrorKind::checkpoint,
+        "cannot load the optimizer's state: it was not written by a torch::optim optimizer",
+        "Resume with the optimizer that the checkpoint was made with, or use save_only_model.");
   Optimizer::load_state_dict(state);
   std::istringstream stream(saved->as_string());
   torch::serialize::InputArchive archive;

@@ -82,7 +82,7 @@ Value ClassLabels::target(const Value& cell, const std::string& column,
                           const std::string& where) const {
   if (problem == Problem::regression) {
     if (!cell.is_double() && !cell.is_int() && !cell.is_bool())
-      refuse_cell(where, column, cell.is_null() ? "nothing (null)" : cell.type_name(), "a number",
+      refuse_cell(where, column, cell.is_null() ? "null" : cell.type_name(), "a number",
                   "Regression needs a number in every row.");
     return cell.is_bool() ? double(cell.boolean()) : cell.number();
   }
@@ -94,7 +94,7 @@ Value ClassLabels::target(const Value& cell, const std::string& column,
   }
   if (cell.is_null() || cell.is_tensor() || cell.is_nested() || cell.is_ints() ||
       cell.is_floats() || cell.is_strings())
-    refuse_cell(where, column, cell.is_null() ? "nothing (null)" : cell.type_name(), "a label",
+    refuse_cell(where, column, cell.is_null() ? "null" : cell.type_name(), "a label",
                 "Give every row one label.");
   const bool is_none = (cell.is_int() || cell.is_double()) &&
                        cell.number() == -1;  // the text "-1" is a label like others
@@ -124,8 +124,8 @@ std::set<std::string> labels_in(const Split& split, const std::string& column,
     const auto& cell = row.at(column);
     if (cell.is_null() && missing == MissingLabels::skip) continue;
     if (cell.is_null())
-      refuse_cell(fmt::format("{}, row {}", split.where, i + 1), column, "nothing (null)",
-                  "a label", "Give every row a label.");
+      refuse_cell(fmt::format("{}, row {}", split.where, i + 1), column, "null", "a label",
+                  "Give every row a label.");
     if (cell.is_strings() || cell.is_ints() || cell.is_floats() || cell.is_nested())
       for (auto& item : list_items(cell, column, split.where)) labels.insert(std::move(item));
     else

@@ -119,8 +119,7 @@ class ImageClassification : public Task {
     test = first_rows(test, options_.max_eval_samples);
     const auto any = train ? train : test;
     if (!any || any->size() == 0)
-      throw Error("G-TASK-5", ErrorKind::data, "there is not a single image in the data",
-                  "Check the files.");
+      throw Error("G-TASK-5", ErrorKind::data, "the data contains no image", "Check the files.");
     PreparedTask prepared;
     if (model) {
       prepared.trainer.model = model;

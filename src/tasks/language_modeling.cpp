@@ -71,7 +71,7 @@ LanguageSplits open_language_splits(const TrainingArguments& args, const DataFla
                border = percent_of(rows, flags.validation_split_percentage);
     if (args.do_eval && border == 0)
       throw Error("G-TASK-10", ErrorKind::data,
-                  fmt::format("{} percent of the {} rows of {} are no row to evaluate on",
+                  fmt::format("{} percent of the {} rows of {} leave no row to evaluate on",
                               flags.validation_split_percentage, rows, splits.train.where),
                   "Name a --validation_file, or raise --validation_split_percentage.");
     splits.validation = row_range(splits.train, 0, border);

@@ -16,8 +16,8 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 void check_lengths(size_t references, size_t predictions) {
   if (references == predictions) return;
   throw Error("G-TASK-6", ErrorKind::usage,
-              fmt::format("a metric received {} references and {} predictions: expected as many of "
-                          "one as of the other",
+              fmt::format("a metric received {} references and {} predictions: expected the same "
+                          "number of both",
                           references, predictions),
               "Give one prediction for each reference.");
 }

@@ -40,7 +40,7 @@ std::unique_ptr<Task> make_task(const std::string& name) {
     if (entry.name == name) return entry.make();
   throw Error(
       "G-TASK-1", ErrorKind::usage,
-      name.empty() ? "no task is named" : "there is no task '" + name + "'",
+      name.empty() ? "no task was given" : "there is no task '" + name + "'",
       fmt::format(
           "{}Set --task to {}.",
           did_you_mean(name, task_names()).empty() ? "" : did_you_mean(name, task_names()) + " ",

@@ -19,11 +19,12 @@ void check_output_dir(const TrainingArguments& args) {
   const auto newest = newest_checkpoint(folder);
   if (!newest) return;
   if (!args.overwrite_output_dir)
-    throw Error("G-TASK-2", ErrorKind::usage,
-                fmt::format("{} already holds checkpoints (the newest is {})", folder.string(),
-                            newest->path.filename().string()),
-                "Go on with --resume_from_checkpoint last, begin anew with --overwrite_output_dir, "
-                "or name another --output_dir.");
+    throw Error(
+        "G-TASK-2", ErrorKind::usage,
+        fmt::format("{} already holds checkpoints (the newest is {})", folder.string(),
+                    newest->path.filename().string()),
+        "Continue with --resume_from_checkpoint last, start again with --overwrite_output_dir, "
+        "or name another --output_dir.");
 }
 
 // Only once the new run can begin: what is wrong with its data or model must not cost the

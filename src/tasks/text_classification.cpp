@@ -73,7 +73,7 @@ const std::vector<OptionRow<ClassificationFlags>>& classification_rows() {
       {&F::pad_to_max_length, "pad_to_max_length", Group::data, any_value(),
        "Fill all rows up to max_seq_length; else to the longest of a batch."},
       {&F::ignore_mismatched_sizes, "ignore_mismatched_sizes", Group::model, any_value(),
-       "A head of another size is initialised anew instead of an error."},
+       "Initialise a head of another size instead of reporting an error."},
   };
   return rows;
 }

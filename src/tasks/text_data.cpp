@@ -32,14 +32,14 @@ constexpr OptionRow<DataFlags> kDataRows[] = {
     {&DataFlags::max_eval_samples, "max_eval_samples", Group::data, at_least(1),
      "Evaluate on the first rows only."},
     {&DataFlags::overwrite_cache, "overwrite_cache", Group::data, any_value(),
-     "Prepare the data again even if the result of an earlier run is there."},
+     "Prepare the data again even if the result of an earlier run exists."},
     {&DataFlags::preprocessing_num_workers, "preprocessing_num_workers", Group::data, at_least(1),
-     "Prepare the rows in so many runs, none of which shares a batch with another; threads are "
+     "Split the rows into this many parts, none of which shares a batch with another; threads are "
      "used in any case."},
     {&DataFlags::format, "format", Group::data, one_of(kFormats),
      "The form of the data files; unset: by their extension.", Origin::gradus},
     {&DataFlags::skip_bad_rows, "skip_bad_rows", Group::data, at_least(0),
-     "Leave out up to so many rows that cannot be read; each is reported.", Origin::gradus},
+     "Skip up to this many rows that cannot be read; each is reported.", Origin::gradus},
 };
 constexpr OptionRow<PredictFlags> kPredictRows[] = {
     {&PredictFlags::test_file, "test_file", Group::data, any_value(), "The file to predict on."},
@@ -251,10 +251,9 @@ Split prepare_split(const Split& split, const MapFunction& function, const Prepa
   prepared.rows = map_through(*split.rows, function, options);
   prepared.columns.clear();
   if (prepared.rows->size() == 0)
-    throw Error(
-        "G-TASK-10", ErrorKind::data,
-        fmt::format("{} gives no row to work with: expected {}", split.where, preparation.wanted),
-        "Give more data, or shorter blocks.");
+    throw Error("G-TASK-10", ErrorKind::data,
+                fmt::format("{} leaves no row: expected {}", split.where, preparation.wanted),
+                "Give more data, or shorter blocks.");
   return prepared;
 }
 
@@ -264,9 +263,9 @@ const std::string& text_of(const Example& row, const std::string& column,
   if (value.is_string()) return value.str();
   throw Error("G-TASK-11", ErrorKind::data,
               fmt::format("{}: column '{}' holds {}, expected text", where, column,
-                          value.is_null() ? "nothing (null)" : value.type_name()),
+                          value.is_null() ? "null" : value.type_name()),
               value.is_null() ? "In CSV files empty fields and words such as NA, None and null are "
-                                "read as nothing: fill the field, or use JSON lines."
+                                "read as null: fill the field, or use JSON lines."
                               : "Name the column that holds the text.");
 }
 

@@ -41,7 +41,7 @@ constexpr OptionRow<TokenFlags> kTokenRows[] = {
     {&TokenFlags::return_entity_level_metrics, "return_entity_level_metrics", Group::data,
      any_value(), "Scores of every kind of entity beside the overall ones."},
     {&TokenFlags::ignore_mismatched_sizes, "ignore_mismatched_sizes", Group::model, any_value(),
-     "A head of another size is initialised anew instead of an error."},
+     "Initialise a head of another size instead of reporting an error."},
 };
 
 // The number of a label, and of the one that goes on where it begins an entity.

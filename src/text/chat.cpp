@@ -86,7 +86,7 @@ std::string tag_final_message(ordered_json& chat, const std::string& field,
   if (!message.contains(field) || message[field].is_null()) {
     throw_chat(
         "continue_final_message is set but the final message has no \"" + field + "\" to continue",
-        "Let the conversation end with the message to go on with.");
+        "Let the conversation end with the message to continue.");
   }
   if (source.find(field) == std::string::npos)
     throw_chat("continue_final_message is set to \"" + field +
@@ -186,7 +186,7 @@ void check_options(const ChatOptions& options) {
   if (!options.continue_final_message) return;
   if (options.add_generation_prompt) {
     throw_chat("continue_final_message and add_generation_prompt cannot be used together",
-               "Use continue_final_message to go on with the final message, add_generation_prompt "
+               "Use continue_final_message to continue the final message, add_generation_prompt "
                "to start a new one.");
   }
   if (options.return_assistant_tokens_mask) {

@@ -246,7 +246,7 @@ std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts
                                               int64_t threads) const {
   if (!pairs.empty() && pairs.size() != texts.size()) {
     throw Error("G-TEXT-3", ErrorKind::usage,
-                "encode_batch got " + std::to_string(texts.size()) + " texts and " +
+                "encode_batch received " + std::to_string(texts.size()) + " texts and " +
                     std::to_string(pairs.size()) + " pairs",
                 "Give one second text for each first one, or none.");
   }

@@ -52,7 +52,7 @@ void AppendFile::close() {
 
 void AppendFile::warn(const char* doing, int code) {
   log_warning("cannot " + std::string(doing) + " " + file_.string() + ": " + system_reason(code) +
-              "; training goes on without this tracker");
+              "; training continues without this tracker");
 }
 
 }  // namespace gradus

@@ -171,7 +171,7 @@ def main():
     ], 1, "out of range", cwd)
 
     (cwd / "a_file").write_text("x")
-    check("output_dir is a file", [*train[:-1], "a_file"], 1, "a file of that name is there", cwd)
+    check("output_dir is a file", [*train[:-1], "a_file"], 1, "a file of that name exists", cwd)
     check("resume without checkpoint", [*train, "--resume_from_checkpoint", "true"], 1,
           "no valid checkpoint found", cwd)
     check("resume from nowhere", [*train, "--resume_from_checkpoint", "nowhere"], 1,

@@ -190,7 +190,7 @@ def causal(cwd):
         "short.txt")
     bad("empty file", 1, "no rows", *model, "--train_file", "empty.txt")
     bad("no text column", 1, "expected text", *model, "--train_file", "numbers.csv")
-    bad("null", 1, "nothing (null)", *model, "--train_file", "null.csv")
+    bad("null", 1, "holds null, expected", *model, "--train_file", "null.csv")
     bad("ids outside the vocabulary", 1, "G-SRC-13", *model, "--train_file", "high.bin",
         "--block_size", "8")
     bad("ids of their own outside", 1, "G-TASK-12", *model, "--train_file", "ids.jsonl")
@@ -330,7 +330,7 @@ def classification(cwd):
     write_csv(cwd / "one.csv", ["sentence", "label"], [(text, "same") for text, _ in rows])
     write_csv(cwd / "nolabel.csv", ["sentence", "lable"], rows)
     write_csv(cwd / "missing.csv", ["sentence", "label"], [*rows, ("no label", "")])
-    bad("no label in a row", 1, "missing.csv, row 121: column 'label' holds nothing (null)",
+    bad("no label in a row", 1, "missing.csv, row 121: column 'label' holds null",
         "--train_file", "missing.csv")
     bad("one class", 1, "1 different labels, expected at least 2", "--train_file", "one.csv")
     bad("no label column", 1, "lable", "--train_file", "nolabel.csv")

@@ -26,7 +26,7 @@ namespace {
 void check_write(const arrow::Status& status, const fs::path& file) {
   if (!status.ok())
     throw Error("G-IO-2", ErrorKind::io, "cannot write " + file.string() + ": " + status.message(),
-                "Check free space, quotas and rights of the folder.");
+                "Check free space, quotas and permissions of the folder.");
 }
 
 template <class T>
@@ -179,7 +179,7 @@ void ArrowWriter::close() {
   fs::rename(temporary_, path_, code);
   if (code)
     throw Error("G-IO-2", ErrorKind::io, "cannot write " + path_.string() + ": " + code.message(),
-                "Check the rights of the folder.");
+                "Check the permissions of the folder.");
   sync_path(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
   closed_ = true;
 }

@@ -74,7 +74,7 @@ class GzipStream : public ByteStream {
   }
   void seek(int64_t offset) override {
     if (::gzseek(file_, offset, SEEK_SET) != offset)
-      throw damaged(path_, "the gzip data ends before the place to go on at");
+      throw damaged(path_, "the gzip data ends before the position to continue at");
   }
 
  private:

@@ -46,13 +46,13 @@ std::shared_ptr<TableDataset> load_dataset(const DataFiles& given, const LoadOpt
   if (dataset->size() == 0 && !options.allow_empty) {
     const auto more = files.size() > 1 ? fmt::format(" and {} more files hold", files.size() - 1)
                                        : std::string(" holds");
-    throw Error("G-SRC-3", ErrorKind::data,
-                fmt::format("{}{} no rows{}", files.front().path.string(), more,
-                            dataset->skipped_rows() > 0
-                                ? fmt::format(" that can be read ({} were left out)",
-                                              dataset->skipped_rows())
-                                : ""),
-                "Check that the right file was given, and that writing it ended well.");
+    throw Error(
+        "G-SRC-3", ErrorKind::data,
+        fmt::format("{}{} no rows{}", files.front().path.string(), more,
+                    dataset->skipped_rows() > 0 ? fmt::format(" that can be read ({} were skipped)",
+                                                              dataset->skipped_rows())
+                                                : ""),
+        "Check that it is the right file and that it was written completely.");
   }
   return dataset;
 }

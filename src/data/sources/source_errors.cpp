@@ -34,13 +34,13 @@ Error bad_row(const std::filesystem::path& file, int64_t line, const std::string
   return {"G-SRC-4", ErrorKind::data,
           fmt::format("cannot read {}, line {}: {}; found {}", file.string(), with_commas(line),
                       reason, excerpt(found)),
-          "Repair the line, or leave out rows like it with --skip_bad_rows N "
+          "Repair the line, or skip such rows with --skip_bad_rows N "
           "(LoadOptions::skip_bad_rows)."};
 }
 
 Error too_many_bad_rows(const Error& last, int64_t allowed) {
   return {"G-SRC-4", ErrorKind::data,
-          fmt::format("{} (after {} that skip_bad_rows allowed to leave out)", last.message(),
+          fmt::format("{} (after {} that skip_bad_rows allowed to skip)", last.message(),
                       with_commas(allowed)),
           "Repair the file, or raise --skip_bad_rows."};
 }
@@ -68,7 +68,7 @@ Error cut_short(const std::filesystem::path& file, int64_t expected, int64_t fou
 }
 
 Error foreign_state(const std::string& reason) {
-  return {"G-SRC-15", ErrorKind::data, "cannot go on reading at the saved place: " + reason,
+  return {"G-SRC-15", ErrorKind::data, "cannot continue reading at the saved position: " + reason,
           "Use the same data files, in the same order, and the same options as the run that was "
           "saved."};
 }
@@ -86,7 +86,7 @@ Error unreadable(const std::filesystem::path& file, int code) {
 
 Error unwritable(const std::filesystem::path& file, int code) {
   return {"G-IO-2", ErrorKind::io, "cannot write " + file.string() + ": " + system_reason(code),
-          "Check free space, quotas and rights of the folder."};
+          "Check free space, quotas and permissions of the folder."};
 }
 
 }  // namespace gradus::sources

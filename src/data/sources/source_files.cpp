@@ -72,8 +72,8 @@ std::optional<SourceFile> classify(const fs::path& path, const LoadOptions& opti
   file.delimiter = options.delimiter.value_or(known->name == "tsv" ? '\t' : ',');
   if (file.compression != Compression::none && !is_text_form(file.format))
     throw Error("G-SRC-2", ErrorKind::data,
-                fmt::format("{}: only text forms may be compressed, and this is {}", path.string(),
-                            known->name),
+                fmt::format("{}: only text formats may be compressed, and this is {}",
+                            path.string(), known->name),
                 "Unpack the file first.");
   return file;
 }
@@ -81,12 +81,13 @@ std::optional<SourceFile> classify(const fs::path& path, const LoadOptions& opti
 SourceFile classify_or_throw(const fs::path& path, const LoadOptions& options) {
   auto file = classify(path, options);
   if (file) return *file;
-  throw Error("G-SRC-2", ErrorKind::data,
-              fmt::format("cannot tell the format of {}: its extension is \"{}\"", path.string(),
-                          path.extension().string()),
-              "Known are .parquet .arrow .csv .tsv .json .jsonl .txt .md .bin, the text forms also "
-              "with .gz or .zst. "
-              "For other names say it with --format (LoadOptions::format).");
+  throw Error(
+      "G-SRC-2", ErrorKind::data,
+      fmt::format("cannot tell the format of {}: its extension is \"{}\"", path.string(),
+                  path.extension().string()),
+      "Known are .parquet .arrow .csv .tsv .json .jsonl .txt .md .bin, the text formats also "
+      "with .gz or .zst. "
+      "For other names set --format (LoadOptions::format).");
 }
 
 // The shards of a folder written by `datasets.save_to_disk`, in the order of its state.json.

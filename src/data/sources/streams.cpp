@@ -209,7 +209,7 @@ class FileStream : public IterableDataset {
   Error no_rows() const {
     return {"G-SRC-3", ErrorKind::data,
             fmt::format("{} holds no rows", files_.front().path.string()),
-            "Check that the right file was given."};
+            "Check that it is the right file."};
   }
   // Throws without a change: the next call fails in the same way, it does not take the data for
   // ended.

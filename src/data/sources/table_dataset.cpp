@@ -82,9 +82,8 @@ std::vector<std::string> choose_columns(const std::vector<std::string>& present,
     throw Error("G-SRC-6", ErrorKind::data,
                 fmt::format("{} has no column \"{}\"; its columns are {}", where, name,
                             there.empty() ? "none" : there),
-                nearest.empty()
-                    ? "Name one of these columns, or give a file that has the one wanted."
-                    : nearest);
+                nearest.empty() ? "Name one of these columns, or give a file that has this column."
+                                : nearest);
   }
   return wanted;
 }

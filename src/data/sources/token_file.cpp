@@ -119,7 +119,7 @@ TokenFile::TokenFile(const fs::path& file, std::optional<TokenType> type)
   if (type && *type != self.head.type)
     throw bad_tokens(
         file,
-        fmt::format("its {} says {}, but {} was asked for", self.index ? "index" : "header", name,
+        fmt::format("its {} says {}, but {} was requested", self.index ? "index" : "header", name,
                     *type == TokenType::uint16 ? "uint16" : "uint32"),
         "Leave the type to the file.");
   if (self.head.count && *self.head.count != self.count)

@@ -127,16 +127,17 @@ class Tokenizing {
     if (!saved.is_object() || !saved.contains("signature") || !saved.contains("source") ||
         !is_count("documents") || !is_count("tokens"))
       throw Error("G-SRC-16", ErrorKind::data,
-                  fmt::format("{} is damaged: it does not say how far the unfinished run had come",
+                  fmt::format("{} is damaged: it does not say how far the unfinished run got",
                               file.string()),
-                  "Use --overwrite to start anew, or choose another output.");
+                  "Use --overwrite to start again, or choose another output.");
     if (saved["signature"] != signature_ && saved["documents"] == 0)
       return;  // nothing would be lost
     if (saved["signature"] != signature_)
       throw Error(
           "G-SRC-16", ErrorKind::usage,
           fmt::format("{} belongs to an unfinished run with other input or options", file.string()),
-          "Call it as before to go on, use --overwrite to start anew, or choose another output.");
+          "Repeat the earlier command to continue, use --overwrite to start again, or choose "
+          "another output.");
     Progress progress{saved.at("documents").get<int64_t>(), saved.at("tokens").get<int64_t>(),
                       saved.at("source")};
     const auto has = [](const fs::path& path, int64_t bytes) {
@@ -144,8 +145,7 @@ class Tokenizing {
     };
     if (!has(with_suffix(prefix_, ".bin.part"), progress.tokens * width_) ||
         !has(with_suffix(prefix_, ".idx.part"), kTokenIndexHeadBytes + progress.documents * 8)) {
-      log_warning(
-          fmt::format("{} speaks of more than its .part files hold; starting anew", file.string()));
+      log_warning(fmt::format("{} is ahead of its .part files; starting again", file.string()));
       return;
     }
     if (!progress.source.is_null()) stream_->load_state(progress.source);
@@ -178,7 +178,7 @@ class Tokenizing {
                         batch->ids = tokenize_(batch->texts);
                         if (batch->ids.size() != batch->texts.size())
                           throw Error("G-SRC-7", ErrorKind::internal,
-                                      fmt::format("the tokenizer gave {} results for {} texts",
+                                      fmt::format("the tokenizer returned {} results for {} texts",
                                                   batch->ids.size(), batch->texts.size()));
                       },
                       [this, batch] { put(batch->ids, std::move(batch->source)); }};
@@ -192,7 +192,7 @@ class Tokenizing {
         throw Error("G-SRC-13", ErrorKind::data,
                     fmt::format("id {} at position {} is outside the vocabulary of {}", id,
                                 with_commas(tokens), with_commas(options_.vocab_size)),
-                    "vocab_size must count added tokens too.");
+                    "vocab_size must include added tokens.");
       ids.append(reinterpret_cast<const char*>(&id),
                  size_t(width_));  // little-endian: the low bytes come first
       ++tokens;

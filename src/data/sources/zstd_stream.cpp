@@ -29,7 +29,7 @@ class ZstdStream : public ByteStream {
     std::string dropped(size_t{1} << 20, '\0');
     while (at_ < offset)
       if (read(dropped.data(), std::min(dropped.size(), size_t(offset - at_))) == 0)
-        throw damaged(path_, "the zstd data ends before the place to go on at");
+        throw damaged(path_, "the zstd data ends before the position to continue at");
   }
 
  private:

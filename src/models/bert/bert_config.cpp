@@ -63,7 +63,7 @@ BertConfig::BertConfig(const nlohmann::json& values) {
               '"' + positions_by + '"');
   if (!is_roberta) return;
   if (!padding_index)
-    read.fail("pad_token_id", "a token id: RoBERTa counts positions behind it", "null");
+    read.fail("pad_token_id", "a token id: RoBERTa counts positions after it", "null");
   if (*padding_index >= positions)
     read.fail("max_position_embeddings",
               "more than pad_token_id (" + std::to_string(*padding_index) + ")",

@@ -59,14 +59,14 @@ std::optional<int64_t> pad_of(const GenerationOptions& options) {
 /// Lengths that cannot be met together are no error, as in transformers.
 void warn_of_lengths(const GenerationOptions& options, int64_t prompt, int64_t limit) {
   if (options.min_new_tokens && *options.min_length > 0)
-    log_warning(
-        fmt::format("Both min_new_tokens (={}) and min_length (={}) are set; min_new_tokens wins.",
-                    *options.min_new_tokens, *options.min_length));
+    log_warning(fmt::format(
+        "Both min_new_tokens (={}) and min_length (={}) are set; min_new_tokens is used.",
+        *options.min_new_tokens, *options.min_length));
   const auto shortest =
       options.min_new_tokens ? prompt + *options.min_new_tokens : *options.min_length;
   if (shortest > limit)
     log_warning(
-        fmt::format("Unfeasible length constraints: at least {} tokens are asked for, but at most "
+        fmt::format("Unfeasible length constraints: at least {} tokens are requested, but at most "
                     "{} are possible. Generation stops at the maximum.",
                     shortest, limit));
 }
@@ -92,7 +92,7 @@ int64_t length_limit(const GenerationOptions& options, const nlohmann::json& con
   if (options.max_new_tokens) {
     if (options.max_length)
       log_warning(fmt::format(
-          "Both max_new_tokens (={}) and max_length (={}) are set; max_new_tokens wins.",
+          "Both max_new_tokens (={}) and max_length (={}) are set; max_new_tokens is used.",
           *options.max_new_tokens, *options.max_length));
     return prompt + *options.max_new_tokens;
   }

@@ -345,8 +345,8 @@ class T5ForSequenceClassification : public T5Seq2Seq {
                     fmt::format("{} needs the same number of end tokens (id {}) in every row, at "
                                 "least one; the batch has from {} to {}",
                                 class_name(), id, fewest.item<int64_t>(), most.item<int64_t>()),
-                    "Let the tokenizer add the end token (add_special_tokens), and look for it in "
-                    "the text itself.");
+                    "Let the tokenizer add the end token (add_special_tokens), and check "
+                    "whether the text itself contains it.");
     }
     return (at::arange(1, ids.size(1) + 1, ids.options()) * ends).argmax(-1);
   }

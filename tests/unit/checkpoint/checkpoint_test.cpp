@@ -153,8 +153,7 @@ TEST_F(Checkpoints, AFailedWriteLeavesTheOlderOnesAlone) {
     EXPECT_EQ(error.id(), "G-CKPT-6");
     EXPECT_TRUE(error.message().starts_with("a checkpoint could not be saved: "))
         << error.message();
-    EXPECT_TRUE(error.advice().starts_with("The checkpoints before it are as they were."))
-        << error.advice();
+    EXPECT_TRUE(error.advice().starts_with("Earlier checkpoints are unchanged.")) << error.advice();
   }
   EXPECT_EQ(there(), std::vector<int64_t>{1});
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);

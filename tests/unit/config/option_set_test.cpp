@@ -264,7 +264,7 @@ TEST_F(ConfigFile, MayBeGivenAsAFlag) {
   EXPECT_NE(parse_failure({"--config"})
                 .find("G-CONF-7: unexpected word \"\" | A config file ends in .yaml"),
             std::string::npos);
-  EXPECT_NE(parse_failure({"--config", file, file}).find("there is a config file already"),
+  EXPECT_NE(parse_failure({"--config", file, file}).find("there is already a config file"),
             std::string::npos);
 }
 
@@ -291,7 +291,7 @@ TEST_F(ConfigFile, ErrorsNameFileAndLine) {
   EXPECT_TRUE(failing("a.yaml", "\nadam_beta1: 2\n")
                   .starts_with("G-CONF-3: a.yaml line 2: adam_beta1: must be at least 0 and "));
   EXPECT_EQ(failing("a.yaml", "seed: 1\nseed: 2\n"),
-            "G-CONF-6: a.yaml line 2: seed stands there twice | Keep one of the two.");
+            "G-CONF-6: a.yaml line 2: seed appears twice | Keep one of the two.");
 }
 
 TEST_F(ConfigFile, UnusableFiles) {
@@ -299,9 +299,9 @@ TEST_F(ConfigFile, UnusableFiles) {
                   .starts_with("G-CONF-6: config file: a.yaml is not valid YAML at line 2"));
   EXPECT_TRUE(failing("a.json", "{\"seed\": 1")
                   .starts_with("G-CONF-6: config file: a.json is not valid JSON at"));
-  EXPECT_NE(
-      failing("a.json", "[1]").find("a.json holds array, expected an object with one option a key"),
-      std::string::npos);
+  EXPECT_NE(failing("a.json", "[1]")
+                .find("a.json holds array, expected an object with one option per key"),
+            std::string::npos);
   EXPECT_NE(failing("a.yaml", "- 1\n").find("a.yaml holds array, expected an object"),
             std::string::npos);
   EXPECT_NE(
@@ -323,7 +323,7 @@ TEST_F(ConfigFile, UnusableFiles) {
   EXPECT_NE(missing.find("G-CONF-6: config file: "), std::string::npos) << missing;
   EXPECT_NE(missing.find("No such file"), std::string::npos) << missing;
   EXPECT_NE(parse_failure({write("x.yaml", ""), write("y.yaml", "")})
-                .find("there is a config file already"),
+                .find("there is already a config file"),
             std::string::npos);
 }
 

@@ -90,7 +90,7 @@ TEST(PaddingCollator, SaysWhyItCannot) {
   without_pad->pad.reset();
   EXPECT_EQ(
       message_of("G-DATA-13", [&] { DataCollatorWithPadding({.tokenizer = without_pad})(rows); }),
-      "padding was asked for, but the tokenizer has no padding token");
+      "padding was requested, but the tokenizer has no padding token");
   EXPECT_EQ(message_of("G-DATA-13", [] { DataCollatorWithPadding collator({}); }),
             "a collator that pads was made without a tokenizer");
   EXPECT_EQ(

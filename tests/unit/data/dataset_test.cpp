@@ -101,10 +101,10 @@ TEST(Dataset, HasViews) {
                          ->select({4})),
             (Rows{8}));
   EXPECT_EQ(message_of("G-DATA-4", [&] { data->get(10); }),
-            "row 10 was asked for, the data set has 10 rows (0 to 9)");
+            "row 10 was requested, the data set has 10 rows (0 to 9)");
   EXPECT_EQ(message_of("G-DATA-4", [&] { data->select({-1}); }),
-            "row -1 was asked for, the data set has 10 rows (0 to 9)");
-  EXPECT_EQ(message_of("G-DATA-4", [&] { data->shard(2, 2); }), "shard 2 of 2 was asked for");
+            "row -1 was requested, the data set has 10 rows (0 to 9)");
+  EXPECT_EQ(message_of("G-DATA-4", [&] { data->shard(2, 2); }), "there is no shard 2 of 2");
   EXPECT_EQ(
       message_of("G-DATA-3", [] { from_tensors({{"a", torch::ones(3)}, {"b", torch::ones(4)}}); }),
       "column 'b' has 4 rows, column 'a' has 3");
@@ -312,7 +312,7 @@ TEST(FashionMnist, SaysHowToInstallIt) {
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "G-DATA-20");
     EXPECT_EQ(error.message(),
-              "Fashion-MNIST is not there: /nowhere has no train-images-idx3-ubyte.gz");
+              "Fashion-MNIST is not installed: /nowhere has no train-images-idx3-ubyte.gz");
     EXPECT_NE(error.advice().find("apt-get install dataset-fashion-mnist"), std::string::npos);
   }
 }

@@ -162,7 +162,7 @@ TEST(BatchRebalanceSampler, RefusesStepsWithoutARowForEveryBatch) {
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "G-DATA-8");
     EXPECT_EQ(error.message(),
-              "a batch rebalance sampler was asked for with 3 rows per step, 2 accumulation steps, "
+              "cannot make a batch rebalance sampler with 3 rows per step, 2 accumulation steps, "
               "rank 0 of 2");
   }
 }
@@ -192,7 +192,7 @@ TEST(DataLoader, RefusesOptionsThatMakeNoSense) {
     }
     return std::string("no error");
   };
-  EXPECT_EQ(message({}), "a data loader was asked for without a data set");
+  EXPECT_EQ(message({}), "a data loader needs a data set");
   EXPECT_EQ(message({.dataset = numbered(1), .batch_size = 0}),
             "batch_size is 0, expected at least 1");
   EXPECT_EQ(message({.dataset = numbered(1), .num_workers = -1}),

@@ -211,7 +211,7 @@ TEST(Safetensors, RefusesToWriteWhatTheFormatCannotHold) {
     return "none";
   };
   EXPECT_EQ(error({{"a", at::ones({1})}, {"a", at::ones({1})}}),
-            "G-ST-5: tensor 'a' is there twice");
+            "G-ST-5: tensor 'a' appears twice");
   EXPECT_EQ(error({{"__metadata__", at::ones({1})}}),
             "G-ST-5: tensor '__metadata__' has the name that the format keeps for itself");
   EXPECT_EQ(error({{"s", at::ones({2, 2}).to_sparse()}}), "G-ST-5: tensor 's' is not dense");

@@ -244,21 +244,21 @@ TEST(TorchFile, RefusesImportsByName) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "G-PT-2");
-    EXPECT_NE(error.message().find("it wants to import posix.system, which is not allowed"),
+    EXPECT_NE(error.message().find("it tries to import posix.system, which is not allowed"),
               std::string::npos)
         << error.message();
   }
   EXPECT_EQ(error_of_pickle("\x80\x02"
                             "cbuiltins\neval\n."),
-            "G-PT-2: it wants to import builtins.eval, which is not allowed");
+            "G-PT-2: it tries to import builtins.eval, which is not allowed");
   EXPECT_EQ(error_of_pickle("\x80\x04\x8c\x02os\x8c\x06system\x93."),
-            "G-PT-2: it wants to import os.system, which is not allowed");
+            "G-PT-2: it tries to import os.system, which is not allowed");
   EXPECT_EQ(error_of_pickle("\x80\x02"
                             "ctorch.storage\n_load_from_bytes\n."),
-            "G-PT-2: it wants to import torch.storage._load_from_bytes, which is not allowed");
+            "G-PT-2: it tries to import torch.storage._load_from_bytes, which is not allowed");
   EXPECT_EQ(error_of_pickle("\x80\x02"
                             "ctorch\nFloatStorage\n)R."),
-            "G-PT-2: it wants to import torch.FloatStorage as a function, which is not allowed");
+            "G-PT-2: it tries to import torch.FloatStorage as a function, which is not allowed");
 }
 
 TEST(TorchFile, RefusesMalformedPickles) {
@@ -505,10 +505,10 @@ TEST(RngState, RefusesWhatPythonWouldNotTake) {
   EXPECT_EQ(error(bad), "G-RNG-1: 'cpu' is not set");
   bad = good;
   bad.python = StateTree();
-  EXPECT_EQ(error(bad), "G-RNG-1: 'python' is not what random.getstate() gives");
+  EXPECT_EQ(error(bad), "G-RNG-1: 'python' is not what random.getstate() returns");
   bad = good;
   bad.numpy = Tuple{{"MT19937", at::zeros({3}), 1, 0, 0.0}};
-  EXPECT_EQ(error(bad), "G-RNG-1: 'numpy' is not what np.random.get_state() gives");
+  EXPECT_EQ(error(bad), "G-RNG-1: 'numpy' is not what np.random.get_state() returns");
   EXPECT_THROW(read_rng_state(kTorchFiles / "scaler.pt"), Error);
 }
 

@@ -133,7 +133,7 @@ TEST(Step, DropsWritesToBuffers) {
 TEST(Step, NamesWhatIsWrong) {
   const auto state = TrainState::create(net(), sgd(0.1));
   EXPECT_EQ(id_and_message_of([&] { value_and_grad(state, Key(), batch()); }),
-            "G-FN-1 the loss is no scalar: it has the shape [16, 1]");
+            "G-FN-1 the loss is not a scalar: it has the shape [16, 1]");
   EXPECT_EQ(id_and_message_of([] { TrainState::create({}, sgd(0.1)); }),
             "G-FN-2 a state cannot be created without a model");
   EXPECT_EQ(id_and_message_of([] { TrainState::create(net(), {}); }),
@@ -175,8 +175,7 @@ TEST(Schedules, AreOptax) {
   EXPECT_EQ(
       id_and_message_of([] { join(constant(1), constant(2)); }),
       "G-FN-5 schedule 1 of 2 to be joined has no length, so it is not known when the next begins");
-  EXPECT_EQ(id_and_message_of([] { Schedule()(0); }),
-            "G-FN-5 an empty schedule was asked for its value");
+  EXPECT_EQ(id_and_message_of([] { Schedule()(0); }), "G-FN-5 an empty schedule has no value");
 }
 
 Params one(double value) {

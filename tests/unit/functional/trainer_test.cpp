@@ -218,11 +218,11 @@ TEST_F(FunctionalTrainer, NamesWhatIsWrong) {
               return StepResult{
                   state, {{"accuracy", torch::ones({})}, {"f1", torch::ones({})}}, key};
             }),
-            "G-FN-1 train_step_fn gave no 'loss'; its metrics are 'accuracy', 'f1'");
+            "G-FN-1 train_step_fn returned no 'loss'; its metrics are 'accuracy', 'f1'");
   EXPECT_EQ(train_with([](const TrainState& state, Key key, const Batch&) {
               return StepResult{state, {{"loss", torch::ones({8, 1})}}, key};
             }),
-            "G-FN-1 train_step_fn gave a loss that is no scalar: its shape is [8, 1]");
+            "G-FN-1 train_step_fn returned a loss that is not a scalar: its shape is [8, 1]");
   auto large = options();
   large.args.batch_size_per_device = 71;
   Trainer trainer(large);

@@ -81,7 +81,7 @@ TEST(AccelerateHook, RefusesTheHooksItReplaces) {
                              std::make_shared<GradClipHook>(), std::make_shared<AMPHook>()},
                             1);
             }),
-            "AccelerateHook does not go together with GradClipHook, AMPHook");
+            "AccelerateHook cannot be combined with GradClipHook, AMPHook");
   EXPECT_EQ(message_of([] { AccelerateHook(AccelerateOptions{.mixed_precision = "fp8"}); }),
             "AccelerateHook: mixed_precision: expected no, fp16 or bf16, received fp8");
 }
@@ -173,7 +173,7 @@ TEST(MetricsHook, AveragesPerEpochAndWritesJsonLines) {
 
 TEST(MetricsHook, SaysWhichKeyAMetricMissed) {
   EXPECT_EQ(message_of([] { weights_after(small_run(), {metrics(Loss(), Accuracy())}, 1); }),
-            "a metric wants 'targets' from train_step, which returned loss, preds");
+            "a metric needs 'targets' from train_step, which returned loss, preds");
   EXPECT_EQ(message_of([] { weights_after(small_run(), {metrics(LRStats())}, 1); }),
             "there is no hook LRSchedulerHook; there are MetricsHook");
 }

@@ -216,7 +216,7 @@ TEST(Encoders, RefuseBadConfigs) {
               "layer_norm_eps must be a finite number of at least 0");
   EXPECT_PART(with("bert", "type_vocab_size", 0), "type_vocab_size must be an integer");
   EXPECT_PART(with("roberta", "pad_token_id", nullptr),
-              "pad_token_id must be a token id: RoBERTa counts positions behind it, received null");
+              "pad_token_id must be a token id: RoBERTa counts positions after it, received null");
   EXPECT_EQ(with("bert", "pad_token_id", nullptr), "no error");
   EXPECT_PART(with("distilbert", "n_heads", 5),
               "dim must be a multiple of n_heads (5), received 16");

@@ -180,11 +180,11 @@ TEST(Generate, SaysWhatCannotBeMet) {
                   {.max_length = 9, .max_new_tokens = 3, .min_length = 4, .min_new_tokens = 8});
   set_log_sink(before);
   EXPECT_TEXT(heard->text,
-              "Both max_new_tokens (=3) and max_length (=9) are set; max_new_tokens wins.");
+              "Both max_new_tokens (=3) and max_length (=9) are set; max_new_tokens is used.");
   EXPECT_TEXT(heard->text,
-              "Both min_new_tokens (=8) and min_length (=4) are set; min_new_tokens wins.");
+              "Both min_new_tokens (=8) and min_length (=4) are set; min_new_tokens is used.");
   EXPECT_TEXT(heard->text,
-              "Unfeasible length constraints: at least 11 tokens are asked for, but at most 6 are "
+              "Unfeasible length constraints: at least 11 tokens are requested, but at most 6 are "
               "possible.");
   model->generation_config.other = {
       {"num_beam_groups", 1}, {"guidance_scale", nullptr}, {"dola_layers", "high"}};

@@ -46,9 +46,9 @@ TEST(ModelOutput, NamesWhatThereIs) {
   const ModelOutput output{{"loss", torch::tensor(1.0)}, {"logits", torch::zeros({2})}};
   EXPECT_EQ(output[1].numel(), 2);
   EXPECT_TEXT(error_of([&] { output["hidden"]; }),
-              "no output named \"hidden\"; it gave loss, logits [G-MODEL-1]");
-  EXPECT_TEXT(error_of([&] { output[2]; }), "no output at place 2; it gave 2 (loss, logits)");
-  EXPECT_TEXT(error_of([] { ModelOutput().loss(); }), "it gave nothing");
+              "no output named \"hidden\"; it returned loss, logits [G-MODEL-1]");
+  EXPECT_TEXT(error_of([&] { output[2]; }), "no output at index 2; it returned 2 (loss, logits)");
+  EXPECT_TEXT(error_of([] { ModelOutput().loss(); }), "it returned nothing");
 }
 
 TEST(Model, StateDictOfAnyModule) {
@@ -91,7 +91,7 @@ TEST(AutoModel, UnknownTypesNameTheKnown) {
   EXPECT_TEXT(error_of([&] { AutoModelForSeq2SeqLM::from_config(config); }),
               "model_type \"gpt2\" has no head for sequence-to-sequence language modeling");
   config.erase("model_type");
-  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_config(config); }), "names no model_type");
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_config(config); }), "has no model_type");
 }
 
 TEST(AutoModel, RefusesBadConfigs) {
