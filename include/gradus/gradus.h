@@ -81,6 +81,7 @@
 #include <gradus/kernels/form.h>
 #include <gradus/kernels/fused.h>
 #include <gradus/kernels/optimizer_kernels.h>
+#include <gradus/models/attention_shape.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/backbone.h>
 #include <gradus/models/config_reader.h>

@@ -13,6 +13,11 @@ auto position_of(std::vector<Batch::Entry>& entries, std::string_view name) {
                       [&](const auto& entry) { return entry.first == name; });
 }
 
+/// How often a tensor was written to, as far as torch counts it.
+int64_t writes_to(const torch::Tensor& tensor) {
+  return tensor.defined() && !tensor.is_inference() ? tensor._version() : 0;
+}
+
 [[noreturn]] void throw_missing(const Batch& batch, std::string_view name) {
   const auto names = batch.names();
   throw Error("G-DATA-1", ErrorKind::data,
@@ -62,20 +67,49 @@ torch::Tensor Batch::pop_or_undefined(std::string_view name) {
   return value;
 }
 
+void Batch::remember_all_ones(std::string_view name) {
+  const auto& tensor = (*this)[name];
+  if (!known_all_ones(name)) all_ones_.push_back({std::string(name), tensor, writes_to(tensor)});
+}
+
+bool Batch::known_all_ones(std::string_view name) const {
+  const auto* tensor = find(name);
+  if (tensor == nullptr) return false;
+  return std::any_of(all_ones_.begin(), all_ones_.end(), [&](const Note& note) {
+    return note.name == name && note.tensor.is_same(*tensor) && note.version == writes_to(*tensor);
+  });
+}
+
+Batch Batch::with_copies(std::vector<torch::Tensor> copies) const {
+  TORCH_CHECK(copies.size() == entries_.size(), "one copy for each entry");
+  Batch other;
+  other.entries_.reserve(copies.size());
+  for (size_t i = 0; i < copies.size(); ++i)
+    other.entries_.emplace_back(entries_[i].first, std::move(copies[i]));
+  for (const auto& note : all_ones_)
+    if (known_all_ones(note.name)) other.remember_all_ones(note.name);
+  return other;
+}
+
+std::vector<torch::Tensor> Batch::tensors() const {
+  std::vector<torch::Tensor> tensors;
+  tensors.reserve(entries_.size());
+  for (const auto& [name, value] : entries_) tensors.push_back(value);
+  return tensors;
+}
+
 Batch Batch::to(torch::Device device, bool non_blocking) const {
-  Batch moved = *this;
-  for (auto& [name, value] : moved.entries_) {
+  auto moved = tensors();
+  for (auto& value : moved)
     if (value.defined() && value.device() != device) value = value.to(device, non_blocking);
-  }
-  return moved;
+  return with_copies(std::move(moved));
 }
 
 Batch Batch::pin() const {
-  Batch pinned = *this;
-  for (auto& [name, value] : pinned.entries_) {
+  auto pinned = tensors();
+  for (auto& value : pinned)
     if (value.defined() && value.is_cpu()) value = value.pin_memory();
-  }
-  return pinned;
+  return with_copies(std::move(pinned));
 }
 
 int64_t Batch::rows() const {

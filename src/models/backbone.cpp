@@ -50,7 +50,7 @@ BackboneInputs backbone_inputs(const Batch& batch, const ForwardOptions& options
         fmt::format("the tokens have shape [{}], expected [rows, tokens{}] and at least one token",
                     fmt::join(given.sizes(), ", "), dimensions == 3 ? ", width" : ""),
         "Make a batch of rows of one length; the collators pad to one.");
-  inputs.attention_mask = tensor_or_undefined(batch, "attention_mask");
+  inputs.attention_mask = needed_mask(batch, "attention_mask", inputs.rows(), inputs.tokens());
   inputs.position_ids = tensor_or_undefined(batch, "position_ids");
   inputs.token_type_ids = tensor_or_undefined(batch, "token_type_ids");
   check_shape(inputs.position_ids, "position_ids", inputs);
@@ -59,6 +59,13 @@ BackboneInputs backbone_inputs(const Batch& batch, const ForwardOptions& options
   inputs.output_hidden_states = options.output_hidden_states;
   inputs.output_attentions = options.output_attentions;
   return inputs;
+}
+
+Tensor needed_mask(const Batch& inputs, const char* name, int64_t rows, int64_t tokens) {
+  const auto* mask = inputs.find(name);
+  if (mask == nullptr) return {};
+  const bool fits = mask->defined() && mask->sizes() == at::IntArrayRef({rows, tokens});
+  return fits && inputs.known_all_ones(name) ? Tensor() : *mask;
 }
 
 Tensor Backbone::embed(const BackboneInputs& inputs) {

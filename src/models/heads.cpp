@@ -23,6 +23,16 @@ std::vector<std::string> BackboneModel::input_names() const {
   return names;
 }
 
+std::optional<AttentionShape> BackboneModel::attention_shape(const Batch& inputs) const {
+  auto shape = body_->attention_shape();
+  const auto* tokens = inputs.find("input_ids");
+  if (tokens == nullptr) tokens = inputs.find("inputs_embeds");
+  if (!shape || tokens == nullptr || !tokens->defined() || tokens->dim() < 2) return std::nullopt;
+  shape->batch = tokens->size(0);
+  shape->tokens = tokens->size(1);
+  return shape;
+}
+
 void BackboneModel::init_module(torch::nn::Module& module, const Initializer& initializer) const {
   if (options_.init != nullptr && options_.init(module, initializer, config_)) return;
   PreTrainedModel::init_module(module, initializer);

@@ -47,6 +47,14 @@ std::string some_of(const std::vector<std::string>& names) {
 
 }  // namespace
 
+void remember_full_masks(const Model& model, Batch& inputs) {
+  for (const auto& name : model.droppable_masks()) {
+    const auto* mask = inputs.find(name);
+    if (mask == nullptr || !mask->defined() || !mask->is_cpu() || mask->dim() != 2) continue;
+    if (mask->all().item<bool>()) inputs.remember_all_ones(name);
+  }
+}
+
 StateDict Model::state_dict() const {
   StateDict state;
   std::unordered_set<const void*> seen;

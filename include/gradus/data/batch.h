@@ -34,6 +34,18 @@ class Batch {
   /// Takes the entry out when it is there; an undefined tensor otherwise.
   torch::Tensor pop_or_undefined(std::string_view name);
 
+  /// Notes that every number of `name` is set (not zero). What the host saw once is then known
+  /// where the tensor lies on a device, without waiting for it. The note goes along with copies of
+  /// the batch; it ends when the entry is replaced or its tensor is written to.
+  void remember_all_ones(std::string_view name);
+  /// Whether a note of `remember_all_ones` holds for `name`. Does not look at the numbers.
+  bool known_all_ones(std::string_view name) const;
+
+  /// The same names and notes with `copies` as tensors: entry by entry the same numbers in other
+  /// memory, for example on a device.
+  Batch with_copies(std::vector<torch::Tensor> copies) const;
+  /// The tensors in the order of the entries.
+  std::vector<torch::Tensor> tensors() const;
   /// The same batch on `device`, copies issued without waiting for them where the memory is pinned.
   Batch to(torch::Device device, bool non_blocking = true) const;
   /// The same batch in page-locked memory (needs a GPU).
@@ -52,7 +64,14 @@ class Batch {
   auto end() { return entries_.end(); }
 
  private:
+  struct Note {
+    std::string name;
+    torch::Tensor tensor;  ///< what the note is about
+    int64_t version;       ///< torch's count of writes to it
+  };
+
   std::vector<Entry> entries_;
+  std::vector<Note> all_ones_;
 };
 
 }  // namespace gradus

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/models/attention_shape.h>
 #include <torch/types.h>
 
 #include <optional>
@@ -9,17 +10,7 @@
 /// What gradus asks of the machine: devices, seeds, memory, streams and recorded work.
 namespace gradus::device {
 
-/// A call of attention as a model makes it.
-struct AttentionShape {
-  int64_t batch = 1;                           ///< Sequences.
-  int64_t heads = 1;                           ///< Heads of the query.
-  int64_t key_heads = 1;                       ///< Heads of key and value.
-  int64_t tokens = 1;                          ///< Length of a sequence.
-  int64_t width = 64;                          ///< Channels of a head.
-  torch::ScalarType dtype = torch::kBFloat16;  ///< Of query, key and value.
-  double dropout = 0;                          ///< Probability of dropping an attention weight.
-  bool causal = true;                          ///< Whether a token sees only earlier ones.
-};
+using gradus::AttentionShape;
 
 /// The time one implementation of attention took.
 struct AttentionTime {

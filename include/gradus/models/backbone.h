@@ -45,6 +45,10 @@ struct BackboneInputs {
 /// both of input_ids and inputs_embeds, and for a wrong shape.
 BackboneInputs backbone_inputs(const Batch& inputs, const ForwardOptions& options = {});
 
+/// The mask `name` of a batch for a body that sees `rows` x `tokens`. Undefined when the batch has
+/// none, or knows that it is all ones (`Batch::known_all_ones`): then it changes nothing.
+torch::Tensor needed_mask(const Batch& inputs, const char* name, int64_t rows, int64_t tokens);
+
 /// The outputs of a model's body.
 struct BackboneOutput {
   torch::Tensor last_hidden_state = {};  ///< (batch, tokens, width).
@@ -64,6 +68,9 @@ class Backbone : public torch::nn::Module {
   virtual layers::Embedding& input_embeddings() = 0;
   /// Width of the hidden states.
   virtual int64_t hidden_size() const = 0;
+  /// How the blocks call attention; `batch`, `tokens` and `dtype` are filled in by others.
+  /// `nullopt`: their attention is of a kind that is not measured.
+  virtual std::optional<AttentionShape> attention_shape() const { return std::nullopt; }
 
   /// How activations are recomputed in the backward pass; unset keeps them all.
   std::optional<GradientCheckpointing> gradient_checkpointing;

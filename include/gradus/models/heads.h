@@ -40,6 +40,8 @@ class BackboneModel : public PreTrainedModel {
   }
   void set_embedding_noise(std::optional<double> alpha) override { body_->embedding_noise = alpha; }
   torch::nn::Module* input_embedding_module() override { return &body_->input_embeddings(); }
+  std::vector<std::string> droppable_masks() const override { return {"attention_mask"}; }
+  std::optional<AttentionShape> attention_shape(const Batch& inputs) const override;
   /// The body.
   Backbone& body() { return *body_; }
 

@@ -2,6 +2,7 @@
 
 #include <gradus/config/gradient_checkpointing.h>
 #include <gradus/data/batch.h>
+#include <gradus/models/attention_shape.h>
 #include <gradus/models/model_output.h>
 #include <torch/nn/module.h>
 
@@ -61,6 +62,16 @@ class Model : public torch::nn::Module {
   /// Whether `forward` is correct with bfloat16 parameters and computes its loss in float32
   /// (`bf16_mode=auto`).
   virtual bool takes_bf16_weights() const { return false; }
+  /// The masks of a batch that forward does without when they are all ones: kernels without a mask
+  /// are faster. The engine looks at these masks before it uploads a batch (`remember_full_masks`);
+  /// forward then asks `Batch::known_all_ones`.
+  virtual std::vector<std::string> droppable_masks() const { return {}; }
+  /// How forward calls attention for a batch like `inputs`, so that the fastest implementation can
+  /// be measured; the dtype is left to the caller. `nullopt`: there is no attention, or it is of a
+  /// kind that is not measured.
+  virtual std::optional<AttentionShape> attention_shape(const Batch& /*inputs*/) const {
+    return std::nullopt;
+  }
   /// The input whose size counts tokens and FLOPs, for example "input_ids" or "pixel_values".
   virtual std::string main_input_name() const { return "input_ids"; }
 
@@ -100,6 +111,13 @@ class Model : public torch::nn::Module {
 /// parameters appear once.
 std::vector<std::pair<std::string, torch::Tensor>> trainable_parameters(
     const torch::nn::Module& module);
+
+/// Looks which of the model's droppable masks are all ones, and notes it in the batch.
+///
+/// Only masks in host memory with two dimensions are looked at, so the call never waits for a
+/// device. Call it before a batch is uploaded: the note travels with the batch, the masks stay in
+/// it, and a user's `compute_loss` sees them.
+void remember_full_masks(const Model& model, Batch& inputs);
 
 /// Implementation details; not part of the interface.
 namespace detail {

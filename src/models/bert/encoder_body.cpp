@@ -73,6 +73,10 @@ Tensor EncoderBlock::attention(const Tensor& queries, const Tensor& x, const Pas
 void EncoderBody::add_blocks(const char* path, int64_t count, const EncoderBlockOptions& options,
                              const EncoderBlockNames& names) {
   width_ = options.width;
+  attention_.heads = attention_.key_heads = options.heads;
+  attention_.width = options.width / options.heads;
+  attention_.dropout = options.attention_dropout;
+  attention_.causal = false;
   blocks_ = layers::register_at(*this, path, std::make_shared<layers::ModuleList<EncoderBlock>>());
   for (int64_t i = 0; i < count; ++i)
     blocks_->push_back(std::make_shared<EncoderBlock>(options, names));

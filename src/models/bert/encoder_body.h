@@ -49,6 +49,7 @@ class EncoderBlock : public torch::nn::Module {
 class EncoderBody : public Backbone {
  public:
   int64_t hidden_size() const override { return width_; }
+  std::optional<AttentionShape> attention_shape() const override { return attention_; }
 
  protected:
   /// Registers `count` blocks under `path`.
@@ -59,6 +60,7 @@ class EncoderBody : public Backbone {
 
  private:
   int64_t width_ = 0;
+  AttentionShape attention_;
   std::shared_ptr<layers::ModuleList<EncoderBlock>> blocks_;
 };
 

@@ -153,6 +153,9 @@ class GPT2 : public Backbone {
  public:
   explicit GPT2(const GPT2Config& config)
       : width_(config.width), dropout_(config.embedding_dropout) {
+    attention_.heads = attention_.key_heads = config.heads;
+    attention_.width = config.width / config.heads;
+    attention_.dropout = config.attention_dropout;
     wte_ = register_module("wte",
                            std::make_shared<layers::Embedding>(config.vocabulary, config.width));
     wpe_ =
@@ -168,6 +171,7 @@ class GPT2 : public Backbone {
 
   layers::Embedding& input_embeddings() override { return *wte_; }
   int64_t hidden_size() const override { return width_; }
+  std::optional<AttentionShape> attention_shape() const override { return attention_; }
 
   BackboneOutput forward(const BackboneInputs& inputs) override {
     const auto embedded = embed(inputs);
@@ -208,6 +212,7 @@ class GPT2 : public Backbone {
  private:
   int64_t width_;
   double dropout_;
+  AttentionShape attention_;
   std::shared_ptr<layers::Embedding> wte_, wpe_;
   std::shared_ptr<layers::ModuleList<Block>> h_;
   torch::nn::LayerNorm ln_f_{nullptr};

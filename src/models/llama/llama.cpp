@@ -144,6 +144,7 @@ class Llama : public Backbone {
 
   layers::Embedding& input_embeddings() override { return *embed_tokens_; }
   int64_t hidden_size() const override { return width_; }
+  std::optional<AttentionShape> attention_shape() const override { return attention_; }
 
   BackboneOutput forward(const BackboneInputs& inputs) override {
     const auto x = embed(inputs);
@@ -181,6 +182,10 @@ class Llama : public Backbone {
  private:
   Llama(const LlamaConfig& config, const nlohmann::json& values)
       : width_(config.width), rotary_(values, config.head_width, config.positions) {
+    attention_.heads = config.heads;
+    attention_.key_heads = config.key_value_heads;
+    attention_.width = config.head_width;
+    attention_.dropout = config.attention_dropout;
     embed_tokens_ = register_module(
         "embed_tokens",
         std::make_shared<layers::Embedding>(config.vocabulary, config.width, config.padding_index));
@@ -205,6 +210,7 @@ class Llama : public Backbone {
   }
 
   int64_t width_;
+  AttentionShape attention_;
   layers::RotaryEmbedding rotary_;
   std::shared_ptr<layers::Embedding> embed_tokens_;
   std::shared_ptr<layers::ModuleList<LlamaBlock>> layers_;

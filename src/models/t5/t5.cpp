@@ -97,6 +97,10 @@ class T5Seq2Seq : public PreTrainedModel {
     parts().encoder->embedding_noise = parts().decoder->embedding_noise = alpha;
   }
   torch::nn::Module* input_embedding_module() override { return parts().shared.get(); }
+  /// `attention_shape` stays unanswered: T5 adds a bias to the scores, which is not measured.
+  std::vector<std::string> droppable_masks() const override {
+    return {"attention_mask", "decoder_attention_mask"};
+  }
   bool is_encoder_decoder() const override { return true; }
 
   Tensor prepare_decoder_input_ids_from_labels(const Tensor& labels) const override {
@@ -134,7 +138,9 @@ class T5Seq2Seq : public PreTrainedModel {
       output.encoder_last_hidden_state = output.encoder.last_hidden_state;
     }
     decoder.encoder_hidden_states = output.encoder_last_hidden_state;
-    decoder.encoder_attention_mask = find_or_undefined(inputs, "attention_mask");
+    decoder.encoder_attention_mask =
+        needed_mask(inputs, "attention_mask", output.encoder_last_hidden_state.size(0),
+                    output.encoder_last_hidden_state.size(1));
     decoder.output_attentions = options.output_attentions;
     decoder.output_hidden_states = options.output_hidden_states;
     output.decoder = parts().decoder->forward(decoder);
@@ -166,7 +172,6 @@ class T5Seq2Seq : public PreTrainedModel {
     BackboneInputs decoder;
     decoder.input_ids = find_or_undefined(inputs, "decoder_input_ids");
     decoder.inputs_embeds = find_or_undefined(inputs, "decoder_inputs_embeds");
-    decoder.attention_mask = find_or_undefined(inputs, "decoder_attention_mask");
     if (!decoder.input_ids.defined() && !decoder.inputs_embeds.defined() && shifted_from.defined())
       decoder.input_ids = prepare_decoder_input_ids_from_labels(shifted_from);
     if (decoder.input_ids.defined() == decoder.inputs_embeds.defined())
@@ -176,6 +181,8 @@ class T5Seq2Seq : public PreTrainedModel {
               "{} takes either decoder_input_ids or decoder_inputs_embeds; the batch holds {}",
               class_name(), decoder.input_ids.defined() ? "both" : "neither"),
           "Give labels, from which the language model makes decoder_input_ids, or one of the two.");
+    decoder.attention_mask =
+        needed_mask(inputs, "decoder_attention_mask", decoder.rows(), decoder.tokens());
     return decoder;
   }
 };
