@@ -8,11 +8,11 @@
 namespace gradus {
 namespace {
 
-constexpr std::array<const char*, kEventCount> kNames = {
-    "on_init_end",    "on_train_begin", "on_train_end",          "on_epoch_begin",
-    "on_epoch_end",   "on_step_begin",  "on_pre_optimizer_step", "on_optimizer_step",
-    "on_substep_end", "on_step_end",    "on_evaluate",           "on_predict",
-    "on_save",        "on_log",         "on_prediction_step",    "on_push_begin"};
+constexpr std::array<const char*, size_t(kEventCount)> kEventNames = {
+#define GRADUS_EVENT(name) "on_" #name,
+    GRADUS_FOR_EACH_EVENT(GRADUS_EVENT)
+#undef GRADUS_EVENT
+};
 
 bool counts_steps(Event event) {
   return event == Event::step_end || event == Event::step_begin ||
@@ -31,28 +31,8 @@ class FunctionCallback : public TrainerCallback {
                   const CallbackContext& at) override {                                   \
     fire(Event::event, state, control, at);                                               \
   }
-  GRADUS_EVENT(init_end)
-  GRADUS_EVENT(train_begin)
-  GRADUS_EVENT(train_end)
-  GRADUS_EVENT(epoch_begin)
-  GRADUS_EVENT(epoch_end)
-  GRADUS_EVENT(step_begin)
-  GRADUS_EVENT(optimizer_step)
-  GRADUS_EVENT(substep_end)
-  GRADUS_EVENT(step_end)
-  GRADUS_EVENT(evaluate)
-  GRADUS_EVENT(predict)
-  GRADUS_EVENT(save)
-  GRADUS_EVENT(log)
-  GRADUS_EVENT(prediction_step)
-  GRADUS_EVENT(push_begin)
+  GRADUS_FOR_EACH_EVENT(GRADUS_EVENT)
 #undef GRADUS_EVENT
-  void on_pre_optimizer_step(const TrainingArguments& args, TrainerState& state,
-                             TrainerControl& control, const CallbackContext& at) override {
-    if (event_ != Event::pre_optimizer_step)
-      return TrainerCallback::on_pre_optimizer_step(args, state, control, at);
-    fire(event_, state, control, at);
-  }
 
  private:
   void fire(Event event, const TrainerState& state, TrainerControl& control,
@@ -70,9 +50,9 @@ class FunctionCallback : public TrainerCallback {
 
 }  // namespace
 
-const char* event_name(Event event) { return kNames.at(size_t(event)); }
+const char* event_name(Event event) { return kEventNames.at(size_t(event)); }
 
-std::string TrainerCallback::name() const { return unqualified_name(typeid(*this)); }
+std::string TrainerCallback::name() const { return unqualified_name_of(*this); }
 
 Every every(int64_t n) {
   if (n < 1)
@@ -82,14 +62,15 @@ Every every(int64_t n) {
   return {n};
 }
 
-std::shared_ptr<TrainerCallback> make_callback(Event event, Every cadence, EventFunction function) {
+CallbackHandle make_callback(Event event, Every cadence, EventFunction function) {
   if (!function)
     throw Error(
         "G-TRAIN-9", ErrorKind::usage,
         std::string("a function for ") + event_name(event) + " was expected, an empty one received",
         "Pass a lambda that takes (const CallbackContext&, TrainerControl&).");
   cadence = every(cadence.n);
-  return std::make_shared<FunctionCallback>(event, cadence, std::move(function));
+  return {std::make_shared<FunctionCallback>(event, cadence, std::move(function)),
+          EventSet().set(size_t(event))};
 }
 
 }  // namespace gradus

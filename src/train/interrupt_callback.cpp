@@ -69,6 +69,7 @@ void InterruptCallback::ask(TrainerControl& control) {
   stopped_by_ = g_signal;
   control.should_save = true;
   control.should_training_stop = true;
+  control.is_interrupted = true;
 }
 
 void InterruptCallback::on_step_end(const TrainingArguments&, TrainerState&,

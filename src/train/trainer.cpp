@@ -75,6 +75,13 @@ void set_up_process(const TrainingArguments& args) {
     log_warning_once(fmt::format("{} GPUs are there; one is used.", device::gpu_count()));
 }
 
+torch::ScalarType autocast_dtype(const TrainingArguments& args) {
+  const auto precision = args.mixed_precision();
+  return precision == "fp16"   ? torch::kHalf
+         : precision == "bf16" ? torch::kBFloat16
+                               : torch::kFloat;
+}
+
 }  // namespace
 
 std::shared_ptr<Model> make_initial_model(
@@ -86,44 +93,34 @@ std::shared_ptr<Model> make_initial_model(
   return model;
 }
 
+Trainer::Parts::Parts(TrainerOptions given, torch::Device device)
+    : TrainerOptions(std::move(given)),
+      engine(device, autocast_dtype(args)),
+      memory(!args.skip_memory_metrics, device) {}
+
 Trainer::Trainer(TrainerOptions options) {
-  auto args = options.args.resolved();
-  set_log_level(args.get_process_log_level());
-  check_options(options, args);
-  set_up_process(args);
-  parts_ = std::make_unique<Parts>(std::move(args), device::pick_device(options.args.use_cpu, 0));
+  options.args = options.args.resolved();
+  set_log_level(options.args.get_process_log_level());
+  check_options(options, options.args);
+  set_up_process(options.args);
+  const auto device = device::pick_device(options.args.use_cpu, 0);
+  parts_ = std::make_unique<Parts>(std::move(options), device);
   auto& p = *parts_;
   p.memory.start("init");
   p.foreign_rng.python = python_random_state(uint64_t(p.args.seed));
   p.foreign_rng.numpy = numpy_random_state(uint64_t(p.args.seed));
 
-  p.model_init = std::move(options.model_init);
-  p.model = options.model ? std::move(options.model) : make_initial_model(p.model_init);
-  if (!p.args.fp16_full_eval && !p.args.bf16_full_eval) p.model->to(p.device);
-
-  p.train_dataset = std::move(options.train_dataset);
-  p.eval_dataset = std::move(options.eval_dataset);
-  p.processing_class = std::move(options.processing_class);
-  if (options.data_collator)
-    p.collator = std::move(options.data_collator);
-  else if (p.processing_class)
-    p.collator = DataCollatorWithPadding({.tokenizer = p.processing_class});
-  else
-    p.collator = default_data_collator;
-  p.compute_loss_func = std::move(options.compute_loss_func);
-  p.compute_metrics = std::move(options.compute_metrics);
-  p.optimizer_factory = std::move(options.optimizer_factory);
-  p.preprocess_logits = std::move(options.preprocess_logits_for_metrics);
-  p.optimizer = std::move(options.optimizers.optimizer);
-  p.lr_scheduler = std::move(options.optimizers.lr_scheduler);
+  if (!p.model) p.model = make_initial_model(p.model_init);
+  if (!p.args.fp16_full_eval && !p.args.bf16_full_eval) p.model->to(device);
+  if (!p.data_collator && p.processing_class)
+    p.data_collator = DataCollatorWithPadding({.tokenizer = p.processing_class});
+  else if (!p.data_collator)
+    p.data_collator = default_data_collator;
+  p.engine.set_optimizer(std::move(p.optimizers.optimizer));
+  p.engine.set_schedule(std::move(p.optimizers.lr_scheduler));
 
   p.label_names = p.args.label_names.value_or(p.model->label_names());
-  p.model_accepts_loss_kwargs = p.model->accepts_loss_kwargs();
   p.train_batch_size = p.args.train_batch_size();
-  const auto precision = p.args.mixed_precision();
-  p.autocast_dtype = precision == "fp16"   ? torch::kHalf
-                     : precision == "bf16" ? torch::kBFloat16
-                                           : torch::kFloat;
   if (p.args.debug.contains("underflow_overflow")) {
     p.debug = std::make_unique<DebugUnderflowOverflow>();
     p.args.cuda_graphs = "off";  // a replay runs nothing that could be watched
@@ -139,15 +136,15 @@ Trainer::Trainer(TrainerOptions options) {
       p.label_smoother.emplace(p.args.label_smoothing_factor);
   }
 
-  p.callbacks.push_back(std::make_shared<DefaultFlowCallback>());
-  for (auto& callback : tracker_callbacks(p.args)) p.callbacks.push_back(std::move(callback));
-  if (p.args.enable_jit_checkpoint)
-    p.callbacks.push_back(std::make_shared<JITCheckpointCallback>());
-  for (auto& callback : options.callbacks) add_callback(std::move(callback));
+  p.callbacks.add(std::make_shared<DefaultFlowCallback>());
+  for (auto& callback : tracker_callbacks(p.args)) p.callbacks.add(std::move(callback));
+  if (p.args.enable_jit_checkpoint) p.callbacks.add(std::make_shared<JITCheckpointCallback>());
+  for (auto& callback : std::exchange(p.TrainerOptions::callbacks, {}))
+    p.callbacks.add(std::move(callback));
   if (p.args.disable_tqdm.value_or(false))
-    p.callbacks.push_back(std::make_shared<PrinterCallback>());
+    p.callbacks.add(std::make_shared<PrinterCallback>());
   else
-    p.callbacks.push_back(std::make_shared<ProgressCallback>());
+    p.callbacks.add(std::make_shared<ProgressCallback>());
 
   if (p.args.should_save()) make_directory(*p.args.output_dir);
   p.export_callback_states();
@@ -175,65 +172,23 @@ void Trainer::call(Event event, const Logs& logs, const Metrics& metrics,
                            metrics,
                            p.model.get(),
                            p.processing_class.get(),
-                           p.optimizer.get(),
-                           p.lr_scheduler.get(),
+                           p.engine.optimizer().get(),
+                           p.engine.schedule().get(),
                            p.train_loader ? &p.train_loader : nullptr,
                            p.eval_loader ? &p.eval_loader : nullptr,
                            exception};
-  for (size_t i = 0; i < p.callbacks.size(); ++i) {  // by index: a callback may add another
-    const auto callback = p.callbacks[i];
-#define GRADUS_CALL(name) \
-  case Event::name: callback->on_##name(p.args, p.state, p.control, at); break;
-    switch (event) {
-      GRADUS_CALL(init_end)
-      GRADUS_CALL(train_begin)
-      GRADUS_CALL(train_end)
-      GRADUS_CALL(epoch_begin)
-      GRADUS_CALL(epoch_end)
-      GRADUS_CALL(step_begin)
-      GRADUS_CALL(pre_optimizer_step)
-      GRADUS_CALL(optimizer_step)
-      GRADUS_CALL(substep_end)
-      GRADUS_CALL(step_end)
-      GRADUS_CALL(evaluate)
-      GRADUS_CALL(predict)
-      GRADUS_CALL(save)
-      GRADUS_CALL(log)
-      GRADUS_CALL(prediction_step)
-      GRADUS_CALL(push_begin)
-    }
-#undef GRADUS_CALL
-  }
+  p.callbacks.call(event, p.args, p.state, p.control, at);
 }
 
-void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
-  if (!callback)
-    throw Error("G-TRAIN-9", ErrorKind::usage, "add_callback received no callback",
-                "Pass a std::make_shared<YourCallback>(…).");
-  const auto& type = typeid(*callback);
-  for (const auto& other : parts_->callbacks)
-    if (typeid(*other) == type && callback->name() != "FunctionCallback")
-      log_warning("A callback of type " + callback->name() +
-                  " is there already; now there are two.");
-  parts_->callbacks.push_back(std::move(callback));
-}
-
+void Trainer::add_callback(CallbackHandle callback) { parts_->callbacks.add(std::move(callback)); }
 std::shared_ptr<TrainerCallback> Trainer::pop_callback(const std::string& name) {
-  for (const auto& callback : parts_->callbacks) {
-    if (callback->name() == name) {
-      const auto found = callback;
-      remove_callback(found);
-      return found;
-    }
-  }
-  return nullptr;
+  return parts_->callbacks.pop(name);
 }
-
 bool Trainer::remove_callback(const std::shared_ptr<TrainerCallback>& callback) {
-  return std::erase(parts_->callbacks, callback) > 0;
+  return parts_->callbacks.remove(callback);
 }
 const std::vector<std::shared_ptr<TrainerCallback>>& Trainer::callbacks() const {
-  return parts_->callbacks;
+  return parts_->callbacks.all();
 }
 void Trainer::on(Event event, EventFunction function) { on(event, Every{1}, std::move(function)); }
 void Trainer::on(Event event, Every cadence, EventFunction function) {
@@ -247,13 +202,13 @@ TrainingArguments& Trainer::args() { return parts_->args; }
 TrainerState& Trainer::state() { return parts_->state; }
 const TrainerState& Trainer::state() const { return parts_->state; }
 TrainerControl& Trainer::control() { return parts_->control; }
-std::shared_ptr<Optimizer> Trainer::optimizer() const { return parts_->optimizer; }
-std::shared_ptr<LRScheduler> Trainer::lr_scheduler() const { return parts_->lr_scheduler; }
-torch::Device Trainer::device() const { return parts_->device; }
+std::shared_ptr<Optimizer> Trainer::optimizer() const { return parts_->engine.optimizer(); }
+std::shared_ptr<LRScheduler> Trainer::lr_scheduler() const { return parts_->engine.schedule(); }
+torch::Device Trainer::device() const { return parts_->engine.device(); }
 bool Trainer::is_in_train() const { return parts_->is_in_train; }
 bool Trainer::is_world_process_zero() const { return parts_->args.process_index() == 0; }
 const Names& Trainer::label_names() const { return parts_->label_names; }
-int64_t Trainer::filtered_losses() const { return parts_->filtered_losses; }
+int64_t Trainer::filtered_losses() const { return parts_->run ? parts_->run->loss.filtered() : 0; }
 void Trainer::wait_for_saves() { parts_->writer.wait(); }
 
 int64_t Trainer::num_trainable_parameters() const {
@@ -264,11 +219,11 @@ int64_t Trainer::num_trainable_parameters() const {
 }
 
 std::vector<double> Trainer::get_learning_rates() const {
-  if (!parts_->optimizer)
+  if (!parts_->engine.optimizer())
     throw Error("G-TRAIN-5", ErrorKind::training, "the optimizer does not exist before training",
                 "Call train() or create_optimizer first.");
   std::vector<double> rates;
-  for (const auto& group : parts_->optimizer->param_groups()) rates.push_back(group.lr);
+  for (const auto& group : parts_->engine.optimizer()->param_groups()) rates.push_back(group.lr);
   return rates;
 }
 
@@ -279,11 +234,11 @@ Names Trainer::get_decay_parameter_names() const {
 // Optimizer and schedule.
 
 void Trainer::set_optimizer(std::shared_ptr<Optimizer> optimizer) {
-  parts_->optimizer = std::move(optimizer);
+  parts_->engine.set_optimizer(std::move(optimizer));
 }
 
 void Trainer::set_lr_scheduler(std::shared_ptr<LRScheduler> lr_scheduler) {
-  parts_->lr_scheduler = std::move(lr_scheduler);
+  parts_->engine.set_schedule(std::move(lr_scheduler));
   parts_->created_lr_scheduler = false;
 }
 
@@ -294,32 +249,30 @@ void Trainer::create_optimizer_and_scheduler(int64_t num_training_steps) {
 
 void Trainer::create_optimizer() {
   auto& p = *parts_;
-  if (p.optimizer) return;
+  if (p.engine.optimizer()) return;
   auto groups = decay_groups(p.model->named_module(), p.args.weight_decay);
-  if (p.optimizer_factory) {
-    p.optimizer = p.optimizer_factory(std::move(groups), p.args);
-    return;
-  }
-  p.optimizer = make_optimizer(p.args.optim, std::move(groups),
-                               {.learning_rate = p.args.learning_rate,
-                                .weight_decay = p.args.weight_decay,
-                                .adam_beta1 = p.args.adam_beta1,
-                                .adam_beta2 = p.args.adam_beta2,
-                                .adam_epsilon = p.args.adam_epsilon,
-                                .warmup_steps = p.args.warmup_steps.value(),
-                                .optim_args = p.args.optim_args.value_or("")});
+  if (p.optimizer_factory)
+    return p.engine.set_optimizer(p.optimizer_factory(std::move(groups), p.args));
+  p.engine.set_optimizer(make_optimizer(p.args.optim, std::move(groups),
+                                        {.learning_rate = p.args.learning_rate,
+                                         .weight_decay = p.args.weight_decay,
+                                         .adam_beta1 = p.args.adam_beta1,
+                                         .adam_beta2 = p.args.adam_beta2,
+                                         .adam_epsilon = p.args.adam_epsilon,
+                                         .warmup_steps = p.args.warmup_steps.value(),
+                                         .optim_args = p.args.optim_args.value_or("")}));
 }
 
 void Trainer::create_scheduler(int64_t num_training_steps) {
   auto& p = *parts_;
-  if (p.lr_scheduler) return;
-  if (!p.optimizer)
+  if (p.engine.schedule()) return;
+  if (!p.engine.optimizer())
     throw Error("G-TRAIN-5", ErrorKind::usage,
                 "a schedule needs an optimizer: create_optimizer or optimizer_factory made none",
                 "Return one from optimizer_factory, or call set_optimizer in create_optimizer.");
-  p.lr_scheduler = get_scheduler(p.args.lr_scheduler_type, *p.optimizer,
-                                 p.args.get_warmup_steps(num_training_steps), num_training_steps,
-                                 p.args.lr_scheduler_kwargs);
+  p.engine.set_schedule(get_scheduler(p.args.lr_scheduler_type, *p.engine.optimizer(),
+                                      p.args.get_warmup_steps(num_training_steps),
+                                      num_training_steps, p.args.lr_scheduler_kwargs));
   p.created_lr_scheduler = true;
 }
 

@@ -142,7 +142,7 @@ void restore_optimizer(const fs::path& checkpoint, Optimizer& optimizer, LRSched
 json Trainer::Run::saved_state(const Parts& parts) const {
   const bool stopped = parts.control.should_training_stop &&
                        parts.state.global_step < parts.state.max_steps &&
-                       !is_interrupted(parts.callbacks);
+                       !parts.control.is_interrupted;
   return {{"version", kStateVersion},
           {"loss_sum", loss.sum()},
           {"filtered_losses", loss.filtered()},
@@ -152,7 +152,7 @@ json Trainer::Run::saved_state(const Parts& parts) const {
           {"grad_norm", grad_norm ? json(grad_norm->item<double>()) : json(nullptr)},
           {"learning_rate", learning_rate ? json(*learning_rate) : json(nullptr)},
           {"stopped_by_callback", stopped},
-          {"attention_backend", parts.attention_backend},
+          {"attention_backend", parts.engine.attention_backend()},
           {"position",
            {{"epoch", epoch},
             {"batches", batches_done},
@@ -161,7 +161,7 @@ json Trainer::Run::saved_state(const Parts& parts) const {
             {"steps_in_epoch", plan.steps_in_epoch},
             {"batch_size", parts.train_batch_size},
             {"gradient_accumulation_steps", parts.args.gradient_accumulation_steps}}},
-          {"callbacks", all_states(parts.callbacks)}};
+          {"callbacks", all_states(parts.callbacks.all())}};
 }
 
 bool Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
@@ -174,11 +174,11 @@ bool Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
   if (const auto& rate = saved.at("learning_rate"); !rate.is_null())
     learning_rate = rate.get<double>();
   ended_by_callback = saved.at("stopped_by_callback");
-  parts.attention_backend = saved.value("attention_backend", std::string());
+  parts.engine.set_attention_backend(saved.value("attention_backend", std::string()));
   std::vector<std::pair<std::string, json>> states;
   for (const auto& item : saved.at("callbacks"))
     states.emplace_back(item.at("name"), item.at("state"));
-  restore_states(parts.callbacks, std::move(states),
+  restore_states(parts.callbacks.all(), std::move(states),
                  parts.args.restore_callback_states_from_checkpoint);
 
   const auto& position = saved.at("position");
@@ -196,14 +196,15 @@ bool Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
 }
 
 void Trainer::Parts::export_callback_states() {
-  state.stateful_callbacks = exported_states(callbacks, control);
+  state.stateful_callbacks = exported_states(callbacks.all(), control);
 }
 
-void Trainer::save_checkpoint(Run& run) {
+void Trainer::save_checkpoint() {
   auto& p = *parts_;
+  auto& run = *p.run;
   if (!p.args.should_save()) return;
   p.writer.wait();  // the buffers of the save before are used again
-  p.store_flos();
+  run.store_flos(p.state);
   const fs::path run_dir = *p.args.output_dir;
   const auto directory = checkpoint_path(run_dir, p.state.global_step);
   if (p.args.save_strategy != "no" &&
@@ -217,7 +218,7 @@ void Trainer::save_checkpoint(Run& run) {
   buffers.begin();
   Snapshot snapshot;
   {
-    const MasterWeights::Shown float32(p.masters.get());
+    const auto float32 = p.engine.precision().shown();
     snapshot.weights = buffers.copy(named_tensors(*p.model));
   }
   snapshot.max_shard_size = parse_shard_size(p.args.max_shard_size);
@@ -228,12 +229,13 @@ void Trainer::save_checkpoint(Run& run) {
   snapshot.texts["trainer_state.json"] = p.state.to_text();
   snapshot.texts["training_args.json"] = dump_json(arguments_to_save(), 2) + "\n";
   if (!p.args.save_only_model) {
-    auto optimizer = p.optimizer->state_dict();
-    if (auto tensors = callback_tensors(p.callbacks))
+    auto optimizer = p.engine.optimizer()->state_dict();
+    if (auto tensors = callback_tensors(p.callbacks.all()))
       optimizer.set("gradus_callbacks", std::move(*tensors));  // Python's loaders pass over it
     snapshot.optimizer = buffers.copy(optimizer);
-    snapshot.scheduler = p.lr_scheduler->state_dict();
-    if (p.scaler) snapshot.scaler = buffers.copy(p.scaler->state_dict());
+    snapshot.scheduler = p.engine.schedule()->state_dict();
+    if (const auto* scaler = p.engine.precision().scaler())
+      snapshot.scaler = buffers.copy(scaler->state_dict());
     snapshot.rng = p.foreign_rng;
     snapshot.rng->cpu = device::get_cpu_rng_state();
     snapshot.rng->cuda = device::get_gpu_rng_states();
@@ -245,8 +247,9 @@ void Trainer::save_checkpoint(Run& run) {
                   RotationPolicy(p.args.save_total_limit), best});
 }
 
-void Trainer::restore_run(Run& run, const fs::path& checkpoint) {
+void Trainer::restore_run(const fs::path& checkpoint) {
   auto& p = *parts_;
+  auto& run = *p.run;
   p.state = TrainerState::load_from_json(checkpoint / "trainer_state.json");
   p.state.is_world_process_zero = p.state.is_local_process_zero = is_world_process_zero();
   if (p.state.best_model_checkpoint && !fs::is_directory(*p.state.best_model_checkpoint)) {
@@ -258,10 +261,11 @@ void Trainer::restore_run(Run& run, const fs::path& checkpoint) {
   run.last_logged_step = p.state.global_step;
   run.loss_from_step = p.state.global_step;
 
-  restore_optimizer(checkpoint, *p.optimizer, *p.lr_scheduler, p.callbacks, changed,
-                    p.state.global_step);
-  if (p.scaler && fs::exists(checkpoint / "scaler.pt"))
-    p.scaler->load_state_dict(read_torch_file(checkpoint / "scaler.pt"));
+  restore_optimizer(checkpoint, *p.engine.optimizer(), *p.engine.schedule(), p.callbacks.all(),
+                    changed, p.state.global_step);
+  if (auto* scaler = p.engine.precision().scaler();
+      scaler != nullptr && fs::exists(checkpoint / "scaler.pt"))
+    scaler->load_state_dict(read_torch_file(checkpoint / "scaler.pt"));
   if (fs::exists(checkpoint / "rng_state.pth")) {
     run.rng = read_rng_state(checkpoint / "rng_state.pth");
     p.foreign_rng.python = run.rng->python;
@@ -292,7 +296,7 @@ void Trainer::restore_run(Run& run, const fs::path& checkpoint) {
   } else {
     pass_had_ended = p.state.global_step >= plan.max_steps;
     if (p.args.restore_callback_states_from_checkpoint)
-      restore_exported(p.callbacks, p.state.stateful_callbacks);
+      restore_exported(p.callbacks.all(), p.state.stateful_callbacks);
   }
   // Nothing is left to do of a run that is over.
   const bool over = run.ended_by_callback || p.state.global_step >= plan.max_steps;
@@ -302,13 +306,7 @@ void Trainer::restore_run(Run& run, const fs::path& checkpoint) {
   if (over && pass_had_ended) run.first_epoch = plan.num_train_epochs;
 }
 
-void Trainer::restore_rng(const RngState& rng) {
-  device::set_cpu_rng_state(rng.cpu);
-  device::set_gpu_rng_states(rng.cuda);
-}
-
-void Trainer::load_weights(const fs::path& checkpoint) {
-  auto& model = *parts_->model;
+void load_weights(Model& model, const fs::path& checkpoint) {
   auto expected = model.state_dict();
   Names unexpected;
   StateDict values;
@@ -334,26 +332,22 @@ void Trainer::load_weights(const fs::path& checkpoint) {
   model.load_state_dict(values);
 }
 
-void Trainer::load_best_model() {
-  const auto& best = *parts_->state.best_model_checkpoint;
-  log_info(fmt::format("Loading best model from {} (score: {}).", best,
-                       parts_->state.best_metric.value_or(0)));
+void load_best_model(Model& model, const TrainerState& state) {
+  const auto& best = *state.best_model_checkpoint;
+  log_info(
+      fmt::format("Loading best model from {} (score: {}).", best, state.best_metric.value_or(0)));
   if (!fs::is_directory(best)) {
     log_warning("The best checkpoint " + best +
                 " is not there any more; the model stays as it is after the last step.");
     return;
   }
-  load_weights(best);
+  load_weights(model, best);
 }
 
-// With save_total_limit=1 two may be left, the best and the newest: only the best stays once
-// training is over.
-void Trainer::remove_all_but_best() {
-  const auto& p = *parts_;
-  if (!p.args.should_save() || !p.state.best_model_checkpoint || p.args.save_total_limit != 1)
-    return;
-  const auto best = fs::path(*p.state.best_model_checkpoint).filename();
-  for (const auto& dir : list_checkpoints(*p.args.output_dir))
+void remove_all_but_best(const TrainingArguments& args, const TrainerState& state) {
+  if (!args.should_save() || !state.best_model_checkpoint || args.save_total_limit != 1) return;
+  const auto best = fs::path(*state.best_model_checkpoint).filename();
+  for (const auto& dir : list_checkpoints(*args.output_dir))
     if (dir.path.filename() != best) remove_checkpoint(dir);
 }
 
@@ -371,7 +365,7 @@ void Trainer::save_model(const fs::path& directory) {
   fs::remove_all(temporary, ignored);
   make_directory(temporary);
   try {
-    const MasterWeights::Shown float32(p.masters.get());
+    const auto float32 = p.engine.precision().shown();
     const auto written = write_safetensors_folder(
         temporary, named_tensors(*p.model),
         {.max_shard_size = parse_shard_size(p.args.max_shard_size), .sync = Sync::yes});

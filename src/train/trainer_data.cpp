@@ -95,7 +95,8 @@ DataLoaderOptions Trainer::train_dataloader_options() {
     throw Error("G-TRAIN-15", ErrorKind::usage,
                 "training needs a train_dataset: the Trainer has none",
                 "Set train_dataset in TrainerOptions (--train_file).");
-  auto options = loader_options(p.args, p.train_dataset, p.collator, p.train_batch_size, p.device);
+  auto options = loader_options(p.args, p.train_dataset, p.data_collator, p.train_batch_size,
+                                p.engine.device());
   options.batch_sampler = get_train_batch_sampler();
   if (!options.batch_sampler) options.sampler = get_train_sampler();
   if (p.args.remove_unused_columns)
@@ -105,8 +106,8 @@ DataLoaderOptions Trainer::train_dataloader_options() {
 
 DataLoaderOptions Trainer::eval_dataloader_options(const DatasetRef& eval_dataset) {
   auto& p = *parts_;
-  auto options =
-      loader_options(p.args, eval_dataset, p.collator, p.args.eval_batch_size(), p.device);
+  auto options = loader_options(p.args, eval_dataset, p.data_collator, p.args.eval_batch_size(),
+                                p.engine.device());
   options.sampler = get_eval_sampler(eval_dataset);
   if (p.args.remove_unused_columns)
     remove_unused_columns(options, *p.model, p.label_names, "Evaluation");

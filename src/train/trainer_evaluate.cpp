@@ -21,32 +21,31 @@ std::string keys_of(const Metrics& metrics) {
   return fmt::format("{}", fmt::join(keys, ", "));
 }
 
-// The averaged weights stand in for the model's while one of these lives.
-class UseAverage {
+// While one of these lives, the model has the weights that a callback wants evaluated, such as
+// their average.
+class UseEvaluationWeights {
  public:
-  UseAverage(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, Model& model,
-             MasterWeights* masters)
-      : model_(model), masters_(masters) {
+  UseEvaluationWeights(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, Model& model,
+                       const Precision& precision)
+      : model_(model), precision_(precision) {
     for (const auto& callback : callbacks)
-      if (auto* ema = dynamic_cast<EmaCallback*>(callback.get());
-          ema != nullptr && ema->has_average())
-        ema_ = ema;
+      if (callback->has_evaluation_weights()) owner_ = callback.get();
     swap();
   }
-  ~UseAverage() { swap(); }
-  UseAverage(const UseAverage&) = delete;
-  UseAverage& operator=(const UseAverage&) = delete;
+  ~UseEvaluationWeights() { swap(); }
+  UseEvaluationWeights(const UseEvaluationWeights&) = delete;
+  UseEvaluationWeights& operator=(const UseEvaluationWeights&) = delete;
 
  private:
   void swap() {
-    if (ema_ == nullptr) return;
-    const MasterWeights::Shown float32(masters_, MasterWeights::Shown::Use::written);
-    ema_->swap(model_);
+    if (owner_ == nullptr) return;
+    const auto float32 = precision_.shown(MasterWeights::Shown::Use::written);
+    owner_->swap_weights(model_);
   }
 
   Model& model_;
-  MasterWeights* masters_;
-  EmaCallback* ema_ = nullptr;
+  const Precision& precision_;
+  TrainerCallback* owner_ = nullptr;
 };
 
 // Tokens that count in the loss of a batch.
@@ -137,15 +136,15 @@ PredictionOutput Trainer::predict(DatasetRef test_dataset, std::optional<Names> 
 void Trainer::Parts::begin_evaluation() {
   if (!std::exchange(model_prepared, true)) {
     const double start = wall_clock();
-    model->to(device);
+    model->to(engine.device());
     model_preparation_time = std::round((wall_clock() - start) * 1e4) / 1e4;
   }
   if (!is_in_train && args.fp16_full_eval)
-    model->to(device, torch::kHalf);
+    model->to(engine.device(), torch::kHalf);
   else if (!is_in_train && args.bf16_full_eval)
-    model->to(device, torch::kBFloat16);
+    model->to(engine.device(), torch::kBFloat16);
   model->eval();
-  if (optimizer) optimizer->eval();
+  if (engine.optimizer()) engine.optimizer()->eval();
 }
 
 EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
@@ -162,7 +161,7 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
 
   EvaluatorOptions options{
       .compute_metrics = p.compute_metrics,
-      .preprocess_logits = p.preprocess_logits,
+      .preprocess_logits = p.preprocess_logits_for_metrics,
       .include_for_metrics = p.args.include_for_metrics,
       .batch_eval_metrics = p.args.batch_eval_metrics,
       .eval_do_concat_batches = p.args.eval_do_concat_batches,
@@ -198,9 +197,8 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
     for (const auto& name : p.label_names) step.labels.push_back(inputs[name].detach());
 
   const auto autocast = compute_loss_context_manager();
-  p.forward =
-      ForwardOptions{.num_items_in_batch = std::nullopt,
-                     .need_logits = !prediction_loss_only || typeid(*this) != typeid(Trainer)};
+  p.forward = ForwardOptions{.num_items_in_batch = std::nullopt,
+                             .need_logits = !prediction_loss_only || step_traits().reads_logits};
   const auto forward = [&](const Batch& given) {
     if (!has_labels) return run_model(model, given, /*training=*/false);
     auto computed = compute_loss(model, given, get_num_items_in_batch({given}));
@@ -213,9 +211,7 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
     return std::move(computed.outputs);
   };
   const auto outputs =
-      p.eval_graphs ? p.eval_graphs->run(
-                          inputs, fmt::format("{}{}", has_labels, prediction_loss_only), forward)
-                    : forward(inputs);
+      p.engine.forward(inputs, fmt::format("{}{}", has_labels, prediction_loss_only), forward);
   if (has_labels) step.loss = outputs["loss"];
   p.forward = {};
   if (prediction_loss_only) {
@@ -233,7 +229,7 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
 Metrics Trainer::evaluate_in_training(bool step_scheduler) {
   auto& p = *parts_;
   const auto metrics = [&] {
-    const UseAverage average(p.callbacks, *p.model, p.masters.get());
+    const UseEvaluationWeights swapped(p.callbacks.all(), *p.model, p.engine.precision());
     try {
       return evaluate();
     } catch (const std::exception& error) {
@@ -243,13 +239,13 @@ Metrics Trainer::evaluate_in_training(bool step_scheduler) {
       throw;
     }
   }();
-  if (step_scheduler && p.lr_scheduler && p.lr_scheduler->is_metric_driven())
-    p.lr_scheduler->step(best_metric_of(metrics));
+  if (step_scheduler && p.engine.schedule() && p.engine.schedule()->is_metric_driven())
+    p.engine.schedule()->step(best_metric_of(metrics, p.args));
   return metrics;
 }
 
-double Trainer::best_metric_of(const Metrics& metrics) const {
-  const auto key = best_metric_key(parts_->args);
+double best_metric_of(const Metrics& metrics, const TrainingArguments& args) {
+  const auto key = best_metric_key(args);
   const auto found = metrics.find(key);
   if (found == metrics.end())
     throw Error(
@@ -260,16 +256,16 @@ double Trainer::best_metric_of(const Metrics& metrics) const {
   return found->second;
 }
 
-bool Trainer::update_best_metric(const Metrics& metrics) {
-  auto& p = *parts_;
-  if (!p.args.metric_for_best_model) return false;
-  const double value = best_metric_of(metrics);
-  const bool greater = p.args.greater_is_better.value_or(false);
+bool update_best_metric(const Metrics& metrics, const TrainingArguments& args,
+                        TrainerState& state) {
+  if (!args.metric_for_best_model) return false;
+  const double value = best_metric_of(metrics, args);
+  const bool greater = args.greater_is_better.value_or(false);
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (!p.state.best_metric) p.state.best_metric = greater ? -kInfinity : kInfinity;
-  if (!(greater ? value > *p.state.best_metric : value < *p.state.best_metric)) return false;
-  p.state.best_metric = value;
-  if (p.args.save_strategy != "no") p.state.best_global_step = p.state.global_step;
+  if (!state.best_metric) state.best_metric = greater ? -kInfinity : kInfinity;
+  if (!(greater ? value > *state.best_metric : value < *state.best_metric)) return false;
+  state.best_metric = value;
+  if (args.save_strategy != "no") state.best_global_step = state.global_step;
   return true;
 }
 

@@ -4,14 +4,10 @@
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
 #include <gradus/device/runtime.h>
-#include <gradus/kernels/form.h>
-#include <gradus/kernels/optimizer_kernels.h>
-#include <gradus/optim/clip.h>
 #include <gradus/train/callbacks.h>
 
 #include <chrono>
 #include <cmath>
-#include <set>
 
 #include "train/resume.h"
 #include "train/trainer_parts.h"
@@ -26,44 +22,15 @@ double rounded(double value, double digits) {
 
 }  // namespace
 
-bool is_interrupted(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
-  for (const auto& callback : callbacks)
-    if (const auto* interrupt = dynamic_cast<const InterruptCallback*>(callback.get());
-        interrupt != nullptr && interrupt->received() != 0)
-      return true;
-  return false;
-}
-
-std::vector<torch::Tensor> Trainer::Parts::find_bystanders() const {
-  std::set<const c10::TensorImpl*> known;
-  for (const auto& parameter : all_parameters(*optimizer))
-    known.insert(parameter.unsafeGetTensorImpl());
-  std::vector<torch::Tensor> others;
-  for (const auto& [name, parameter] : trainable_parameters(model->named_module()))
-    if (!known.contains(parameter.unsafeGetTensorImpl())) others.push_back(parameter);
-  return others;
-}
-
-std::vector<torch::Tensor> Trainer::Parts::find_clipped() const {
-  std::vector<torch::Tensor> found;
-  std::set<const c10::TensorImpl*> known;
-  const auto take = [&](const torch::Tensor& parameter) {
-    if (known.insert(parameter.unsafeGetTensorImpl()).second) found.push_back(parameter);
-  };
-  for (const auto& [name, parameter] : trainable_parameters(model->named_module())) take(parameter);
-  for (const auto& parameter : all_parameters(*optimizer)) take(parameter);
-  return found;
-}
-
-void Trainer::Parts::zero_grad() {
-  optimizer->zero_grad();
-  for (const auto& parameter : bystanders) parameter.mutable_grad().reset();
-}
-
 void Trainer::Parts::add_counts(Metrics& metrics) const {
   metrics["epoch"] = state.epoch;
   if (args.include_num_input_tokens_seen != "no")
     metrics["num_input_tokens_seen"] = double(state.num_input_tokens_seen);
+}
+
+void set_random_state(const RngState& rng) {
+  device::set_cpu_rng_state(rng.cpu);
+  device::set_gpu_rng_states(rng.cuda);
 }
 
 void draw_as_a_loader_does() { torch::empty({}, torch::kLong).random_(); }
@@ -100,11 +67,12 @@ TrainOutput Trainer::train(Resume resume) {
           throw Error("G-TRAIN-10", ErrorKind::training,
                       "no executable batch size found: memory ran out even with a batch size of 1",
                       "Use a smaller model, shorter sequences, or --gradient_checkpointing.");
-        if (ran_out && p.device.is_cuda()) throw out_of_memory_error(p.device, error.what());
+        if (ran_out && p.engine.device().is_cuda())
+          throw out_of_memory_error(p.engine.device(), error.what());
         throw;
       }
-      end_device_run();
-      if (p.optimizer) p.zero_grad();
+      p.engine.end();
+      if (p.engine.optimizer()) p.engine.zero_grad();
       p.train_batch_size = smaller;
     } catch (...) {
       end_failed_run("an exception that is not a std::exception");
@@ -120,10 +88,10 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
   if (p.model_init) {
     device::seed_all(p.args.seed);
     p.model = make_initial_model(p.model_init);
-    p.optimizer = nullptr;
-    p.lr_scheduler = nullptr;
+    p.engine.set_optimizer(nullptr);
+    p.engine.set_schedule(nullptr);
   }
-  p.model->to(p.device);
+  p.model->to(p.engine.device());
   p.model_prepared = true;
   if (p.args.gradient_checkpointing)
     p.model->gradient_checkpointing_enable(
@@ -131,7 +99,7 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
   if (p.processing_class) p.model->align_special_tokens(*p.processing_class);
   const auto checkpoint = resolve_resume(resume, *p.args.output_dir);
   if (!checkpoint.empty()) {
-    load_weights(checkpoint);
+    load_weights(*p.model, checkpoint);
     const auto saved = TrainerState::load_from_json(checkpoint / "trainer_state.json");
     if (saved.train_batch_size && p.args.auto_find_batch_size)
       p.train_batch_size = *saved.train_batch_size;
@@ -145,7 +113,7 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
 void Trainer::end_failed_run(const std::string& reason) {
   auto& p = *parts_;
   p.is_in_train = false;
-  end_device_run();
+  p.engine.end();
   if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(std::nullopt);
   try {
     wait_for_saves();
@@ -160,87 +128,85 @@ void Trainer::end_failed_run(const std::string& reason) {
   }
 }
 
-// The loop. docs: ARCHITECTURE.md draws it with every event.
+// The loop. ARCHITECTURE.md draws it with every event.
 TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
   auto& p = *parts_;
-  const auto run = begin_run(checkpoint);
+  begin_run(checkpoint);
+  auto& run = *p.run;
+  const auto window_size = p.args.gradient_accumulation_steps;
   {
-    const MasterWeights::Shown float32(
-        p.masters.get());  // callbacks that take hold of the weights here get what is trained
+    const auto float32 = p.engine.precision().shown();  // what callbacks may take hold of here
     call(Event::train_begin);
   }
   if (p.args.eval_on_start) evaluate_in_training(/*step_scheduler=*/false);
-  const bool is_over = run->ended_by_callback ||
-                       p.state.global_step >= run->plan.max_steps;  // resumed after its last step
+  const bool is_over =  // resumed after its last step
+      run.ended_by_callback || p.state.global_step >= run.plan.max_steps;
   p.control.should_training_stop |= is_over;
 
-  for (run->epoch = run->first_epoch; run->epoch < run->plan.num_train_epochs; ++run->epoch) {
+  for (run.epoch = run.first_epoch; run.epoch < run.plan.num_train_epochs; ++run.epoch) {
     call(Event::epoch_begin);
-    begin_epoch(*run);
+    run.begin_pass();
     while (!is_over) {
-      const auto window = next_window(*run);
+      const auto window = run.next_window(window_size);
       if (window.empty()) break;
       const auto num_items_in_batch = get_num_items_in_batch(window);
       for (const auto& batch : window) {
-        if (run->batches_done % p.args.gradient_accumulation_steps == 0) call(Event::step_begin);
-        const auto loss =
-            run_training_step(batch, num_items_in_batch,
-                              run->window_will_be_complete(p.args.gradient_accumulation_steps));
-        ++run->batches_done;
-        count_step(*run, batch, loss);
-        if (run->window_is_complete(p.args.gradient_accumulation_steps)) break;
+        if (run.batches_done % window_size == 0) call(Event::step_begin);
+        const auto loss = run_micro_batch(batch, num_items_in_batch);
+        count_micro_batch(batch, loss);
+        if (run.window_is_complete(window_size)) break;
         call(Event::substep_end);
         if (p.control.should_epoch_stop || p.control.should_training_stop) break;
       }
-      if (!run->window_is_complete(p.args.gradient_accumulation_steps))
-        break;  // data ended or a stop was asked for inside a window
+      if (!run.window_is_complete(window_size)) break;  // the data ended, or a stop was asked for
 
-      run->grad_norm = clip_gradients();
+      run.grad_norm = p.engine.clip();
       call(Event::pre_optimizer_step);
-      step_optimizer();
+      p.engine.step();
       call(Event::optimizer_step);
-      step_scheduler(*run);
-      p.zero_grad();
+      run.learning_rate = p.engine.step_schedule();
+      p.engine.zero_grad();
       p.state.global_step += 1;
       p.state.epoch =
-          double(run->epoch) + double(run->batches_done) / double(run->plan.steps_in_epoch);
+          double(run.epoch) + double(run.batches_done) / double(run.plan.steps_in_epoch);
       call(Event::step_end);
-      act_on_control(*run);  // log, evaluate, save, in this order
+      act_on_control();  // log, evaluate, save, in this order
       if (p.control.should_epoch_stop || p.control.should_training_stop) break;
     }
-    p.zero_grad();  // of a window that was left unfinished
-    if (is_interrupted(p.callbacks)) break;
-    end_epoch(*run);
+    p.engine.zero_grad();  // of a window that was left unfinished
+    if (p.control.is_interrupted) break;
+    end_epoch();
     if (p.control.should_training_stop) break;
   }
-  return finish_run(*run);
+  return finish_run();
 }
 
-std::unique_ptr<Trainer::Run> Trainer::begin_run(const std::filesystem::path& checkpoint) {
+void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   auto& p = *parts_;
-  auto run = std::make_unique<Run>(p.device);
-  run->loader = p.train_loader = get_train_dataloader();
-  run->plan = plan_training(p.args, run->loader, p.train_batch_size);
-  const auto& plan = run->plan;
+  p.run = std::make_unique<Run>(p.engine.device());
+  auto& run = *p.run;
+  run.loader = p.train_loader = get_train_dataloader();
+  run.plan = plan_training(p.args, run.loader, p.train_batch_size);
+  const auto& plan = run.plan;
 
   p.state = TrainerState();
-  p.current_flos = 0;
   p.state.is_world_process_zero = p.state.is_local_process_zero = is_world_process_zero();
   if (std::exchange(p.created_lr_scheduler, false))
-    p.lr_scheduler = nullptr;  // its length may differ this time
+    p.engine.set_schedule(nullptr);  // its length may differ this time
   create_optimizer_and_scheduler(plan.max_steps);
-  if (!p.optimizer || !p.lr_scheduler)
+  if (!p.engine.optimizer() || !p.engine.schedule())
     throw Error("G-TRAIN-5", ErrorKind::usage,
                 fmt::format("create_optimizer_and_scheduler made no {}",
-                            p.optimizer ? "schedule" : "optimizer"),
+                            p.engine.optimizer() ? "schedule" : "optimizer"),
                 "Call set_optimizer and set_lr_scheduler where you override it.");
-  p.scaler.reset();
-  if (p.autocast_dtype == torch::kHalf) p.scaler.emplace(p.device);
+  p.engine.precision().begin_run();
   p.export_callback_states();
-  if (!checkpoint.empty()) restore_run(*run, checkpoint);
-  begin_device_run(*run);
-  p.bystanders = p.find_bystanders();
-  p.parameters = p.find_clipped();
+  if (!checkpoint.empty()) restore_run(checkpoint);
+  p.engine.begin(p.model->named_module(), {.max_grad_norm = p.args.max_grad_norm,
+                                           .max_steps = plan.max_steps,
+                                           .master_weights = p.wants_masters(),
+                                           .record = p.args.cuda_graphs != "off",
+                                           .plain_because = p.why_not_recorded(step_traits())});
   p.state.train_batch_size = p.train_batch_size;
   p.state.max_steps = plan.max_steps;
   p.state.num_train_epochs = plan.num_train_epochs;
@@ -258,163 +224,123 @@ std::unique_ptr<Trainer::Run> Trainer::begin_run(const std::filesystem::path& ch
   log_info(fmt::format("  Number of trainable parameters = {}", num_trainable_parameters()));
   if (!checkpoint.empty())
     log_info(fmt::format("  Continuing from {} at epoch {}, step {}, batch {} of the pass",
-                         checkpoint.string(), run->first_epoch, p.state.global_step,
-                         run->skip_batches));
+                         checkpoint.string(), run.first_epoch, p.state.global_step,
+                         run.skip_batches));
 
-  run->start_time = wall_clock();
-  run->initial_global_step = p.state.global_step;
-  p.initial_num_input_tokens_seen = p.state.num_input_tokens_seen;
-  p.zero_grad();
-  return run;
+  run.start_time = wall_clock();
+  run.initial_global_step = p.state.global_step;
+  run.initial_num_input_tokens_seen = p.state.num_input_tokens_seen;
+  p.engine.zero_grad();
 }
 
-void Trainer::begin_epoch(Run& run) {
-  const auto skip = std::exchange(run.skip_batches, 0);
-  const auto state = std::exchange(run.loader_state, nullptr);
-  if (run.rng && skip == 0) restore_rng(*std::exchange(run.rng, std::nullopt));
+void Trainer::Run::begin_pass() {
+  const auto skip = std::exchange(skip_batches, 0);
+  const auto state = std::exchange(loader_state, nullptr);
+  if (rng && skip == 0) set_random_state(*std::exchange(rng, std::nullopt));
   draw_as_a_loader_does();
-  run.batches.emplace(run.loader.iterate(run.epoch, skip, state));
-  run.batches_done = skip;
-  run.at_epoch_end = false;
-  if (skip > 0)
-    return;  // a resumed pass may end without a further step: its log still wants these two
-  run.grad_norm.reset();
-  run.learning_rate.reset();
+  batches.emplace(loader.iterate(epoch, skip, state));
+  batches_done = skip;
+  at_epoch_end = false;
+  if (skip > 0) return;  // a resumed pass may end without a further step: its log wants these two
+  grad_norm.reset();
+  learning_rate.reset();
 }
 
-std::vector<Batch> Trainer::next_window(Run& run) {
-  const auto wanted = std::min(parts_->args.gradient_accumulation_steps,
-                               run.plan.steps_in_epoch - run.batches_done);
-  std::vector<Batch> window;
-  window.reserve(size_t(std::max<int64_t>(wanted, 0)));
-  while (int64_t(window.size()) < wanted) {
-    auto batch = run.batches->next();
+std::vector<Batch> Trainer::Run::next_window(int64_t size) {
+  const auto wanted = std::max<int64_t>(std::min(size, plan.steps_in_epoch - batches_done), 0);
+  std::vector<Batch> found;
+  found.reserve(size_t(wanted));
+  while (int64_t(found.size()) < wanted) {
+    auto batch = batches->next();
     if (!batch) break;
-    window.push_back(std::move(*batch));
+    found.push_back(std::move(*batch));
   }
-  parts_->current_window = int64_t(window.size());
-  if (run.rng) restore_rng(*std::exchange(run.rng, std::nullopt));
-  return window;
+  window = int64_t(found.size());
+  if (rng) set_random_state(*std::exchange(rng, std::nullopt));
+  return found;
 }
 
-void Trainer::count_step(Run& run, const Batch& batch, const torch::Tensor& loss) {
+void Trainer::count_micro_batch(const Batch& batch, const torch::Tensor& loss) {
   auto& p = *parts_;
+  auto& run = *p.run;
+  ++run.batches_done;
   run.loss.add(loss, p.args.logging_nan_inf_filter, p.state.global_step - run.last_logged_step);
-  p.current_flos += floating_point_ops(batch);
+  run.new_flos += floating_point_ops(batch);
   if (p.args.include_num_input_tokens_seen != "no")
-    p.state.num_input_tokens_seen += count_input_tokens(batch);
+    p.state.num_input_tokens_seen += p.count_input_tokens(batch);
 }
 
-torch::Tensor Trainer::clip_gradients() {
-  auto& p = *parts_;
-  if (p.replayed_norm) return *p.replayed_norm;
-  if (p.scaler) p.scaler->unscale_(*p.optimizer);
-  if (p.device.is_cuda() && kernels::have_cuda_kernels()) {
-    std::vector<torch::Tensor> grads;
-    for (const auto& parameter : p.parameters)
-      if (parameter.grad().defined()) grads.push_back(parameter.grad());
-    const auto norm = kernels::grad_norm(grads);
-    if (p.args.max_grad_norm > 0)
-      p.clipping.clip(p.parameters, kernels::clip_coefficient(norm, p.args.max_grad_norm),
-                      p.callbacks);
-    return norm;
-  }
-  return p.args.max_grad_norm > 0 ? clip_grad_norm_(p.parameters, p.args.max_grad_norm)
-                                  : grad_norm(p.parameters);
-}
-
-void Trainer::step_optimizer() {
-  auto& p = *parts_;
-  if (std::exchange(p.replayed_norm, std::nullopt)) return;
-  StepContext context;
-  context.clip_coef = p.clipping.settle(p.parameters, p.callbacks);
-  if (p.device_schedule) context.lr = p.device_schedule->rates();
-  if (p.scaler) {
-    p.scaler->step(*p.optimizer, context);
-    p.scaler->update();
-  } else {
-    p.optimizer->step(context);
-  }
-  if (p.device_schedule)
-    p.device_schedule->step(p.scaler ? std::optional(p.scaler->found_inf()) : std::nullopt);
-}
-
-void Trainer::step_scheduler(Run& run) {
-  auto& p = *parts_;
-  if (p.device_schedule && p.device_schedule->leads()) return;
-  run.learning_rate = p.optimizer->param_groups().front().lr;
-  const bool skipped = p.scaler && p.scaler->step_was_skipped();
-  if (!skipped && !p.lr_scheduler->is_metric_driven()) p.lr_scheduler->step();
-}
-
-void Trainer::act_on_control(Run& run) {
+void Trainer::act_on_control() {
   auto& p = *parts_;
   if (p.control.should_log || p.control.should_evaluate || p.control.should_save)
-    settle_schedule(run);
-  if (p.control.should_log && p.state.global_step > run.last_logged_step) log_training(run);
+    p.settle_schedule();
+  if (p.control.should_log && p.state.global_step > p.run->last_logged_step) log_training();
   if (p.control.should_evaluate) {
-    const bool is_best = update_best_metric(evaluate_in_training(/*step_scheduler=*/true));
+    const bool is_best =
+        update_best_metric(evaluate_in_training(/*step_scheduler=*/true), p.args, p.state);
     if (p.args.save_strategy == "best") p.control.should_save = is_best;
   }
   if (p.control.should_save) {
-    save_checkpoint(run);
+    save_checkpoint();
     call(Event::save);
   }
 }
 
-void Trainer::end_epoch(Run& run) {
+void Trainer::end_epoch() {
   auto& p = *parts_;
-  if (run.batches_done == 0) {
+  if (p.run->batches_done == 0) {
     log_warning(
         fmt::format("There is not a single row in this pass over the data: training stops at step "
                     "{}. This is expected when max_steps ({}) is more than the data gives.",
                     p.state.global_step, p.state.max_steps));
     p.control.should_training_stop = true;
   }
-  run.at_epoch_end = true;
+  p.run->at_epoch_end = true;
   call(Event::epoch_end);
-  act_on_control(run);
+  act_on_control();
 }
 
-void Trainer::log_training(Run& run) {
+void Trainer::log_training() {
   auto& p = *parts_;
+  auto& run = *p.run;
   const double sum = run.loss.drain();
-  p.filtered_losses = run.loss.filtered();
   Logs logs{{"loss", sum / double(p.state.global_step - run.last_logged_step)}};
   if (run.grad_norm) logs["grad_norm"] = run.grad_norm->item<double>();
-  logs["learning_rate"] = run.learning_rate.value_or(p.optimizer->param_groups().front().lr);
+  logs["learning_rate"] =
+      run.learning_rate.value_or(p.engine.optimizer()->param_groups().front().lr);
   run.total_loss += sum;
   run.last_logged_step = p.state.global_step;
-  p.store_flos();
+  run.store_flos(p.state);
   log(std::move(logs), run.start_time);
 }
 
 void Trainer::log(Logs logs, std::optional<double> start_time) {
   auto& p = *parts_;
   p.add_counts(logs);
-  if (start_time && p.args.include_num_input_tokens_seen != "no")
-    logs.merge(
-        speed_metrics("train", *start_time, {}, {},
-                      double(p.state.num_input_tokens_seen - p.initial_num_input_tokens_seen)));
+  if (start_time && p.args.include_num_input_tokens_seen != "no") {
+    const auto before = p.run ? p.run->initial_num_input_tokens_seen : 0;
+    logs.merge(speed_metrics("train", *start_time, {}, {},
+                             double(p.state.num_input_tokens_seen - before)));
+  }
   p.state.log_history.push_back(log_entry(logs, p.state.global_step));
   call(Event::log, logs);
 }
 
-TrainOutput Trainer::finish_run(Run& run) {
+TrainOutput Trainer::finish_run() {
   auto& p = *parts_;
+  auto& run = *p.run;
   run.total_loss += run.loss.drain();
-  p.filtered_losses = run.loss.filtered();
-  if (p.filtered_losses > 0)
+  if (filtered_losses() > 0)
     log_warning(fmt::format(
         "{} losses were NaN or infinite and left out of the logs (logging_nan_inf_filter).",
-        p.filtered_losses));
+        filtered_losses()));
   const double train_loss =
       run.total_loss / std::max(double(p.state.global_step - run.loss_from_step), 0.001);
   const double steps = double(p.state.global_step - run.initial_global_step);
   const double samples =
       run.plan.num_train_samples * steps / std::max(double(p.state.max_steps), 1.0);
   auto metrics = speed_metrics("train", run.start_time, samples, steps);
-  p.store_flos();
+  run.store_flos(p.state);
   metrics["total_flos"] = p.state.total_flos;
   metrics["train_loss"] = train_loss;
   p.memory.stop("train", &metrics);
@@ -422,11 +348,12 @@ TrainOutput Trainer::finish_run(Run& run) {
   p.add_counts(metrics);
 
   wait_for_saves();
-  settle_schedule(run);
-  end_device_run();
-  if (!is_interrupted(p.callbacks)) {
-    if (p.args.load_best_model_at_end && p.state.best_model_checkpoint) load_best_model();
-    remove_all_but_best();
+  p.settle_schedule();
+  p.engine.end();
+  if (!p.control.is_interrupted) {
+    if (p.args.load_best_model_at_end && p.state.best_model_checkpoint)
+      load_best_model(*p.model, p.state);
+    remove_all_but_best(p.args, p.state);
   }
   call(Event::train_end);
   if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(std::nullopt);

@@ -13,32 +13,103 @@ namespace {
 
 std::string joined(const Names& names) { return fmt::format("{}", fmt::join(names, ", ")); }
 
-// Mixed precision ends at the model's border: what it gives is float32 again.
-void to_float(ModelOutput& outputs) {
-  for (const auto& [name, value] : ModelOutput(outputs))
-    if (value.defined() &&
-        (value.scalar_type() == torch::kHalf || value.scalar_type() == torch::kBFloat16))
-      outputs.set(name, value.to(torch::kFloat));
-}
-
 // All that compute_loss gives, under names.
 ModelOutput with_loss(Loss result) {
   result.outputs.set("loss", result.loss);
   return std::move(result.outputs);
 }
 
+/// The first of `names` that the config has as a number.
+std::optional<double> number_of(const nlohmann::json& config,
+                                std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const auto found = config.find(name); found != config.end() && found->is_number())
+      return found->get<double>();
+  return std::nullopt;
+}
+
+/// How the model calls attention on batches like `inputs`; nothing for models without it.
+std::optional<device::AttentionShape> attention_shape(const Model& model, const Batch& inputs,
+                                                      torch::ScalarType dtype) {
+  const auto config = model.config();
+  const auto* tokens = inputs.find(model.main_input_name());
+  if (!config.is_object() || tokens == nullptr || tokens->dim() != 2) return std::nullopt;
+  const auto heads = number_of(config, {"num_attention_heads", "n_head", "num_heads", "n_heads"});
+  const auto hidden = number_of(config, {"hidden_size", "n_embd", "d_model", "dim"});
+  if (!heads || !hidden || *heads < 1) return std::nullopt;
+  device::AttentionShape shape;
+  shape.batch = tokens->size(0);
+  shape.tokens = tokens->size(1);
+  shape.heads = int64_t(*heads);
+  shape.key_heads = int64_t(number_of(config, {"num_key_value_heads"}).value_or(*heads));
+  shape.width = int64_t(number_of(config, {"head_dim", "d_kv"}).value_or(*hidden / *heads));
+  shape.dropout =
+      number_of(config, {"attention_dropout", "attn_pdrop", "attention_probs_dropout_prob"})
+          .value_or(0);
+  shape.dtype = dtype;
+  shape.causal = model.shifts_labels();
+  return shape;
+}
+
 }  // namespace
+
+StepTraits Trainer::step_traits() const {
+  if (is_exactly<Trainer>()) return {.recordable = true, .reads_logits = false};
+  return {};
+}
+
+std::string Trainer::Parts::why_not_recorded(const StepTraits& traits) const {
+  const bool is_auto = args.cuda_graphs == "auto";
+  if (is_auto && !traits.recordable)
+    return "the trainer is a class of your own, whose methods a replay would not call; "
+           "--cuda_graphs on says that they may be skipped";
+  if (is_auto && (compute_loss_func || !model->is_recordable()))
+    return "the model or loss is your own, whose code a replay would not run; --cuda_graphs on "
+           "says that it may be skipped";
+  if (args.gradient_checkpointing &&
+      GradientCheckpointing::from_kwargs(args.gradient_checkpointing_kwargs).offload)
+    return "gradient checkpointing moves activations to the host, whose memory a recording cannot "
+           "keep";
+  return "";
+}
+
+bool Trainer::Parts::wants_masters() const {
+  if (engine.precision().dtype() != torch::kBFloat16) return false;
+  if (args.bf16_mode != "auto") return args.bf16_mode == "master";
+  return engine.device().is_cuda() && model->takes_bf16_weights();
+}
+
+void Trainer::Parts::settle_schedule() {
+  if (const auto rate = engine.settle()) run->learning_rate = rate;
+}
+
+// One micro-batch of the window under way, as the engine runs it: plainly, or from a recording.
+torch::Tensor Trainer::run_micro_batch(const Batch& batch,
+                                       const std::optional<torch::Tensor>& num_items_in_batch) {
+  auto& p = *parts_;
+  if (p.engine.wants_attention())
+    p.engine.choose_attention(attention_shape(*p.model, batch, p.engine.precision().dtype()),
+                              p.args.full_determinism);
+  const WindowPlace place{
+      .size = p.run->window,
+      .is_last = p.run->window_will_be_complete(p.args.gradient_accumulation_steps),
+      .gradients_are_read = p.callbacks.listens_to(Event::pre_optimizer_step)};
+  return p.engine.micro_batch(batch, num_items_in_batch, place,
+                              [&](const Batch& inputs, const std::optional<torch::Tensor>& items) {
+                                return training_step(*p.model, inputs, items);
+                              });
+}
 
 torch::Tensor Trainer::training_step(Model& model, Batch inputs,
                                      std::optional<torch::Tensor> num_items_in_batch) {
   auto& p = *parts_;
   model.train();
-  p.optimizer->train();
+  p.engine.optimizer()->train();
   inputs = prepare_inputs(std::move(inputs));
   torch::Tensor loss;
   {
     const auto autocast = compute_loss_context_manager();
-    p.forward.need_logits = typeid(*this) != typeid(Trainer);  // a subclass may look at the outputs
+    p.forward.need_logits = step_traits().reads_logits;
     if (p.debug)
       loss = p.debug->watch(model, inputs, [&] {
         return with_loss(compute_loss(model, inputs, num_items_in_batch));
@@ -55,14 +126,11 @@ torch::Tensor Trainer::training_step(Model& model, Batch inputs,
                                            : "no loss"),
                 "Reduce the loss with mean() or sum().");
   if (p.args.torch_empty_cache_steps && p.state.global_step % *p.args.torch_empty_cache_steps == 0)
-    device::empty_cache(p.device);
+    device::empty_cache(p.engine.device());
   const bool is_scaled = loss_is_scaled_for_ga.value_or(
-      (p.model_accepts_loss_kwargs && num_items_in_batch) || p.compute_loss_func);
-  if (!is_scaled && p.current_window > 1) loss = loss / p.current_window;
-  if (p.scaler)
-    p.scaler->scale(loss).backward();
-  else
-    loss.backward();
+      (p.model->accepts_loss_kwargs() && num_items_in_batch) || p.compute_loss_func);
+  if (!is_scaled && p.engine.window_size() > 1) loss = loss / p.engine.window_size();
+  p.engine.backward(loss);
   return loss.detach();
 }
 
@@ -71,7 +139,7 @@ Loss Trainer::compute_loss(Model& model, Batch inputs,
   auto& p = *parts_;
   torch::Tensor labels;
   if (p.label_smoother || p.compute_loss_func) labels = inputs.pop_or_undefined("labels");
-  p.forward.num_items_in_batch = p.model_accepts_loss_kwargs ? num_items_in_batch : std::nullopt;
+  p.forward.num_items_in_batch = p.model->accepts_loss_kwargs() ? num_items_in_batch : std::nullopt;
   if (labels.defined()) p.forward.need_logits = true;
   auto outputs = run_model(model, inputs, model.is_training());
 
@@ -97,12 +165,12 @@ Loss Trainer::compute_loss(Model& model, Batch inputs,
 ModelOutput Trainer::run_model(Model& model, const Batch& inputs, bool /*training*/) {
   const auto forward = [&] { return model.forward(inputs, parts_->forward); };
   auto outputs = parts_->debug ? parts_->debug->watch(model, inputs, forward) : forward();
-  if (parts_->autocast_dtype != torch::kFloat) to_float(outputs);
+  parts_->engine.precision().restore(outputs);
   return outputs;
 }
 
 device::AutocastGuard Trainer::compute_loss_context_manager() const {
-  return {parts_->device.type(), parts_->cast_to()};
+  return parts_->engine.precision().guard();
 }
 
 Batch Trainer::prepare_inputs(Batch inputs) const {
@@ -113,20 +181,14 @@ Batch Trainer::prepare_inputs(Batch inputs) const {
         fmt::format("Check the data collator and the columns: the model reads {}.",
                     parts_->model->input_names().empty() ? "every column"
                                                          : joined(parts_->model->input_names())));
-  if (!parts_->device.is_cpu()) inputs = upload(std::move(inputs));
-  if (parts_->masters)  // what goes into bfloat16 layers; labels are compared in float32
-    for (auto& [name, value] : inputs)
-      if (value.defined() && value.scalar_type() == torch::kFloat &&
-          std::find(parts_->label_names.begin(), parts_->label_names.end(), name) ==
-              parts_->label_names.end())
-        value = value.to(torch::kBFloat16);
-  return inputs;
+  inputs = parts_->engine.upload(std::move(inputs));
+  return parts_->engine.precision().cast(std::move(inputs), parts_->label_names);
 }
 
 std::optional<torch::Tensor> Trainer::get_num_items_in_batch(
     const std::vector<Batch>& window) const {
   const auto& p = *parts_;
-  const bool wanted = p.model_accepts_loss_kwargs || p.compute_loss_func;
+  const bool wanted = p.model->accepts_loss_kwargs() || p.compute_loss_func;
   if (!wanted || window.empty() || !window.front().contains("labels")) return std::nullopt;
   torch::Tensor count;
   for (const auto& batch : window) {
@@ -137,29 +199,28 @@ std::optional<torch::Tensor> Trainer::get_num_items_in_batch(
     const auto items = labels.ne(-100).sum();
     count = count.defined() ? count + items : items;
   }
-  if (p.device.is_cpu() || !count.is_cpu()) return count;
-  return torch::full(
-      {}, count.item<int64_t>(),
-      torch::dtype(torch::kLong).device(p.device));  // travels with the launch: nothing waits
+  if (p.engine.device().is_cpu() || !count.is_cpu()) return count;
+  return torch::full({}, count.item<int64_t>(),
+                     torch::dtype(torch::kLong)
+                         .device(p.engine.device()));  // travels with the launch: nothing waits
 }
 
 double Trainer::floating_point_ops(const Batch& inputs) const {
   return parts_->model->floating_point_ops(inputs);
 }
 
-int64_t Trainer::count_input_tokens(const Batch& batch) const {
-  const auto& p = *parts_;
-  const auto* input = batch.find(p.model->main_input_name());
+int64_t Trainer::Parts::count_input_tokens(const Batch& batch) const {
+  const auto* input = batch.find(model->main_input_name());
   if (input == nullptr) {
     log_warning_once("include_num_input_tokens_seen: the batch has no '" +
-                     p.model->main_input_name() +
+                     model->main_input_name() +
                      "', which the model calls its main input; no tokens are counted.");
     return 0;
   }
-  if (p.args.include_num_input_tokens_seen != "non_padding") return input->numel();
+  if (args.include_num_input_tokens_seen != "non_padding") return input->numel();
   if (const auto* mask = batch.find("attention_mask")) return mask->sum().item<int64_t>();
-  if (p.processing_class && p.processing_class->pad_token_id())
-    return input->ne(*p.processing_class->pad_token_id()).sum().item<int64_t>();
+  if (processing_class && processing_class->pad_token_id())
+    return input->ne(*processing_class->pad_token_id()).sum().item<int64_t>();
   log_warning_once(
       "include_num_input_tokens_seen: padding cannot be told without attention_mask or tokenizer; "
       "all tokens are counted.");

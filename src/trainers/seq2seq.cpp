@@ -167,6 +167,11 @@ torch::Tensor Seq2SeqTrainer::filled_up(const torch::Tensor& ids,
 
 int64_t Seq2SeqTrainer::rows_of_loss(int64_t /*rows*/) const { return args().eval_batch_size(); }
 
+StepTraits Seq2SeqTrainer::step_traits() const {
+  if (is_exactly<Seq2SeqTrainer>()) return {.recordable = true, .reads_logits = false};
+  return {};
+}
+
 nlohmann::ordered_json Seq2SeqTrainer::arguments_to_save() const {
   auto all = args_.to_dict();
   const auto common = Trainer::arguments_to_save();  // may have changed since

@@ -134,6 +134,8 @@ class EmaCallback : public TrainerCallback {
   /// G-TRAIN-3 when there is no average of that model.
   void swap(Model& model);
   bool has_average() const { return !average_.empty(); }
+  bool has_evaluation_weights() const override { return has_average(); }
+  void swap_weights(Model& model) override { swap(model); }
 
  private:
   double decay_;

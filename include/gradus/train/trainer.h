@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <typeinfo>
 
 namespace gradus {
 
@@ -52,6 +53,15 @@ struct Loss {
   ModelOutput outputs = {};
 };
 
+/// What a trainer class says of its steps, so that the engine may run them faster.
+struct StepTraits {
+  /// A step does the same work on the device for every batch of one shape, and nothing on the host
+  /// that matters: the device may replay a recording of it without calling the class's methods.
+  bool recordable = false;
+  /// Somebody looks at the logits of training steps, so the model must make them in full.
+  bool reads_logits = true;
+};
+
 /// The Hugging Face Trainer: data, model and arguments in; training, evaluation, prediction and
 /// checkpoints out.
 ///
@@ -94,7 +104,9 @@ class Trainer {
   /// Returns when every checkpoint asked for is on disk; throws what went wrong with one.
   void wait_for_saves();
 
-  void add_callback(std::shared_ptr<TrainerCallback> callback);
+  /// Adds a callback, given as a `std::shared_ptr` to its own type. Throws `Error` G-TRAIN-9 for a
+  /// null pointer.
+  void add_callback(CallbackHandle callback);
   /// Removes the first callback of that name, or the object itself; null / false when it is not
   /// there.
   std::shared_ptr<TrainerCallback> pop_callback(const std::string& name);
@@ -171,6 +183,16 @@ class Trainer {
       const std::vector<Batch>& window) const;
   virtual double floating_point_ops(const Batch& inputs) const;
 
+  /// What this class promises about its steps. A class says so of itself alone: what derives from
+  /// it may override anything and is asked anew, so guard an answer with `is_exactly`. The default
+  /// promises for `Trainer` itself, and nothing for a class it does not know.
+  virtual StepTraits step_traits() const;
+  /// Whether this object is a `T` and not of a class derived from it.
+  template <class T>
+  bool is_exactly() const {
+    return typeid(*this) == typeid(T);
+  }
+
   /// What training_args.json holds: `args()`, and whatever a trainer with further arguments adds.
   virtual nlohmann::ordered_json arguments_to_save() const;
 
@@ -187,40 +209,19 @@ class Trainer {
   struct Parts;
 
   std::filesystem::path prepare_training(const Resume& resume);
-  void end_failed_run(const std::string& reason);
   TrainOutput training_loop(const std::filesystem::path& checkpoint);
-  std::unique_ptr<Run> begin_run(const std::filesystem::path& checkpoint);
-  TrainOutput finish_run(Run& run);
-  void begin_epoch(Run& run);
-  void end_epoch(Run& run);
-  std::vector<Batch> next_window(Run& run);
-  void count_step(Run& run, const Batch& batch, const torch::Tensor& loss);
-  int64_t count_input_tokens(const Batch& batch) const;
-  // A run on a GPU (trainer_gpu.cpp).
-  void begin_device_run(Run& run);
-  void end_device_run();
-  Batch upload(Batch inputs) const;
-  torch::Tensor run_training_step(const Batch& batch,
-                                  const std::optional<torch::Tensor>& num_items_in_batch,
-                                  bool ends_window);
-  bool update_is_recordable() const;
-  void choose_attention(const Batch& inputs);
-  void settle_schedule(Run& run);
-
-  torch::Tensor clip_gradients();
-  void step_optimizer();
-  void step_scheduler(Run& run);
-  void act_on_control(Run& run);
-  void log_training(Run& run);
+  void begin_run(const std::filesystem::path& checkpoint);
+  TrainOutput finish_run();
+  void end_failed_run(const std::string& reason);
+  torch::Tensor run_micro_batch(const Batch& batch,
+                                const std::optional<torch::Tensor>& num_items_in_batch);
+  void count_micro_batch(const Batch& batch, const torch::Tensor& loss);
+  void end_epoch();
+  void act_on_control();
+  void log_training();
   Metrics evaluate_in_training(bool step_scheduler);
-  double best_metric_of(const Metrics& metrics) const;
-  bool update_best_metric(const Metrics& metrics);
-  void save_checkpoint(Run& run);
-  void load_best_model();
-  void remove_all_but_best();
-  void restore_rng(const RngState& rng);
-  void load_weights(const std::filesystem::path& checkpoint);
-  void restore_run(Run& run, const std::filesystem::path& checkpoint);
+  void save_checkpoint();
+  void restore_run(const std::filesystem::path& checkpoint);
   void call(Event event, const Logs& logs = {}, const Metrics& metrics = {},
             const std::string& exception = {});
 

@@ -69,7 +69,7 @@ struct TrainerOptionsWith {
       nullptr;  ///< called after seeding, now and at every train()
   ComputeLossFunction compute_loss_func = nullptr;
   ComputeMetrics compute_metrics = nullptr;
-  std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
+  std::vector<CallbackHandle> callbacks = {};
   Optimizers optimizers = {};
   OptimizerFactory optimizer_factory = nullptr;
   PreprocessLogits preprocess_logits_for_metrics = nullptr;

@@ -41,6 +41,8 @@ class Seq2SeqTrainer : public Trainer {
   /// Every batch counts as a full one, as in HF.
   int64_t rows_of_loss(int64_t rows) const override;
   nlohmann::ordered_json arguments_to_save() const override;
+  /// Training steps are those of `Trainer`; only evaluation generates.
+  StepTraits step_traits() const override;
 
  private:
   GenerationOptions generation_options() const;

@@ -21,7 +21,7 @@ Names expected_events(const TrainingArguments& args, int64_t steps_per_epoch,
   Names events = {"on_init_end", "on_train_begin"};
   const int64_t epochs = int64_t(args.num_train_epochs), last = epochs * steps_per_epoch;
   const auto evaluate = [&] {
-    for (int64_t i = 0; i < eval_batches; ++i) events.push_back("on_prediction_step");
+    for (int64_t i = 0; i < eval_batches; ++i) events.emplace_back("on_prediction_step");
     events.insert(events.end(), {"on_log", "on_evaluate"});
   };
   int64_t step = 0;
@@ -487,26 +487,47 @@ TEST(Callbacks, EmaIsUsedForEvaluationOnly) {
   EXPECT_EQ(error_of([] { EmaCallback bad(1.0); }).id(), "G-TRAIN-3");
 }
 
-TEST(Callbacks, OnlyWhatLooksAtTheGradientsKeepsTheOptimizersStepApart) {
-  Box box;
-  auto options = regression(box, {.max_steps = 1, .save_strategy = "no"});
-  const auto watching = std::make_shared<EventRecorder>();
-  options.callbacks = {watching};
-  Trainer trainer(std::move(options));
-  trainer.on(Event::step_end, [](const CallbackContext&, TrainerControl&) {});
-  trainer.on(Event::pre_optimizer_step, [](const CallbackContext&, TrainerControl&) {});
-  const auto pass = [&] {
-    std::vector<bool> passes;
-    for (const auto& callback : trainer.callbacks())
-      passes.push_back(callback->passes_pre_optimizer_step());
-    return passes;
+TEST(CallbackHandle, KnowsWhichEventsTheTypeOverrides) {
+  struct Ends : TrainerCallback {
+    void on_step_end(const TrainingArguments&, TrainerState&, TrainerControl&,
+                     const CallbackContext&) override {}
   };
-  ASSERT_EQ(names_of(trainer), (Names{"DefaultFlowCallback", "EventRecorder", "PrinterCallback",
-                                      "FunctionCallback", "FunctionCallback"}));
-  EXPECT_EQ(pass(), (std::vector<bool>{false, false, false, false, false}))
-      << "nobody was asked yet";
+  struct EndsAndLogs : Ends {
+   private:
+    void on_log(const TrainingArguments&, TrainerState&, TrainerControl&,
+                const CallbackContext&) override {}
+  };
+  const auto events = [](const CallbackHandle& handle) {
+    Names names;
+    for (int i = 0; i < kEventCount; ++i)
+      if (handle.listens_to(Event(i))) names.emplace_back(event_name(Event(i)));
+    return names;
+  };
+  EXPECT_EQ(events(std::make_shared<Ends>()), (Names{"on_step_end"}));
+  EXPECT_EQ(events(std::make_shared<EndsAndLogs>()), (Names{"on_step_end", "on_log"}))
+      << "inherited and private functions count";
+  EXPECT_EQ(events(make_callback(Event::save, every(1), [](const auto&, auto&) {})),
+            (Names{"on_save"}));
+  const std::shared_ptr<TrainerCallback> unknown = std::make_shared<Ends>();
+  EXPECT_EQ(int(events(unknown).size()), kEventCount) << "the pointer does not tell";
+}
+
+TEST(Callbacks, OneThatStopsAsAnInterruptionLeavesTheEndOfTheRunOut) {
+  struct Breaks : TrainerCallback {
+    void on_step_end(const TrainingArguments&, TrainerState& state, TrainerControl& control,
+                     const CallbackContext&) override {
+      control.should_training_stop = control.is_interrupted = state.global_step == 2;
+    }
+  };
+  Box box;
+  auto options = regression(box, {.max_steps = 6, .save_strategy = "no"});
+  const auto recorder = std::make_shared<EventRecorder>();
+  options.callbacks = {recorder, std::make_shared<Breaks>()};
+  Trainer trainer(std::move(options));
   trainer.train();
-  EXPECT_EQ(pass(), (std::vector<bool>{true, false, true, true, false}));
+  EXPECT_EQ(trainer.state().global_step, 2);
+  const auto& heard = recorder->events;
+  EXPECT_EQ(std::count(heard.begin(), heard.end(), "on_epoch_end"), 0);
 }
 
 TEST(Callbacks, ThroughputIsLogged) {

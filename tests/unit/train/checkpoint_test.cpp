@@ -425,11 +425,11 @@ TEST(Checkpointing, TestAutoBatchSizeFinderErrors) {
 TEST(Checkpointing, AutoBatchSizeFinderDoesNotAnswerAnEvaluationThatRanOutOfMemory) {
   Box box;
   Trainer trainer(regression(box, {.per_device_train_batch_size = 8,
-                                   .per_device_eval_batch_size = 32,
                                    .max_steps = 2,
                                    .auto_find_batch_size = true,
                                    .eval_strategy = "steps",
-                                   .eval_steps = 1}));
+                                   .eval_steps = 1,
+                                   .per_device_eval_batch_size = 32}));
   int runs = 0;
   trainer.on(Event::train_begin, [&](const CallbackContext&, TrainerControl&) { ++runs; });
   trainer.on(Event::prediction_step, [](const CallbackContext&, TrainerControl&) {

@@ -11,8 +11,6 @@
 #include <limits>
 
 #include "regression.h"
-#include "train/device_schedule.h"
-#include "train/folded_clipping.h"
 
 namespace gradus::testing {
 namespace {
@@ -209,92 +207,6 @@ TEST(Precision, AnOptimizerThatCannotTrainMastersRunsWithAutocast) {
   Trainer trainer({.model = small_gpt2(), .args = args, .train_dataset = counting_rows()});
   trainer.train();
   EXPECT_EQ(box->heard("cannot train master weights: bf16 runs with autocast"), 1);
-}
-
-TEST(DeviceSchedule, SkippedStepsHoldItBack) {
-  const auto weight = torch::zeros({1}, torch::requires_grad());
-  AdamW optimizer(std::vector<torch::Tensor>{weight}, {.lr = 1.0});
-  LambdaLR scheduler(optimizer, [](int64_t step) { return double(step) / 10; });
-  const auto schedule = DeviceSchedule::leading(scheduler, 10, torch::kCPU);
-  ASSERT_NE(schedule, nullptr);
-  const auto fine = torch::zeros({}), skipped = torch::ones({});
-  for (const auto& found : {fine, fine, skipped, fine}) {
-    schedule->rates();
-    schedule->step(found);
-  }
-  EXPECT_FLOAT_EQ(schedule->rates()[0].item<float>(), 0.3F);
-  EXPECT_FLOAT_EQ(float(schedule->settle()), 0.2F);  // of the last step
-  EXPECT_DOUBLE_EQ(scheduler.last_lr()[0], 0.3);
-  EXPECT_EQ(scheduler.steps_done(), 3);
-  ReduceLROnPlateau by_metric(optimizer);
-  EXPECT_EQ(DeviceSchedule::leading(by_metric, 10, torch::kCPU), nullptr);
-  EXPECT_EQ(DeviceSchedule::leading(scheduler, std::numeric_limits<int64_t>::max(), torch::kCPU),
-            nullptr)
-      << "no table is that long";
-  EXPECT_NE(DeviceSchedule::following(scheduler, optimizer.param_groups(),
-                                      std::numeric_limits<int64_t>::max(), torch::kCPU),
-            nullptr);
-}
-
-TEST(FoldedClipping, CallbacksThatLookSeeClippedGradientsAndOthersCostNothing) {
-  struct Looks : TrainerCallback {
-    void on_pre_optimizer_step(const TrainingArguments&, TrainerState&, TrainerControl&,
-                               const CallbackContext&) override {}
-  };
-  const auto weight = torch::zeros({2}, torch::requires_grad()),
-             unused = torch::zeros({2}, torch::requires_grad());
-  const auto half = torch::tensor(0.5F);
-  TrainerState state;
-  TrainerControl control;
-  for (const bool looks : {false, true}) {
-    const FoldedClipping::Callbacks callbacks = {
-        std::make_shared<TrainerCallback>(),
-        looks ? std::make_shared<Looks>() : std::make_shared<TrainerCallback>()};
-    FoldedClipping clipping;
-    for (int step = 0; step < 3; ++step) {
-      const auto grad = torch::tensor({2.0F, 4.0F});
-      weight.mutable_grad() = grad;
-      const bool is_known = step > 0;
-      EXPECT_EQ(clipping.is_unseen(callbacks), is_known && !looks);
-      clipping.clip({weight, unused}, half, callbacks);
-      EXPECT_EQ(weight.grad()[1].item<float>(), is_known && !looks ? 4.0F : 2.0F)
-          << "what a callback sees";
-      for (const auto& callback : callbacks)
-        callback->on_pre_optimizer_step({}, state, control,
-                                        {.state = state, .logs = {}, .metrics = {}});
-      const auto left = clipping.settle({weight, unused}, callbacks);
-      EXPECT_EQ(left.has_value(), !looks);
-      EXPECT_EQ(weight.grad()[1].item<float>(), looks ? 2.0F : 4.0F) << "what the optimizer reads";
-      EXPECT_EQ(weight.grad().is_same(grad), !looks || is_known)
-          << "its own, unless the first step made copies";
-      EXPECT_FALSE(unused.grad().defined());
-    }
-  }
-}
-
-TEST(DeviceSchedule, WhereTheHostLeadsTheTableFollows) {
-  const auto one = torch::zeros({1}, torch::requires_grad()),
-             two = torch::zeros({1}, torch::requires_grad());
-  AdamW optimizer(std::vector<ParamGroupInit>{{.params = {one}}, {.params = {two}, .lr = 0.5}},
-                  {.lr = 1.0});
-  LambdaLR scheduler(optimizer, [](int64_t step) { return 1.0 / double(1 + step); });
-  auto& groups = optimizer.param_groups();
-  const auto schedule = DeviceSchedule::following(scheduler, groups, /*max_steps=*/4, torch::kCPU);
-  for (int64_t step = 0; step < 12;
-       ++step) {  // longer than was planned: the table is used again from its start
-    if (step == 2) groups[1].lr = 0.125;  // a callback may do so
-    schedule->follow(groups);
-    const auto rates = schedule->rates();
-    ASSERT_EQ(rates[0].item<float>(), float(groups[0].lr)) << step;
-    ASSERT_EQ(rates[1].item<float>(), float(groups[1].lr)) << step;
-    schedule->step(std::nullopt);
-    scheduler.step();
-  }
-  EXPECT_FALSE(schedule->leads());
-  ReduceLROnPlateau by_metric(optimizer);
-  const auto any = DeviceSchedule::following(by_metric, groups, 4, torch::kCPU);
-  any->follow(groups);
-  EXPECT_EQ(any->rates()[0].item<float>(), float(groups[0].lr));
 }
 
 }  // namespace

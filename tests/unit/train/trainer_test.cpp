@@ -106,6 +106,7 @@ TEST(Trainer, RunModelOutsideAStepHasNoNumItemsInBatch) {
   struct Direct : Trainer {
     using Trainer::Trainer;
     PredictionStep prediction_step(Model& model, Batch inputs, bool, const Names&) override {
+      inputs = prepare_inputs(std::move(inputs));
       return {.loss = run_model(model, inputs, false)["loss"], .logits = {}, .labels = {}};
     }
   };

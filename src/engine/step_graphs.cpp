@@ -1,4 +1,4 @@
-#include "train/step_graphs.h"
+#include "engine/step_graphs.h"
 
 #include <ATen/ops/_foreach_copy.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "train/device_schedule.h"
+#include "engine/device_schedule.h"
 
 #include <ATen/ops/index_select.h>
 
