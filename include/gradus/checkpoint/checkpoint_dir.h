@@ -9,8 +9,11 @@ namespace gradus {
 
 /// A directory `checkpoint-N` of a run.
 struct CheckpointDir {
+  /// The folder.
   std::filesystem::path path;
+  /// The step in its name.
   int64_t step = 0;
+  /// Same folder and step.
   bool operator==(const CheckpointDir&) const = default;
 };
 

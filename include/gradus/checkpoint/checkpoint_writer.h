@@ -21,10 +21,15 @@ class CheckpointWriter {
  public:
   ~CheckpointWriter();
 
+  /// One checkpoint to write.
   struct Job {
+    /// The run's output folder.
     std::filesystem::path run_dir;
+    /// The step in the name of the checkpoint's folder.
     int64_t step = 0;
+    /// What goes into it.
     Snapshot snapshot;
+    /// Which older checkpoints are deleted afterwards.
     RotationPolicy rotation{std::nullopt};
     std::optional<std::filesystem::path> best;  ///< never rotated away
   };
@@ -34,6 +39,7 @@ class CheckpointWriter {
   /// Returns when nothing is being written. Throws `Error` G-CKPT-6 or what the write failed with,
   /// once.
   void wait();
+  /// Memory for snapshots that is used again from one save to the next.
   SnapshotBuffers& buffers() { return buffers_; }
 
  private:

@@ -12,8 +12,10 @@ namespace gradus {
 
 /// `manifest.json`: every file of a checkpoint with size and checksum, written last.
 struct Manifest {
+  /// Size and checksum of every file, by its name in the folder.
   std::map<std::string, WrittenFile> files;
 
+  /// The text of manifest.json.
   std::string to_text() const;
   /// Throws `Error` G-CKPT-2 when it is not a manifest of a version known here.
   static Manifest read(const std::filesystem::path& file);
@@ -23,7 +25,9 @@ struct Manifest {
 struct CheckpointReport {
   bool has_manifest = false;          ///< false for one that Python wrote
   std::vector<std::string> problems;  ///< one sentence each; empty means complete
+  /// What the manifest says of each file.
   std::map<std::string, WrittenFile> files;
+  /// Whether nothing is missing or damaged.
   bool complete() const { return problems.empty(); }
 };
 

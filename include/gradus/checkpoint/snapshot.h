@@ -17,11 +17,17 @@ namespace gradus {
 ///
 /// Tensors are copies (`SnapshotBuffers`), so that training goes on while a thread writes them.
 struct Snapshot {
+  /// The model's weights.
   NamedTensors weights;
+  /// Bytes of one weights file at most.
   uint64_t max_shard_size = 50'000'000'000;
+  /// State of the optimizer, if it is saved.
   std::optional<StateTree> optimizer;
+  /// State of the schedule, if it is saved.
   std::optional<StateTree> scheduler;
+  /// State of the GradScaler, if there is one.
   std::optional<StateTree> scaler;
+  /// State of the random generators, if it is saved.
   std::optional<RngState> rng;
   std::map<std::string, std::string> texts;  ///< small files: trainer_state.json and the like
   /// Writes further small files (config, tokenizer) into the folder; called on the training thread.
@@ -34,8 +40,11 @@ class SnapshotBuffers {
  public:
   /// Starts a new snapshot; the tensors of the one before must no longer be used.
   void begin() { next_ = 0; }
+  /// A copy in host memory.
   torch::Tensor copy(const torch::Tensor& tensor);
+  /// Copies in host memory.
   NamedTensors copy(const NamedTensors& tensors);
+  /// A copy with all tensors in host memory.
   StateTree copy(const StateTree& tree);
 
  private:

@@ -7,12 +7,16 @@
 
 namespace gradus {
 
+/// Settings of `Adafactor`, with transformers' names and defaults.
 struct AdafactorOptions {
   std::optional<double> lr = std::nullopt;    ///< not with `relative_step`
   std::array<double, 2> eps = {1e-30, 1e-3};  ///< for the squared gradient and the parameter scale
+  /// Largest root mean square of an update.
   double clip_threshold = 1.0;
+  /// In the mean of squares the newest one counts step number to this power.
   double decay_rate = -0.8;
   std::optional<double> beta1 = std::nullopt;  ///< keeps a first moment when set
+  /// For groups that set none.
   double weight_decay = 0.0;
   bool scale_parameter = true;  ///< multiply the rate by the parameter's root mean square
   bool relative_step = true;    ///< a rate of its own that falls with the step
@@ -23,7 +27,9 @@ struct AdafactorOptions {
 /// Throws `Error` G-OPTIM-1 for a fixed rate together with `relative_step`, or warm-up without it.
 class Adafactor : public Optimizer {
  public:
+  /// All parameters in one group.
   explicit Adafactor(std::vector<torch::Tensor> params, AdafactorOptions options = {});
+  /// Parameters in groups, which may have settings of their own.
   explicit Adafactor(std::vector<ParamGroupInit> groups, AdafactorOptions options = {});
 
   std::string name() const override { return "adafactor"; }

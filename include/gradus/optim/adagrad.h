@@ -4,18 +4,25 @@
 
 namespace gradus {
 
+/// Settings of `Adagrad`, with torch's names and defaults.
 struct AdagradOptions {
+  /// Learning rate of groups that set none.
   double lr = 1e-2;
+  /// At step t the learning rate is divided by 1 + (t - 1) * lr_decay.
   double lr_decay = 0.0;
   double weight_decay = 0.0;  ///< added to the gradient; for groups that set none
+  /// Where the sums of squares begin.
   double initial_accumulator_value = 0.0;
+  /// Added to the denominator.
   double eps = 1e-10;
 };
 
 /// `torch.optim.Adagrad`.
 class Adagrad : public Optimizer {
  public:
+  /// All parameters in one group.
   explicit Adagrad(std::vector<torch::Tensor> params, AdagradOptions options = {});
+  /// Parameters in groups, which may have settings of their own.
   explicit Adagrad(std::vector<ParamGroupInit> groups, AdagradOptions options = {});
 
   std::string name() const override { return "adagrad"; }

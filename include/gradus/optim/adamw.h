@@ -6,12 +6,18 @@
 
 namespace gradus {
 
+/// Settings of `AdamW`, with torch's names and defaults.
 struct AdamWOptions {
+  /// Learning rate of groups that set none.
   double lr = 1e-3;
+  /// How much of the running means of gradients and of their squares is kept.
   std::array<double, 2> betas = {0.9, 0.999};
+  /// Added to the denominator.
   double eps = 1e-8;
   double weight_decay = 1e-2;  ///< for groups that set none
+  /// Divide by the largest mean of squares so far.
   bool amsgrad = false;
+  /// Go up the gradient instead of down.
   bool maximize = false;
   /// One pass over the parameters. Without it a CPU takes the step in torch's separate operations,
   /// whose last bits differ; a GPU is fused either way.
@@ -23,7 +29,9 @@ struct AdamWOptions {
 /// master weights.
 class AdamW : public Optimizer {
  public:
+  /// All parameters in one group.
   explicit AdamW(std::vector<torch::Tensor> params, AdamWOptions options = {});
+  /// Parameters in groups, which may have settings of their own.
   explicit AdamW(std::vector<ParamGroupInit> groups, AdamWOptions options = {});
 
   std::string name() const override { return fused_ ? "adamw_torch_fused" : "adamw_torch"; }
@@ -32,6 +40,7 @@ class AdamW : public Optimizer {
   bool takes_device_lr() const override { return true; }
   bool is_recordable() const override { return updates_weights() && is_arranged(); }
 
+  /// The settings of a group.
   const AdamWOptions& options(size_t group) const { return options_.at(group); }
 
  protected:

@@ -6,13 +6,16 @@
 
 namespace gradus {
 
+/// Settings of `AdEMAMix`.
 struct AdEMAMixOptions {
+  /// Learning rate of groups that set none.
   double lr = 1e-3;
   std::array<double, 3> betas = {0.9, 0.999,
                                  0.9999};         ///< fast momentum, second moment, slow momentum
   double alpha = 5.0;                             ///< weight of the slow momentum
   std::optional<int64_t> t_alpha = std::nullopt;  ///< steps over which alpha grows from zero
   std::optional<int64_t> t_beta3 = std::nullopt;  ///< steps over which beta3 grows from beta1
+  /// Added to the denominator.
   double eps = 1e-8;
   double weight_decay = 1e-2;  ///< decoupled
 };
@@ -20,7 +23,9 @@ struct AdEMAMixOptions {
 /// AdEMAMix: Adam with a second, slow momentum, as in bitsandbytes (`ademamix`).
 class AdEMAMix : public Optimizer {
  public:
+  /// All parameters in one group.
   explicit AdEMAMix(std::vector<torch::Tensor> params, AdEMAMixOptions options = {});
+  /// Parameters in groups, which may have settings of their own.
   explicit AdEMAMix(std::vector<ParamGroupInit> groups, AdEMAMixOptions options = {});
 
   std::string name() const override { return "ademamix"; }

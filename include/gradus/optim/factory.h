@@ -10,10 +10,14 @@ namespace gradus {
 
 /// The training arguments that reach an optimizer, under HF's names.
 struct OptimizerArguments {
+  /// As in `TrainingArguments`.
   double learning_rate = 5e-5;
   double weight_decay = 0.0;  ///< for groups that set none
+  /// As in `TrainingArguments`.
   double adam_beta1 = 0.9;
+  /// As in `TrainingArguments`.
   double adam_beta2 = 0.999;
+  /// As in `TrainingArguments`.
   double adam_epsilon = 1e-8;
   double warmup_steps = 0.0;    ///< used by schedule-free optimizers
   std::string optim_args = "";  ///< "momentum=0.9,nesterov=true"

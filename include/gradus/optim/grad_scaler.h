@@ -6,11 +6,17 @@
 
 namespace gradus {
 
+/// Settings of `GradScaler`, with torch's names and defaults.
 struct GradScalerOptions {
+  /// The first scale.
   double init_scale = 65536.0;
+  /// What the scale is multiplied by after `growth_interval` good steps in a row.
   double growth_factor = 2.0;
+  /// What the scale is multiplied by after a step with inf or NaN.
   double backoff_factor = 0.5;
+  /// Good steps in a row until the scale grows.
   int64_t growth_interval = 2000;
+  /// If false, the scale is 1 and nothing is checked.
   bool enabled = true;
 };
 
@@ -22,8 +28,10 @@ struct GradScalerOptions {
 /// `step`, `update`. Thread-safety: none.
 class GradScaler {
  public:
+  /// `device` is where the losses are.
   explicit GradScaler(torch::Device device = torch::kCPU, GradScalerOptions options = {});
 
+  /// Whether losses are scaled at all.
   bool is_enabled() const { return options_.enabled; }
   /// The loss times the scale; the loss itself when disabled.
   torch::Tensor scale(const torch::Tensor& loss);
@@ -44,11 +52,13 @@ class GradScaler {
   bool step_was_skipped() const;
   /// The scale now. Reads the device.
   double get_scale() const;
+  /// Sets the scale of the next step.
   void set_scale(double scale);
 
   /// Python's keys: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; empty
   /// when disabled.
   StateTree state_dict() const;
+  /// Takes over what `state_dict()` gave, here or in Python.
   void load_state_dict(const StateTree& state);
 
  private:

@@ -6,8 +6,11 @@
 
 namespace gradus {
 
+/// Settings of `Lion`.
 struct LionOptions {
+  /// Learning rate of groups that set none.
   double lr = 1e-4;
+  /// How much of the running mean is kept in the update, and in the state.
   std::array<double, 2> betas = {0.9, 0.99};
   double weight_decay = 0.0;  ///< decoupled
 };
@@ -15,7 +18,9 @@ struct LionOptions {
 /// Lion, the sign of an interpolated momentum, as in bitsandbytes (`lion_32bit`).
 class Lion : public Optimizer {
  public:
+  /// All parameters in one group.
   explicit Lion(std::vector<torch::Tensor> params, LionOptions options = {});
+  /// Parameters in groups, which may have settings of their own.
   explicit Lion(std::vector<ParamGroupInit> groups, LionOptions options = {});
 
   std::string name() const override { return "lion_32bit"; }

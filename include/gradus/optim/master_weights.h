@@ -16,6 +16,7 @@ class Optimizer;
 /// are. Thread-safety: none.
 class MasterWeights {
  public:
+  /// Turns the parameters of `module`, which must live longer than this, into bfloat16.
   explicit MasterWeights(torch::nn::Module& module);
   /// The module gets its float32 values back, with the training in them; the optimizer its
   /// parameters.
@@ -31,7 +32,9 @@ class MasterWeights {
   /// `masters`.
   class Shown {
    public:
+    /// What is done with the weights while they are shown.
     enum class Use { read, written };
+    /// Shows the masters until the end of the scope; does nothing for a null pointer.
     explicit Shown(MasterWeights* masters, Use use = Use::read) : masters_(masters), use_(use) {
       if (masters_ != nullptr) masters_->show();
     }

@@ -6,19 +6,29 @@
 
 namespace gradus {
 
+/// Settings of `Muon`, with torch's names and defaults.
 struct MuonOptions {
+  /// Learning rate of groups that set none.
   double lr = 1e-3;
+  /// For groups that set none.
   double weight_decay = 0.1;
+  /// How much of the running mean of gradients is kept.
   double momentum = 0.95;
+  /// Nesterov's form of momentum.
   bool nesterov = true;
+  /// Coefficients of the Newton-Schulz iteration.
   std::array<double, 3> ns_coefficients = {3.4445, -4.775, 2.0315};
+  /// Added to the norm that the iteration divides by.
   double eps = 1e-7;
+  /// Rounds of the Newton-Schulz iteration.
   int64_t ns_steps = 5;
   /// How the rate follows a matrix's shape: "original", "match_rms_adamw" or "spectral_unclamped".
   std::optional<std::string> adjust_lr_fn = std::nullopt;
   // AdamW for everything that is no hidden matrix.
   std::optional<double> adamw_lr = std::nullopt;  ///< default: `lr`
+  /// Betas of the AdamW that trains what is no matrix.
   std::array<double, 2> adamw_betas = {0.9, 0.999};
+  /// Epsilon of that AdamW.
   double adamw_eps = 1e-8;
 };
 
@@ -29,7 +39,9 @@ struct MuonOptions {
 /// told by name ("embed", "wte", "wpe", "lm_head") where names are given. Empty halves are dropped.
 class Muon : public Optimizer {
  public:
+  /// All parameters in one group.
   explicit Muon(std::vector<torch::Tensor> params, MuonOptions options = {});
+  /// Parameters in groups, which may have settings of their own.
   explicit Muon(std::vector<ParamGroupInit> groups, MuonOptions options = {});
 
   std::string name() const override { return "muon"; }

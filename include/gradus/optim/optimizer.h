@@ -13,20 +13,27 @@ namespace gradus {
 /// What an optimizer is built from: parameters that share settings.
 /// What is not set here comes from the optimizer's own options.
 struct ParamGroupInit {
+  /// The tensors to train; they share storage with the model's.
   std::vector<torch::Tensor> params = {};
   std::vector<std::string> names =
       {};  ///< one per parameter, or none; only for messages and rules by name
+  /// The group's learning rate.
   std::optional<double> lr = std::nullopt;
+  /// The group's weight decay.
   std::optional<double> weight_decay = std::nullopt;
 };
 
 /// One group of a living optimizer. `lr` and `weight_decay` may be changed between steps; schedules
 /// do so.
 struct ParamGroup {
+  /// The tensors that are trained.
   std::vector<torch::Tensor> params;
+  /// One per parameter, or none.
   std::vector<std::string> names;
+  /// The learning rate of the next step.
   double lr = 0.0;
   std::optional<double> initial_lr;  ///< set by the first schedule; what it multiplies
+  /// The weight decay of the next step.
   double weight_decay = 0.0;
 };
 
@@ -65,7 +72,9 @@ class Optimizer {
   /// Drops the gradients, or fills them with zeros.
   virtual void zero_grad(bool set_to_none = true);
 
+  /// The parameter groups, in the order they were given.
   std::vector<ParamGroup>& param_groups() { return groups_; }
+  /// The parameter groups, in the order they were given.
   const std::vector<ParamGroup>& param_groups() const { return groups_; }
 
   /// The learning rate the optimizer was made with, before any schedule (`optimizer.defaults["lr"]`
@@ -86,6 +95,7 @@ class Optimizer {
   /// save. Only schedule-free optimizers keep two; they refuse to step in eval mode. New optimizers
   /// are in train mode.
   virtual void train() {}
+  /// The counterpart of `train()`.
   virtual void eval() {}
 
   /// HF's name of the optimizer: "adamw_torch_fused".
@@ -112,6 +122,7 @@ class Optimizer {
                      const std::vector<torch::Tensor>& masters);
   /// Undoes it: the groups hold the weights again.
   void release_masters();
+  /// Whether `train_masters` may be called.
   virtual bool can_train_masters() const { return true; }
   /// The tensors that carry gradients: the groups' parameters, or the weights they are masters of.
   std::vector<torch::Tensor> gradient_holders() const;
@@ -120,15 +131,20 @@ class Optimizer {
   /// State of one parameter. Slots are in the order of `slot_names()`; an undefined tensor is a
   /// slot not in use.
   struct ParamState {
+    /// Whether the parameter has had a gradient.
     bool exists = false;
+    /// Steps that the parameter has taken.
     int64_t step = 0;
+    /// The state tensors.
     std::vector<torch::Tensor> slots;
   };
 
   /// Parameters updated by one kernel call.
   struct Bucket {
+    /// The group that the parameters belong to.
     size_t group = 0;
     std::vector<size_t> index;  ///< positions in the group
+    /// The parameters, in the order of `index`.
     std::vector<torch::Tensor> params;
     std::vector<torch::Tensor>
         weights;  ///< half-precision copies of `params` to bring up to date; empty without masters
@@ -144,7 +160,9 @@ class Optimizer {
   /// How a step count stands in the state of a parameter.
   enum class StepForm { none, integer, tensor };
 
+  /// `lr` and `weight_decay` are for groups that set none.
   Optimizer(std::vector<ParamGroupInit> groups, double lr, double weight_decay);
+  /// One group of all the parameters, with no settings of its own.
   static std::vector<ParamGroupInit> one_group(std::vector<torch::Tensor> params);
   /// Throws G-OPTIM-1 unless lr and weight decay are not negative and `betas` lie in [0, 1).
   void check_ranges(const std::vector<double>& betas = {}) const;
@@ -161,6 +179,7 @@ class Optimizer {
 
   /// Names of the state tensors in Python's order.
   virtual std::vector<std::string> slot_names() const = 0;
+  /// How this optimizer's file holds step counts.
   virtual StepForm step_form() const { return StepForm::tensor; }
   /// Makes the slots of a parameter at its first gradient.
   virtual std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const = 0;
@@ -178,9 +197,11 @@ class Optimizer {
   /// The options of a group in Python's names and order, without weight_decay, lr, initial_lr and
   /// params.
   virtual StateTree group_options(size_t group) const = 0;
+  /// Takes over what `group_options` gave.
   virtual void load_group_options(size_t group, const StateTree& saved) = 0;
   /// One parameter's entry under "state"; an empty dict is left out of the file.
   virtual StateTree param_entry(const ParamState& state, size_t group) const;
+  /// The state in an entry that `param_entry`, or Python, wrote; `what` names it in errors.
   virtual ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param,
                                       size_t group, const std::string& what) const;
 
@@ -191,7 +212,9 @@ class Optimizer {
   /// State of a parameter right now, buckets included.
   const std::vector<std::vector<ParamState>>& current_states() const;
 
+  /// The groups that `param_groups()` gives.
   std::vector<ParamGroup> groups_;
+  /// What `default_lr()` gives.
   double default_lr_;
 
  private:

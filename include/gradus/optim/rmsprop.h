@@ -4,19 +4,27 @@
 
 namespace gradus {
 
+/// Settings of `RMSprop`, with torch's names and defaults.
 struct RMSpropOptions {
+  /// Learning rate of groups that set none.
   double lr = 1e-2;
+  /// How much of the running mean of squares is kept.
   double alpha = 0.99;
+  /// Added to the denominator.
   double eps = 1e-8;
   double weight_decay = 0.0;  ///< added to the gradient; for groups that set none
+  /// How much of the last update is kept.
   double momentum = 0.0;
+  /// Divide by the deviation from the mean gradient.
   bool centered = false;
 };
 
 /// `torch.optim.RMSprop`.
 class RMSprop : public Optimizer {
  public:
+  /// All parameters in one group.
   explicit RMSprop(std::vector<torch::Tensor> params, RMSpropOptions options = {});
+  /// Parameters in groups, which may have settings of their own.
   explicit RMSprop(std::vector<ParamGroupInit> groups, RMSpropOptions options = {});
 
   std::string name() const override { return "rmsprop"; }

@@ -6,11 +6,14 @@
 
 namespace gradus {
 
+/// Settings of `ScheduleFree`.
 struct ScheduleFreeOptions {
+  /// Learning rate of groups that set none.
   double lr = 2.5e-3;
   std::array<double, 2> betas = {0.9, 0.999};  ///< adamw and radam
   double eps = 1e-8;                           ///< adamw and radam
   double momentum = 0.9;                       ///< sgd: between 0 and 1, both excluded
+  /// For groups that set none.
   double weight_decay = 0.0;
   double warmup_steps = 0.0;     ///< adamw and sgd: linear warm-up inside the optimizer
   double r = 0.0;                ///< power of the step in the averaging weights
@@ -18,6 +21,7 @@ struct ScheduleFreeOptions {
   bool silent_sgd_phase = true;  ///< radam: no update while its variance estimate is too short
 };
 
+/// Which optimizer runs without a schedule.
 enum class ScheduleFreeKind { adamw, sgd, radam };
 
 /// The schedule-free optimizers of the `schedulefree` package: no schedule, an average of the
@@ -28,8 +32,10 @@ enum class ScheduleFreeKind { adamw, sgd, radam };
 /// G-OPTIM-4. Use a constant schedule.
 class ScheduleFree : public Optimizer {
  public:
+  /// All parameters in one group.
   ScheduleFree(ScheduleFreeKind kind, std::vector<torch::Tensor> params,
                ScheduleFreeOptions options = {});
+  /// Parameters in groups, which may have settings of their own.
   ScheduleFree(ScheduleFreeKind kind, std::vector<ParamGroupInit> groups,
                ScheduleFreeOptions options = {});
 

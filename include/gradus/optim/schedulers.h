@@ -37,13 +37,16 @@ class LRScheduler {
   /// Calls of `step()` so far.
   virtual int64_t steps_done() const { return 0; }
 
+  /// The state, in the layout of Python's scheduler.
   virtual StateTree state_dict() const = 0;
+  /// Takes over what `state_dict()` gave, here or in Python.
   virtual void load_state_dict(const StateTree& state) = 0;
 };
 
 /// Rates as a factor of the groups' initial ones: all of HF's schedules that follow the step.
 class LambdaLR : public LRScheduler {
  public:
+  /// `factor(step)` multiplies the initial learning rates; `optimizer` must live longer than this.
   LambdaLR(Optimizer& optimizer, std::function<double(int64_t)> factor);
 
   void step() override;
@@ -64,20 +67,29 @@ class LambdaLR : public LRScheduler {
   int64_t step_count_ = 1;
 };
 
+/// Settings of `ReduceLROnPlateau`, with torch's names and defaults.
 struct ReduceLROnPlateauOptions {
+  /// "min" if a smaller metric is better, "max" otherwise.
   std::string mode = "min";
+  /// What the learning rate is multiplied by.
   double factor = 0.1;
+  /// Metrics without improvement until that happens.
   int64_t patience = 10;
+  /// How much better a metric must be to count.
   double threshold = 1e-4;
+  /// "rel" if the threshold is a share of the best metric, "abs" otherwise.
   std::string threshold_mode = "rel";
+  /// Metrics after a change that are not counted.
   int64_t cooldown = 0;
   std::vector<double> min_lr = {0.0};  ///< one for all groups or one each
+  /// Smaller changes of the learning rate are left out.
   double eps = 1e-8;
 };
 
 /// `torch.optim.lr_scheduler.ReduceLROnPlateau`: lowers the rates when a metric stops improving.
 class ReduceLROnPlateau : public LRScheduler {
  public:
+  /// `optimizer` must live longer than this.
   explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
 
   void step() override;
@@ -97,19 +109,31 @@ class ReduceLROnPlateau : public LRScheduler {
   int64_t last_epoch_ = 0, cooldown_counter_ = 0, num_bad_epochs_ = 0;
 };
 
+/// Settings of `GreedyLR`, with transformers' names and defaults.
 struct GreedyLROptions {
+  /// "min" if a smaller metric is better, "max" otherwise.
   std::string mode = "min";
+  /// What the learning rate is multiplied or divided by.
   double factor = 0.95;
+  /// Metrics without improvement until the learning rate falls.
   int64_t patience = 10;
+  /// How much better a metric must be to count.
   double threshold = 1e-6;
+  /// "rel" if the threshold is a share of the best metric, "abs" otherwise.
   std::string threshold_mode = "abs";
+  /// Metrics after a fall during which none counts as worse.
   int64_t cooldown = 0;
+  /// Metrics after a rise during which none counts as better.
   int64_t warmup = 0;
   std::vector<double> min_lr = {1e-3};  ///< one for all groups or one each
+  /// Upper bounds, one per group or one for all.
   std::vector<double> max_lr = {1.0};
+  /// Smaller changes of the learning rate are left out.
   double eps = 1e-8;
+  /// Log every change.
   bool verbose = false;
   bool smooth = false;  ///< average the metric over `window_size` values
+  /// Metrics in the mean that is compared, with `smooth`.
   int64_t window_size = 50;
   int64_t reset_start = 500;  ///< reductions at the lower bound before everything starts over
 };
@@ -118,6 +142,7 @@ struct GreedyLROptions {
 /// it does not.
 class GreedyLR : public LRScheduler {
  public:
+  /// `optimizer` must live longer than this.
   explicit GreedyLR(Optimizer& optimizer, GreedyLROptions options = {});
 
   void step() override;
@@ -152,6 +177,7 @@ std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, Optimizer& o
                                            std::optional<int64_t> num_warmup_steps,
                                            std::optional<int64_t> num_training_steps,
                                            const nlohmann::json& kwargs);
+/// The same with the defaults of `lr_scheduler_kwargs`.
 std::unique_ptr<LRScheduler> get_scheduler(
     const std::string& name, Optimizer& optimizer,
     std::optional<int64_t> num_warmup_steps = std::nullopt,

@@ -4,12 +4,17 @@
 
 namespace gradus {
 
+/// Settings of `SGD`, with torch's names and defaults.
 struct SGDOptions {
+  /// Learning rate of groups that set none.
   double lr = 1e-3;
+  /// How much of the last update is kept.
   double momentum = 0.0;
+  /// How much of the gradient is left out of the momentum.
   double dampening = 0.0;
   double weight_decay = 0.0;  ///< added to the gradient; for groups that set none
   bool nesterov = false;      ///< needs momentum and no dampening
+  /// Go up the gradient instead of down.
   bool maximize = false;
 };
 
@@ -17,7 +22,9 @@ struct SGDOptions {
 /// Throws `Error` G-OPTIM-1 for options torch refuses.
 class SGD : public Optimizer {
  public:
+  /// All parameters in one group.
   explicit SGD(std::vector<torch::Tensor> params, SGDOptions options = {});
+  /// Parameters in groups, which may have settings of their own.
   explicit SGD(std::vector<ParamGroupInit> groups, SGDOptions options = {});
 
   std::string name() const override { return "sgd"; }
@@ -25,6 +32,7 @@ class SGD : public Optimizer {
 
  protected:
   void update(Bucket& bucket, const StepContext& context) override;
+  /// The step in torch's separate operations.
   void update_in_steps(Bucket& bucket);
   std::vector<std::string> slot_names() const override { return {"momentum_buffer"}; }
   StepForm step_form() const override { return StepForm::none; }

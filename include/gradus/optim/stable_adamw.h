@@ -6,10 +6,15 @@
 
 namespace gradus {
 
+/// Settings of `StableAdamW`.
 struct StableAdamWOptions {
+  /// Learning rate of groups that set none.
   double lr = 1e-3;
+  /// How much of the running means of gradients and of their squares is kept.
   std::array<double, 2> betas = {0.9, 0.99};
+  /// Added to the denominator.
   double eps = 1e-6;
+  /// For groups that set none.
   double weight_decay = 1e-2;
   bool decouple_lr = false;  ///< weight decay independent of the learning rate
   std::optional<double> max_lr =
@@ -22,7 +27,9 @@ struct StableAdamWOptions {
 /// The stabilising factor stays on the device.
 class StableAdamW : public Optimizer {
  public:
+  /// All parameters in one group.
   explicit StableAdamW(std::vector<torch::Tensor> params, StableAdamWOptions options = {});
+  /// Parameters in groups, which may have settings of their own.
   explicit StableAdamW(std::vector<ParamGroupInit> groups, StableAdamWOptions options = {});
 
   std::string name() const override { return "stable_adamw"; }

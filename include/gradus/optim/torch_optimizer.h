@@ -17,6 +17,7 @@ namespace gradus {
 /// Python does not. `wrapped` is shared. Throws `Error` G-OPTIM-1 for null.
 class TorchOptimizer : public Optimizer {
  public:
+  /// Shares the optimizer and its parameters.
   explicit TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> wrapped);
 
   void step(const StepContext& context = {}) override;
@@ -24,6 +25,7 @@ class TorchOptimizer : public Optimizer {
   void load_state_dict(const StateTree& state) override;
   std::string name() const override { return "torch_optim"; }
   bool can_train_masters() const override { return false; }
+  /// The optimizer inside.
   torch::optim::Optimizer& wrapped() { return *wrapped_; }
 
  protected:
