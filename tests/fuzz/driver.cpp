@@ -18,11 +18,12 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/fuzz_target.h"
 #include "fuzz/mutator.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 /// Refusing 10 GB that a header claims is right, dying of it is not; leaks are what the unit tests
 /// look for.
+extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() {
   return "allocator_may_return_null=1:detect_leaks=0";
 }

@@ -6,6 +6,7 @@
 
 #include "data/sources/column_kind.h"
 #include "data/sources/csv_source.h"
+#include "fuzz/fuzz_target.h"
 
 namespace {
 

@@ -3,6 +3,8 @@
 
 #include <optional>
 
+#include "fuzz/fuzz_target.h"
+
 /// Any bytes give a tree or `gradus::Error`; a tree that was read can be written and read again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::optional<gradus::FlaxTree> tree;

@@ -1,6 +1,7 @@
 #include <gradus/core/error.h>
 
 #include "data/idx_file.h"
+#include "fuzz/fuzz_target.h"
 
 /// Any bytes give values that fit their shape, or `gradus::Error`.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

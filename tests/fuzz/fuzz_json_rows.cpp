@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "../silent_log.h"
+#include "fuzz/fuzz_target.h"
 
 namespace {
 

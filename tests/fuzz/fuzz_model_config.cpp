@@ -9,6 +9,7 @@
 #include <cctype>
 #include <string_view>
 
+#include "fuzz/fuzz_target.h"
 #include "models/bert/bert_config.h"
 #include "models/llama/llama_config.h"
 #include "models/t5/t5_stack.h"

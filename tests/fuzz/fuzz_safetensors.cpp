@@ -1,6 +1,7 @@
 #include <gradus/core/error.h>
 
 #include "formats/byte_readers.h"
+#include "fuzz/fuzz_target.h"
 
 /// Any bytes give tensors or `gradus::Error`; tensors lie within the file.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

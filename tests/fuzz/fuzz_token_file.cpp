@@ -6,6 +6,8 @@
 
 #include <unistd.h>
 
+#include "fuzz/fuzz_target.h"
+
 /// Any bytes as a token file, and as the index of one, give ids or `gradus::Error`.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto folder = [] {

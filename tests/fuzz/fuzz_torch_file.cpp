@@ -2,6 +2,7 @@
 #include <gradus/formats/checksum.h>
 
 #include "formats/byte_readers.h"
+#include "fuzz/fuzz_target.h"
 
 namespace {
 

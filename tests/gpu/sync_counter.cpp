@@ -19,9 +19,11 @@ F next(const char* name) {
 extern "C" {
 
 /// Waits since the process began.
+long gradus_sync_count();
 __attribute__((visibility("default"))) long gradus_sync_count() { return waits.load(); }
 
 #define GRADUS_COUNT(name, parameters, arguments)              \
+  int name parameters;                                         \
   __attribute__((visibility("default"))) int name parameters { \
     using F = int(*) parameters;                               \
     static const F original = next<F>(#name);                  \
