@@ -1,35 +1,42 @@
 # The front door. `make help` lists what there is.
 #
-# Variables: LIBTORCH=DIR     build against this LibTorch 2.11 to 2.15 (torch/ of a wheel or zip)
-#            JOBS=N           compile and test N at a time (default: cores, as far as memory goes)
+# Variables: LIBTORCH=DIR     build against this LibTorch (torch/ of a wheel or zip, 2.11 to 2.15)
+#            JOBS=N           compile and test N at a time (default: as cores and memory allow)
 #            PRESET=debug     build another preset of CMakePresets.json (default: release)
+#            PREFIX=DIR       where `make install` puts gradus (default: ~/.local)
 #            FUZZ_SECONDS=N   time per fuzzer for `make fuzz` (default: 60)
 SHELL := /bin/bash
 # one compiler takes up to 2 GB
-JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ {n = int($$2 / 2000000); \
-  print n < 1 ? 1 : n < cores ? n : cores}' /proc/meminfo)
+JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { \
+	n = int($$2 / 2000000); print n < 1 ? 1 : n < cores ? n : cores}' /proc/meminfo)
 PRESET ?= release
+PREFIX ?= $(HOME)/.local
 BUILD := build/$(PRESET)
 FUZZ_SECONDS ?= 60
 CTEST_ARGS ?=
 # without this ccache does not work with a precompiled header
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
+# a build without -Werror is good for one with it: quickstart, then test, compiles nothing twice
+export CCACHE_IGNOREOPTIONS ?= -Werror
 PEER := $${XDG_CACHE_HOME:-$$HOME/.cache}/gradus/peer/bin/python
 
-.PHONY: help quickstart setup configure build test bench peer format lint docs fuzz sanitize clean
+.PHONY: help quickstart setup configure build test install uninstall bench peer format lint docs \
+	fuzz sanitize clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo 'make quickstart   install what is missing, build, train a real model on Fashion-MNIST'
+	@echo 'make quickstart   install what is missing, build the program, train a real model'
+	@echo 'make install      build the program and the library, install them in PREFIX=$(PREFIX)'
+	@echo 'make uninstall    remove what `make install` put into PREFIX=$(PREFIX)'
 	@echo 'make test         install what is missing, build everything, run every test'
 	@echo 'make build        install what is missing, build everything'
-	@echo 'make bench        build and run the benchmarks (some need the Python peer: make peer)'
+	@echo 'make bench        build and run the benchmarks (some compare with Python: make peer)'
 	@echo 'make peer         make the Python side for tests/differential and benchmarks'
-	@echo 'make docs         write docs/user/options.md anew from the option tables'
+	@echo 'make docs         write docs/user/options.md anew, and the API reference in build/api'
 	@echo 'make format       clang-format on our sources'
 	@echo 'make lint         clang-tidy on the files changed since origin or HEAD'
 	@echo 'make fuzz         run each fuzzer of tests/fuzz for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds'
-	@echo 'make sanitize     tests of readers and loader under the address and thread sanitizers'
+	@echo 'make sanitize     tests of the readers and the loader with address and thread sanitizer'
 	@echo 'make clean        remove build/ (downloads in .deps/ and results in runs/ stay)'
 	@sed -n 's/^# \(Variables:\|          \)/\1/p' Makefile
 
@@ -39,8 +46,10 @@ quickstart:
 setup:
 	@tools/setup
 
+# Warnings are errors where everything is built and tested. For quickstart and install they are not:
+# a compiler that we have not tried may have new ones.
 configure: setup
-	@tools/configure $(PRESET)
+	@tools/configure $(PRESET) -DGRADUS_WERROR=ON
 
 build: configure
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -48,10 +57,19 @@ build: configure
 test: build
 	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure $(CTEST_ARGS)
 
+install: setup
+	@tools/configure $(PRESET)
+	@cmake --build $(BUILD) -j $(JOBS) --target gradus_installed_parts
+	@tools/install $(BUILD) "$(PREFIX)"
+
+uninstall:
+	@tools/uninstall "$(PREFIX)"
+
 bench: setup
 	@tools/configure $(PRESET) -DGRADUS_BENCHMARKS=ON
 	@cmake --build $(BUILD) -j $(JOBS)
-	@python=$(PEER); [ -x "$$python" ] || python=python3; "$$python" benchmarks/run.py --build $(BUILD)
+	@python=$(PEER); [ -x "$$python" ] || python=python3; \
+		"$$python" benchmarks/run.py --build $(BUILD)
 
 peer:
 	@tools/setup --peer
@@ -63,10 +81,11 @@ lint: configure
 	@tools/lint $(BUILD)
 
 docs: configure
+	@tools/setup --docs
 	@cmake --build $(BUILD) -j $(JOBS) --target gradus_cli
-	@mkdir -p docs/user
-	@$(BUILD)/bin/gradus options --markdown > docs/user/options.md.part
+	@mkdir -p docs/user && $(BUILD)/bin/gradus options --markdown >docs/user/options.md.part
 	@mv docs/user/options.md.part docs/user/options.md
+	@tools/api-reference build/api
 
 fuzz: setup
 	@tools/fuzz $(FUZZ_SECONDS) $(JOBS)

@@ -1,9 +1,7 @@
 # With GRADUS_CUDA: libgradus_cuda.so from src/cuda, the kernels (*.cu) by nvcc and all else by the
-# ordinary compiler.
-# nvcc: $CUDACXX, the one on the PATH or in /usr/local/cuda, or the one that `tools/setup --cuda`
-# lays in .deps/cuda.
-# gradus_cuda_kernels: the kernels and their operators alone, without libgradus; for tests and
-# benchmarks of them.
+# ordinary compiler. nvcc is $CUDACXX, the one on the PATH or in /usr/local/cuda, or the one that
+# `tools/setup --cuda` puts into .deps/cuda.
+# gradus_cuda_kernels: the kernels and their operators alone, for tests and benchmarks of them.
 set(GRADUS_CUDA_ARCHITECTURES "80;86;89;90" CACHE STRING
   "Compute capabilities of the kernels; PTX of the last goes along for newer devices")
 
@@ -19,9 +17,8 @@ function(gradus_find_nvcc)
     find_program(GRADUS_NVCC nvcc PATHS ${own})
   endif()
   if(NOT GRADUS_NVCC)
-    message(FATAL_ERROR
-      "GRADUS_CUDA: no nvcc was found on the PATH or in .deps/cuda. "
-      "Run tools/setup --cuda, or set CUDACXX to nvcc.")
+    message(FATAL_ERROR "GRADUS_CUDA: no nvcc was found on the PATH or in .deps/cuda. \
+Run tools/setup --cuda, or set CUDACXX to nvcc.")
   endif()
 endfunction()
 
@@ -32,8 +29,8 @@ function(gradus_find_cuda_headers result)
   get_filename_component(toolkit "${compiler}" DIRECTORY)
   get_filename_component(toolkit "${toolkit}" DIRECTORY)
   file(GLOB beside_torch "${LIBTORCH}/../nvidia/cu*/include")
-  set(found "${toolkit}/include" "${toolkit}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux/include"
-    ${beside_torch})
+  set(target "${toolkit}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux")
+  set(found "${toolkit}/include" "${target}/include" ${beside_torch})
   set(folders "")
   foreach(folder IN LISTS found)
     if(EXISTS "${folder}/cuda_runtime.h" OR EXISTS "${folder}/cublas_v2.h")
@@ -46,21 +43,19 @@ function(gradus_find_cuda_headers result)
   endforeach()
   list(REMOVE_DUPLICATES folders)
   set(${result} "${folders}" PARENT_SCOPE)
-  set(libraries ${LIBTORCH_RUNTIME_DIRS} "${toolkit}/lib64" "${toolkit}/lib"
-    "${toolkit}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux/lib")
+  set(libraries ${LIBTORCH_RUNTIME_DIRS} "${toolkit}/lib64" "${toolkit}/lib" "${target}/lib")
   find_library(GRADUS_CUDART NAMES libcudart.so.13 libcudart.so.12 cudart
     PATHS ${libraries} NO_DEFAULT_PATH)
   if(NOT GRADUS_CUDART)
-    message(FATAL_ERROR
-      "GRADUS_CUDA: no libcudart.so in ${libraries}. "
-      "It belongs to the packages that the CUDA torch asks for.")
+    message(FATAL_ERROR "GRADUS_CUDA: no libcudart.so in ${libraries}. \
+It belongs to the packages that the CUDA torch asks for.")
   endif()
 endfunction()
 
-# gradus_compile_kernels(OBJECTS file.cu...): one object file per kernel file; their paths in
-# OBJECTS.
+# gradus_compile_kernels(OBJECTS file.cu...): one object file per kernel file; paths in OBJECTS.
 function(gradus_compile_kernels objects)
-  set(flags -O3 -std=c++20 "-I${PROJECT_SOURCE_DIR}/src" -Xcompiler -fPIC,-Wall,-Wextra --threads 2)
+  set(flags -O3 -std=c++20 "-I${PROJECT_SOURCE_DIR}/src" -Xcompiler -fPIC,-Wall,-Wextra
+    --threads 2)
   foreach(folder IN LISTS GRADUS_CUDA_HEADERS)
     list(APPEND flags -isystem "${folder}")
   endforeach()
@@ -72,7 +67,7 @@ function(gradus_compile_kernels objects)
   set(made "")
   foreach(source IN LISTS ARGN)
     get_filename_component(name "${source}" NAME)
-    set(object "${CMAKE_BINARY_DIR}/cuda/${name}.o")
+    set(object "${PROJECT_BINARY_DIR}/cuda/${name}.o")
     add_custom_command(OUTPUT "${object}"
       COMMAND "${GRADUS_NVCC}" -c ${flags} -ccbin "${CMAKE_CXX_COMPILER}"
         -MD -MF "${object}.d" -o "${object}" "${source}"
@@ -86,9 +81,8 @@ endfunction()
 function(gradus_add_cuda_plugin)
   foreach(library torch_cuda c10_cuda)
     if(NOT EXISTS "${LIBTORCH}/lib/lib${library}.so")
-      message(FATAL_ERROR
-        "GRADUS_CUDA: ${LIBTORCH}/lib has no lib${library}.so. "
-        "Set LIBTORCH to the torch/ folder of a torch with CUDA, e.g. of a Python environment.")
+      message(FATAL_ERROR "GRADUS_CUDA: ${LIBTORCH}/lib has no lib${library}.so. \
+Set LIBTORCH to the torch/ folder of a torch with CUDA, e.g. of a Python environment.")
     endif()
     add_library(LibTorch::${library} SHARED IMPORTED)
     set_target_properties(LibTorch::${library} PROPERTIES
@@ -98,10 +92,9 @@ function(gradus_add_cuda_plugin)
   gradus_find_cuda_headers(GRADUS_CUDA_HEADERS)
   message(STATUS
     "CUDA plugin: ${GRADUS_NVCC} for sm_${GRADUS_CUDA_ARCHITECTURES}, ${GRADUS_CUDART}")
-  file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/cuda")
+  file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/cuda")
 
-  # torch_cuda registers itself when it is loaded; nothing names it, so the linker must be told to
-  # keep it
+  # torch_cuda registers itself when loaded; nothing names it, so the linker is told to keep it
   add_library(gradus_torch_cuda INTERFACE)
   target_include_directories(gradus_torch_cuda SYSTEM INTERFACE ${GRADUS_CUDA_HEADERS})
   target_link_libraries(gradus_torch_cuda INTERFACE gradus_headers "-Wl,--no-as-needed"
@@ -122,7 +115,6 @@ function(gradus_add_cuda_plugin)
   # only once
   target_link_libraries(gradus_cuda PRIVATE gradus_cuda_kernels gradus_torch_cuda)
   target_precompile_headers(gradus_cuda REUSE_FROM gradus_pch)
-  set_target_properties(gradus_cuda PROPERTIES LINKER_LANGUAGE CXX BUILD_RPATH "\$ORIGIN"
-    INSTALL_RPATH "\$ORIGIN")
-  install(TARGETS gradus_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(gradus_cuda PROPERTIES
+    LINKER_LANGUAGE CXX BUILD_RPATH "\$ORIGIN;${LIBTORCH_RPATH}")
 endfunction()

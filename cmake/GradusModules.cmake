@@ -9,14 +9,18 @@ endif()
 add_compile_options(-fPIC -Wall -Wextra -Werror -Wno-psabi)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-fpch-preprocess)  # lets ccache see through the precompiled header
+  if(GRADUS_UNITY)
+    add_compile_options(-Wno-subobject-linkage)  # g++ takes a .cpp in a unity file for a header
+  endif()
 endif()
-if(GRADUS_UNITY)
-  add_compile_options(-Wno-subobject-linkage)  # g++ takes a .cpp inside a unity file for a header
-endif()
-# What a sanitizer build adds. -O1, and without those checks for undefined behaviour that double the
+
+# What a sanitizer build adds. It leaves out those checks for undefined behaviour that double the
 # compile time: the reader of a damaged file is caught by the others.
-set(GRADUS_SANITIZER_OPTIONS -fno-sanitize=vptr,null,object-size,alignment -fno-sanitize-recover=all
-  -fno-omit-frame-pointer -g1 -O1 -Wno-maybe-uninitialized)
+set(GRADUS_SANITIZER_OPTIONS -fno-sanitize=vptr,null,object-size,alignment
+  -fno-sanitize-recover=all -fno-omit-frame-pointer -g1 -O1)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND GRADUS_SANITIZER_OPTIONS -Wno-maybe-uninitialized)
+endif()
 if(GRADUS_SANITIZER)
   add_compile_options(-fsanitize=${GRADUS_SANITIZER} ${GRADUS_SANITIZER_OPTIONS})
   add_link_options(-fsanitize=${GRADUS_SANITIZER})
@@ -27,8 +31,8 @@ endif()
 # which is why a folder for daily work may turn it off.
 function(gradus_unity target)
   if(GRADUS_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON
-      UNITY_BUILD_BATCH_SIZE ${GRADUS_UNITY_BATCH})
+    set_target_properties(${target} PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${GRADUS_UNITY_BATCH})
     if(ARGN AND GRADUS_UNITY_BATCH GREATER ARGN)
       set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE ${ARGN})
     endif()
@@ -42,10 +46,11 @@ function(gradus_make_base)
   target_include_directories(gradus_headers INTERFACE
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>")
-  target_link_libraries(gradus_headers INTERFACE LibTorch::LibTorch nlohmann_json::nlohmann_json
-    Threads::Threads)
-  file(WRITE "${CMAKE_BINARY_DIR}/pch.cpp" "")
-  add_library(gradus_pch OBJECT "${CMAKE_BINARY_DIR}/pch.cpp")
+  target_link_libraries(gradus_headers INTERFACE
+    LibTorch::LibTorch nlohmann_json::nlohmann_json Threads::Threads)
+  set(empty "${PROJECT_BINARY_DIR}/pch.cpp")
+  file(CONFIGURE OUTPUT "${empty}" CONTENT "")
+  add_library(gradus_pch OBJECT "${empty}")
   target_link_libraries(gradus_pch PUBLIC gradus_headers)
   target_precompile_headers(gradus_pch PRIVATE
     <torch/types.h> <torch/nn/module.h> <nlohmann/json.hpp>
@@ -57,7 +62,7 @@ endfunction()
 # of src/NAME (or src/FOLDER), less those of src/EXCLUDE, as one object library gradus_NAME.
 # libgradus.so is linked with the libraries too.
 function(gradus_module name)
-  cmake_parse_arguments(ARG "NO_PCH;OPENMP" "FOLDER;EXCLUDE" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "NO_PCH" "FOLDER;EXCLUDE" "LINK" ${ARGN})
   if(NOT ARG_FOLDER)
     set(ARG_FOLDER "${name}")
   endif()
@@ -71,9 +76,6 @@ function(gradus_module name)
   add_library(gradus_${name} OBJECT ${sources})
   gradus_unity(gradus_${name})
   target_link_libraries(gradus_${name} PUBLIC gradus_headers ${ARG_LINK})
-  if(ARG_OPENMP)
-    target_compile_options(gradus_${name} PRIVATE ${OpenMP_CXX_FLAGS})
-  endif()
   if(NOT ARG_NO_PCH)
     target_precompile_headers(gradus_${name} REUSE_FROM gradus_pch)
   endif()
@@ -82,8 +84,7 @@ function(gradus_module name)
 endfunction()
 
 # gradus_unit_test(NAME [parts...]): tests/unit/NAME/*.cpp as program unit_NAME, linked from the
-# named modules' objects (default: the whole library). Each gtest case becomes a ctest case of its
-# folder.
+# named modules' objects (default: the whole library).
 function(gradus_unit_test name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/unit/${name}/*.cpp")
   if(NOT sources)
@@ -107,8 +108,8 @@ function(gradus_test_program program)
   endif()
   target_link_libraries(${program} PRIVATE gradus_headers GTest::gtest GTest::gtest_main)
   target_precompile_headers(${program} REUSE_FROM gradus_pch)
-  target_compile_definitions(${program} PRIVATE GRADUS_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-    GRADUS_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_compile_definitions(${program} PRIVATE
+    GRADUS_SOURCE_DIR="${PROJECT_SOURCE_DIR}" GRADUS_BINARY_DIR="${PROJECT_BINARY_DIR}")
   add_test(NAME ${program} COMMAND ${program})
   set_tests_properties(${program} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()

@@ -19,8 +19,9 @@ function(gradus_find_cargo reason)
     return()
   endif()
   # Crates are kept in the user's cargo folder; nothing is fetched when they are all there.
-  execute_process(COMMAND "${GRADUS_CARGO}" fetch --locked --quiet
-    --manifest-path "${PROJECT_SOURCE_DIR}/tokenizers-c/Cargo.toml"
+  execute_process(
+    COMMAND "${GRADUS_CARGO}" fetch --locked --quiet
+      --manifest-path "${PROJECT_SOURCE_DIR}/tokenizers-c/Cargo.toml"
     RESULT_VARIABLE failed ERROR_VARIABLE said OUTPUT_QUIET)
   if(failed)
     set(${reason} "cargo cannot fetch the crates: ${said}" PARENT_SCOPE)
@@ -30,7 +31,7 @@ function(gradus_find_cargo reason)
 endfunction()
 
 function(gradus_build_tokenizers_c archive)
-  set(folder "${CMAKE_BINARY_DIR}/tokenizers-c")
+  set(folder "${PROJECT_BINARY_DIR}/tokenizers-c")
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tokenizers-c/src/*.rs")
   add_custom_command(OUTPUT "${archive}"
     COMMAND "${GRADUS_CARGO}" build --release --locked --quiet
@@ -61,11 +62,10 @@ if(GRADUS_TOKENIZERS_ARCHIVE)
 elseif(GRADUS_TOKENIZERS)
   gradus_find_cargo(no_cargo)
   if(no_cargo)
-    message(STATUS
-      "Tokenizers: left out (${no_cargo}). Text tasks need cargo ${GRADUS_CARGO_MINIMUM} or newer: "
-      "install it with rustup, then configure again.")
+    message(STATUS "Tokenizers: left out (${no_cargo}). Text tasks need cargo \
+${GRADUS_CARGO_MINIMUM} or newer: install it with rustup, then configure again.")
   else()
-    set(archive "${CMAKE_BINARY_DIR}/tokenizers-c/release/libgradus_tokenizers_c.a")
+    set(archive "${PROJECT_BINARY_DIR}/tokenizers-c/release/libgradus_tokenizers_c.a")
     gradus_build_tokenizers_c("${archive}")
     gradus_add_tokenizers_c("${archive}")
     set(GRADUS_TOKENIZERS_C gradus_tokenizers_c)
