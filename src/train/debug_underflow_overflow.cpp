@@ -34,7 +34,8 @@ void collect_tensors(const c10::IValue& value, std::vector<torch::Tensor>& tenso
   if (value.isTensor()) {
     if (value.toTensor().defined()) tensors.push_back(value.toTensor());
   } else if (value.isTensorList()) {
-    for (const torch::Tensor& each : value.toTensorList()) tensors.push_back(each);
+    const auto list = value.toTensorVector();
+    tensors.insert(tensors.end(), list.begin(), list.end());
   }
 }
 
