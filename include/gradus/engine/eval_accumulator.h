@@ -21,6 +21,7 @@ class EvalAccumulator {
   void add(TensorList parts);
   /// Moves what was collected so far to the CPU (`eval_accumulation_steps`).
   void to_cpu();
+  /// Whether nothing was added.
   bool empty() const { return batches_.empty(); }
   /// Each part over all batches. Throws `Error` G-TRAIN-17 when a batch has more or fewer parts
   /// than the first.

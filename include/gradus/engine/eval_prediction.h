@@ -45,8 +45,9 @@ struct EvalPrediction {
 /// `compute_result` is true, which it is for the last batch.
 class ComputeMetrics {
  public:
-  ComputeMetrics() = default;
-  ComputeMetrics(std::nullptr_t) {}
+  ComputeMetrics() = default;        ///< None.
+  ComputeMetrics(std::nullptr_t) {}  ///< None.
+  /// Any function of one of the two forms.
   template <class F>
     requires(!std::is_same_v<std::decay_t<F>, ComputeMetrics>)
   ComputeMetrics(F function) {
@@ -86,9 +87,9 @@ struct PredictionStep {
 
 /// What an evaluation gives.
 struct EvalLoopOutput {
-  EvalPrediction prediction;
-  Metrics metrics;          ///< every name begins with the evaluation's prefix
-  int64_t num_samples = 0;  ///< rows evaluated
+  EvalPrediction prediction;  ///< predictions and labels
+  Metrics metrics;            ///< every name begins with the evaluation's prefix
+  int64_t num_samples = 0;    ///< rows evaluated
 };
 
 }  // namespace gradus

@@ -11,13 +11,13 @@ namespace gradus {
 
 /// How an `Evaluator` works. The members named as options of TrainingArguments mean the same.
 struct EvaluatorOptions {
-  ComputeMetrics compute_metrics = nullptr;
+  ComputeMetrics compute_metrics = nullptr;  ///< the user's metrics, if any
   /// Changes the predictions of each batch before they are kept.
   PreprocessLogits preprocess_logits = nullptr;
   Names include_for_metrics = {};  ///< "inputs" and "loss" beside predictions and labels
   /// Call `compute_metrics`, which then must take `compute_result`, after every batch.
   bool batch_eval_metrics = false;
-  bool eval_do_concat_batches = true;
+  bool eval_do_concat_batches = true;                   ///< join the outputs of all batches
   std::optional<int64_t> eval_accumulation_steps = {};  ///< batches between moves to the CPU
   /// Whether the output holds predictions, labels and inputs. Without, a `compute_metrics` for
   /// whole evaluations is not called.
@@ -42,6 +42,7 @@ class Evaluator {
   /// Predicts a batch: loss, outputs and labels.
   using PredictionFunction = std::function<PredictionStep(const Batch&)>;
 
+  /// Takes the options; they are not checked.
   explicit Evaluator(EvaluatorOptions options);
 
   /// One pass over `loader`. The loss in the metrics is `<prefix>_loss`: the mean over the rows,

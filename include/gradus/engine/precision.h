@@ -46,6 +46,7 @@ class Precision {
   torch::Tensor scale(const torch::Tensor& loss);
   /// Null except for float16, from `begin_run` on.
   GradScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
+  /// The same for a const object.
   const GradScaler* scaler() const { return scaler_ ? &*scaler_ : nullptr; }
 
   /// Makes `model` bfloat16 and lets `optimizer` train float32 masters of its parameters.

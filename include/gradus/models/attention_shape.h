@@ -16,9 +16,9 @@ struct AttentionShape {
   int64_t heads = 1;      ///< heads of the queries
   int64_t key_heads = 1;  ///< heads of keys and values; fewer with grouped queries
   int64_t width = 64;     ///< of one head
-  c10::ScalarType dtype = c10::ScalarType::BFloat16;
-  double dropout = 0;  ///< on the attention weights, in training
-  bool causal = true;  ///< a query sees the keys up to its own place
+  c10::ScalarType dtype = c10::ScalarType::BFloat16;  ///< of query, key and value
+  double dropout = 0;                                 ///< on the attention weights, in training
+  bool causal = true;                                 ///< a query sees the keys up to its own place
 };
 
 }  // namespace gradus

@@ -16,8 +16,8 @@ struct PredictionOutput {
   TensorList prediction_parts;  ///< every output, also when there is just one
   TensorList label_parts;       ///< every label, also when there is just one
   Metrics metrics;              ///< every name begins with the prefix given to `predict`
-  std::vector<TensorList> prediction_batches = {};
-  std::vector<TensorList> label_batches = {};
+  std::vector<TensorList> prediction_batches = {};  ///< not joined: `prediction_parts` per batch
+  std::vector<TensorList> label_batches = {};       ///< not joined: `label_parts` per batch
 };
 
 }  // namespace gradus

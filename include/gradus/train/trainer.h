@@ -15,24 +15,33 @@ namespace device {
 class AutocastGuard;
 }
 
-/// Where `train` starts.
+/// Where `train()` starts.
 class Resume {
  public:
-  /// From the beginning.
+  /// At the beginning.
   static Resume none() { return Resume(Kind::none, {}); }
-  /// From the newest complete checkpoint in output_dir; from the beginning when there is none.
+  /// At the newest complete checkpoint in output_dir; at the beginning when there is none.
   static Resume last() { return Resume(Kind::last, {}); }
-  /// From the newest checkpoint in output_dir; an error when there is none (HF's `True`).
+  /// At the newest checkpoint in output_dir, as `True` in transformers. Without one `train()`
+  /// throws `Error` G-CKPT-1.
   static Resume newest() { return Resume(Kind::newest, {}); }
-  /// From this checkpoint, which must be complete.
+  /// At this checkpoint. When it is not complete `train()` throws `Error` G-CKPT-3.
   static Resume from(std::filesystem::path checkpoint) {
     return Resume(Kind::path, std::move(checkpoint));
   }
-  /// The value of `--resume_from_checkpoint`: a path, "true", "false", "last".
+  /// Reads a value of `--resume_from_checkpoint`: a path, "true", "false" or "last".
   static Resume parse(const std::string& text);
 
-  enum class Kind { none, last, newest, path };
+  /// The four ways to start.
+  enum class Kind {
+    none,    ///< At the beginning.
+    last,    ///< At the newest complete checkpoint, if there is one.
+    newest,  ///< At the newest checkpoint.
+    path     ///< At a given checkpoint.
+  };
+  /// Which of the four it is.
   Kind kind() const { return kind_; }
+  /// The checkpoint, for `Kind::path`.
   const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -41,16 +50,17 @@ class Resume {
   std::filesystem::path path_;
 };
 
+/// What `train()` returns.
 struct TrainOutput {
-  int64_t global_step = 0;
-  double training_loss = 0;
-  Metrics metrics;
+  int64_t global_step = 0;   ///< Steps of the whole run.
+  double training_loss = 0;  ///< Mean loss over the whole run.
+  Metrics metrics;           ///< Run time, speeds, FLOPs and loss, as in train_results.json.
 };
 
-/// A loss and the outputs it came from.
+/// What `compute_loss` returns.
 struct Loss {
-  torch::Tensor loss;
-  ModelOutput outputs = {};
+  torch::Tensor loss;        ///< A scalar.
+  ModelOutput outputs = {};  ///< The model's outputs it was computed from.
 };
 
 /// What a trainer class says of its steps, so that the engine may run them faster.
@@ -62,130 +72,176 @@ struct StepTraits {
   bool reads_logits = true;
 };
 
-/// The Hugging Face Trainer: data, model and arguments in; training, evaluation, prediction and
-/// checkpoints out.
+/// The Trainer of transformers: it trains, evaluates, predicts and saves checkpoints.
 ///
-/// Subclass it and override the protected methods, which are small and named as in transformers.
-/// Thread-safety: use one Trainer from one thread.
+/// Derive from it and override the protected methods, which are small and have the names of
+/// transformers; docs/user/trainer.md shows how. Thread-safety: use a Trainer from one thread.
 class Trainer {
  public:
+  /// Checks the options and adds the default callbacks. Throws `Error` G-TRAIN-8 for parts that
+  /// contradict each other, and what `TrainingArguments::resolved` throws.
   explicit Trainer(TrainerOptions options);
   virtual ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Trains from the beginning of `state()`, or from a checkpoint. Called again it goes on with the
-  /// model and the optimizer as they are (with `model_init`: new ones) and a new schedule. When it
-  /// throws, what was being saved is on disk, `on_train_end` was called with the reason, and the
-  /// Trainer can be used again.
+  /// Trains from the beginning or from a checkpoint. A second call continues with the same model
+  /// and optimizer (with `model_init` with new ones) and a new schedule.
+  ///
+  /// When it throws, pending checkpoints are on disk, `on_train_end` was called with the reason,
+  /// and the Trainer can be used again. Throws `Error` G-TRAIN-15 without training data.
   TrainOutput train(Resume resume = Resume::none());
-  /// Works before `train()` too. `ignore_keys`: outputs that are no predictions; default: what the
-  /// model says. Throws `Error` G-TRAIN-12 without data.
+  /// Evaluates on `eval_dataset`, by default on that of the options, and logs the metrics. May be
+  /// called before `train()`. `ignore_keys` are outputs that are not predictions, by default those
+  /// that the model names. Throws `Error` G-TRAIN-12 without data.
   virtual Metrics evaluate(EvalDatasets eval_dataset = {}, std::optional<Names> ignore_keys = {},
                            const std::string& metric_key_prefix = "eval");
+  /// Predicts. Metrics are computed when the data has labels.
   virtual PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys = {},
                                    const std::string& metric_key_prefix = "test");
+  /// The loop under `evaluate` and `predict`.
   virtual EvalLoopOutput evaluation_loop(const DataLoader& dataloader,
                                          const std::string& description,
                                          std::optional<bool> prediction_loss_only = {},
                                          std::optional<Names> ignore_keys = {},
                                          const std::string& metric_key_prefix = "eval");
 
-  /// Weights, config, tokenizer and arguments; default: into output_dir.
+  /// Writes weights, config, tokenizer and arguments, by default to output_dir.
   virtual void save_model(const std::filesystem::path& directory = {});
-  /// trainer_state.json into output_dir.
+  /// Writes trainer_state.json to output_dir.
   void save_state();
-  /// Prints `***** split metrics *****` as a table.
+  /// Prints the metrics as a table headed `***** split metrics *****`.
   void log_metrics(const std::string& split, const Metrics& metrics) const;
   /// Writes `split_results.json` and, if `combined`, merges into all_results.json.
   void save_metrics(const std::string& split, const Metrics& metrics, bool combined = true) const;
-  /// README.md of output_dir.
+  /// Writes the model card, README.md, to output_dir.
   void create_model_card() const;
-  /// Returns when every checkpoint asked for is on disk; throws what went wrong with one.
+  /// Waits until every checkpoint is on disk. Throws the error of a failed write.
   void wait_for_saves();
 
   /// Adds a callback, given as a `std::shared_ptr` to its own type. Throws `Error` G-TRAIN-9 for a
   /// null pointer.
+  /// Adds a callback after the others. Throws `Error` G-TRAIN-9 for null.
   void add_callback(CallbackHandle callback);
-  /// Removes the first callback of that name, or the object itself; null / false when it is not
-  /// there.
+  /// Removes and returns the first callback of that name; null when there is none.
   std::shared_ptr<TrainerCallback> pop_callback(const std::string& name);
+  /// Removes a callback. Returns whether it was there.
   bool remove_callback(const std::shared_ptr<TrainerCallback>& callback);
-  /// The first callback of type `T`, taken out; null when there is none.
+  /// Removes and returns the first callback of type `T`; null when there is none.
   template <class T>
   std::shared_ptr<T> pop_callback() {
     for (const auto& callback : callbacks())
       if (auto found = std::dynamic_pointer_cast<T>(callback)) return remove_callback(found), found;
     return nullptr;
   }
+  /// All callbacks in order.
   const std::vector<std::shared_ptr<TrainerCallback>>& callbacks() const;
-  /// Calls `function(context, control)` at `event`, each time or at a cadence.
+  /// Calls `function(context, control)` at every `event`.
   void on(Event event, EventFunction function);
+  /// The same, only every so often: `trainer.on(Event::step_end, every(100), f)`.
   void on(Event event, Every cadence, EventFunction function);
 
-  // What the parts are right now.
+  // The current parts.
+
+  /// The model.
   Model& model() const;
+  /// The model, shared.
   std::shared_ptr<Model> model_ptr() const;
+  /// The arguments, resolved.
   const TrainingArguments& args() const;
+  /// The arguments, to change them between runs.
   TrainingArguments& args();
+  /// The progress of the run.
   TrainerState& state();
+  /// The progress of the run.
   const TrainerState& state() const;
+  /// What callbacks have asked for.
   TrainerControl& control();
+  /// The optimizer; null before it is created.
   std::shared_ptr<Optimizer> optimizer() const;
+  /// The schedule; null before it is created.
   std::shared_ptr<LRScheduler> lr_scheduler() const;
+  /// Where the model runs.
   torch::Device device() const;
+  /// Whether `train()` is running.
   bool is_in_train() const;
+  /// Whether this is the first of all processes.
   bool is_world_process_zero() const;
+  /// The columns that are labels.
   const Names& label_names() const;
-  /// Losses replaced in the logs by `logging_nan_inf_filter` so far.
+  /// Number of losses that `logging_nan_inf_filter` has replaced in the logs.
   int64_t filtered_losses() const;
+  /// Number of values that require a gradient.
   int64_t num_trainable_parameters() const;
-  /// One per parameter group. Throws `Error` G-TRAIN-5 before the optimizer exists.
+  /// The learning rates, one per parameter group. Throws `Error` G-TRAIN-5 before the optimizer
+  /// exists.
   std::vector<double> get_learning_rates() const;
+  /// Names of the parameters with weight decay.
   Names get_decay_parameter_names() const;
 
  protected:
   // Data.
+
+  /// The loader of training batches.
   virtual DataLoader get_train_dataloader();
+  /// The loader of an evaluation.
   virtual DataLoader get_eval_dataloader(const DatasetRef& eval_dataset);
+  /// The loader of a prediction.
   virtual DataLoader get_test_dataloader(const DatasetRef& test_dataset);
-  /// What the default get_train_dataloader builds; change it and build a DataLoader of it.
+  /// The options from which `get_train_dataloader` builds its loader.
   virtual DataLoaderOptions train_dataloader_options();
+  /// The options from which the other loaders are built.
   virtual DataLoaderOptions eval_dataloader_options(const DatasetRef& eval_dataset);
+  /// The order of training rows; null for sequential.
   virtual std::shared_ptr<Sampler> get_train_sampler();
-  /// Null except for train_sampling_strategy batch_rebalance; where it is not null, there is no
+  /// Chooses whole batches; null unless train_sampling_strategy is batch_rebalance. It replaces the
   /// train sampler.
   virtual std::shared_ptr<BatchSampler> get_train_batch_sampler();
+  /// The order of evaluation rows; null for sequential.
   virtual std::shared_ptr<Sampler> get_eval_sampler(const DatasetRef& eval_dataset);
 
   // Optimizer and schedule.
+
+  /// Creates both.
   virtual void create_optimizer_and_scheduler(int64_t num_training_steps);
+  /// Creates the optimizer unless there is one; calls `set_optimizer`.
   virtual void create_optimizer();
+  /// Creates the schedule unless there is one; calls `set_lr_scheduler`.
   virtual void create_scheduler(int64_t num_training_steps);
+  /// Sets the optimizer.
   void set_optimizer(std::shared_ptr<Optimizer> optimizer);
+  /// Sets the schedule.
   void set_lr_scheduler(std::shared_ptr<LRScheduler> lr_scheduler);
 
   // A step.
+
+  /// The loss of a batch. `num_items_in_batch` is the number of labels in the whole accumulation
+  /// window, when it is known.
   virtual Loss compute_loss(Model& model, Batch inputs,
                             std::optional<torch::Tensor> num_items_in_batch);
+  /// Forward and backward of one batch. Returns the loss, detached.
   virtual torch::Tensor training_step(Model& model, Batch inputs,
                                       std::optional<torch::Tensor> num_items_in_batch);
+  /// Loss, outputs and labels of one batch of an evaluation.
   virtual PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
                                          const Names& ignore_keys);
-  /// The model's forward under the run's precision.
+  /// Calls the model. Outputs in half precision become float32.
   virtual ModelOutput run_model(Model& model, const Batch& inputs, bool training);
+  /// Moves a batch to the device. Throws `Error` G-TRAIN-11 for an empty batch.
   virtual Batch prepare_inputs(Batch inputs) const;
-  /// For how many rows the loss of a batch of `rows` counts in an evaluation.
+  /// How many rows the loss of a batch counts for in an evaluation.
   virtual int64_t rows_of_loss(int64_t rows) const { return rows; }
-  /// While it lives, forwards run in the run's precision.
+  /// Forward passes use the precision of the run while the returned object lives.
   device::AutocastGuard compute_loss_context_manager() const;
+  /// Number of labels in an accumulation window; unset when nothing uses it.
   virtual std::optional<torch::Tensor> get_num_items_in_batch(
       const std::vector<Batch>& window) const;
+  /// Floating-point operations of forward and backward for a batch.
   virtual double floating_point_ops(const Batch& inputs) const;
 
-  /// What this class promises about its steps. A class says so of itself alone: what derives from
-  /// it may override anything and is asked anew, so guard an answer with `is_exactly`. The default
-  /// promises for `Trainer` itself, and nothing for a class it does not know.
+  /// What this class promises about its steps. A class speaks only for itself: a derived class may
+  /// override anything, so guard an answer with `is_exactly`. The default answers for `Trainer`,
+  /// and promises nothing for other classes.
   virtual StepTraits step_traits() const;
   /// Whether this object is a `T` and not of a class derived from it.
   template <class T>
@@ -193,15 +249,15 @@ class Trainer {
     return typeid(*this) == typeid(T);
   }
 
-  /// What training_args.json holds: `args()`, and whatever a trainer with further arguments adds.
+  /// The content of training_args.json: `args()` and further arguments of a derived trainer.
   virtual nlohmann::ordered_json arguments_to_save() const;
 
-  /// Adds epoch and token counts, appends to log_history, calls on_log. `start_time` in seconds
-  /// gives train speeds.
+  /// Logs values: adds epoch and token counts, appends to log_history and calls `on_log`. With
+  /// `start_time`, in seconds, it adds training speeds.
   virtual void log(Logs logs, std::optional<double> start_time = {});
 
-  /// Whether compute_loss already divides by the whole accumulation window. Unset: decided as in
-  /// HF.
+  /// Whether `compute_loss` already divides by the whole accumulation window. Unset decides it as
+  /// transformers does.
   std::optional<bool> loss_is_scaled_for_ga;
 
  private:
