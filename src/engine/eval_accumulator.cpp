@@ -49,7 +49,7 @@ TensorList EvalAccumulator::join() const {
                   fmt::format("the batches of the evaluation cannot be joined: batch {} gave {} "
                               "tensors, the first one {}",
                               i, batches_[i].size(), batches_.front().size()),
-                  "Return the same outputs for every batch, or name those that are no predictions "
+                  "Return the same outputs for every batch, or name those that are not predictions "
                   "in ignore_keys.");
   for (size_t part = 0; part < batches_.front().size(); ++part) {
     TensorList pieces;

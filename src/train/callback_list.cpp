@@ -29,7 +29,7 @@ void CallbackList::add(CallbackHandle handle) {
   const auto name = handle->name();
   for (const auto& other : callbacks_)
     if (name != "FunctionCallback" && have_same_type(*other, *handle.get()))
-      log_warning("A callback of type " + name + " is there already; now there are two.");
+      log_warning("A callback of type " + name + " was already added; now there are two.");
   callbacks_.push_back(handle.get());
   handles_.push_back(std::move(handle));
 }

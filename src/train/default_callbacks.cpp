@@ -75,8 +75,8 @@ void EarlyStoppingCallback::on_evaluate(const TrainingArguments& args, TrainerSt
   const auto key = best_metric_key(args);
   const auto metric = at.metrics.find(key);
   if (metric == at.metrics.end()) {
-    log_warning("Early stopping looks at " + key +
-                ", which this evaluation did not give: it is switched off.");
+    log_warning("Early stopping uses " + key +
+                ", which this evaluation did not return: it is turned off.");
     return;
   }
   const double value = metric->second;

@@ -38,7 +38,7 @@ InterruptCallback::InterruptCallback(std::vector<int> signals, double grace_seco
     if (signal < 1 || signal >= NSIG || signal == SIGKILL || signal == SIGSTOP)
       throw Error(
           "G-TRAIN-18", ErrorKind::usage,
-          "InterruptCallback: " + std::to_string(signal) + " is no signal that can be caught",
+          "InterruptCallback: " + std::to_string(signal) + " is not a signal that can be caught",
           "Use SIGTERM, SIGINT, SIGUSR1 and the like.");
 }
 InterruptCallback::~InterruptCallback() { restore_handlers(); }

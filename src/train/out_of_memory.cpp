@@ -29,7 +29,8 @@ Error out_of_memory_error(torch::Device device, const std::string& what) {
       "factor, shorten the sequences, "
       "add --gradient_checkpointing or --bf16, or let --auto_find_batch_size look for a size that "
       "fits.\n"
-      "The checkpoints written so far are complete: --resume_from_checkpoint last goes on from the "
+      "The checkpoints written so far are complete: --resume_from_checkpoint last continues from "
+      "the "
       "newest.");
 }
 

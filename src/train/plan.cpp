@@ -46,7 +46,7 @@ TrainingPlan plan_training(const TrainingArguments& args, const DataLoader& load
   }
   if (batches && args.max_steps <= 0)
     throw Error("G-TRAIN-4", ErrorKind::data,
-                "the training data gives no batch: expected at least one row",
+                "the training data yields no batch: expected at least one row",
                 "Check the data file, and --dataloader_drop_last with a large batch size.");
   if (args.max_steps <= 0)
     throw Error("G-TRAIN-4", ErrorKind::usage,

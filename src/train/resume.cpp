@@ -110,7 +110,7 @@ fs::path resolve_resume(const Resume& resume, const fs::path& run_dir) {
         throw Error("G-CKPT-1", ErrorKind::checkpoint,
                     "no valid checkpoint found in output directory (" + run_dir.string() + ")",
                     "Start without --resume_from_checkpoint, or use --resume_from_checkpoint last, "
-                    "which starts anew when there is none.");
+                    "which starts from the beginning when there is none.");
       return checked(newest->path);
     }
     case Resume::Kind::last: break;
@@ -119,7 +119,7 @@ fs::path resolve_resume(const Resume& resume, const fs::path& run_dir) {
   const auto newest = newest_checkpoint(run_dir);
   if (newest && (!complete || complete->step < newest->step))
     log_warning(
-        fmt::format("{} is not complete ({}) and is passed over.", newest->path.string(),
+        fmt::format("{} is not complete ({}) and is ignored.", newest->path.string(),
                     fmt::join(verify_checkpoint(newest->path, Verify::full).problems, "; ")));
   return complete ? complete->path : fs::path();
 }
@@ -183,7 +183,7 @@ void load_training_state(const StateTree& optimizer_state, const StateTree& sche
       schedule_state.contains("base_lrs");  // Python's checkpoints do not say of which type it was
   if (other_kind)
     log_warning(
-        "The checkpoint was written with a schedule of another kind; the new one goes on at the "
+        "The checkpoint was written with a schedule of another kind; the new one continues at the "
         "same step.");
   if (other_kind ||
       changed.contains("lr_scheduler_type")) {  // its state means nothing to the new one

@@ -72,7 +72,7 @@ void set_up_process(const TrainingArguments& args) {
   device::load_cuda();
   device::seed_all(args.seed);
   if (!args.use_cpu && device::gpu_count() > 1)
-    log_warning_once(fmt::format("{} GPUs are there; one is used.", device::gpu_count()));
+    log_warning_once(fmt::format("There are {} GPUs; one is used.", device::gpu_count()));
 }
 
 torch::ScalarType autocast_dtype(const TrainingArguments& args) {
@@ -130,7 +130,7 @@ Trainer::Trainer(TrainerOptions options) {
     if (config.is_object() &&
         config.value("problem_type", nlohmann::json()) == "multi_label_classification")
       log_warning(
-          "Label smoothing does not go with multi-label classification and is switched off for "
+          "Label smoothing cannot be used with multi-label classification and is turned off for "
           "this run.");
     else
       p.label_smoother.emplace(p.args.label_smoothing_factor);

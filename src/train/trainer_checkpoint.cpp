@@ -126,8 +126,9 @@ void restore_optimizer(const fs::path& checkpoint, Optimizer& optimizer, LRSched
                        const std::vector<std::shared_ptr<TrainerCallback>>& callbacks,
                        const ChangedOptions& changed, int64_t global_step) {
   if (!fs::exists(checkpoint / "optimizer.pt") || !fs::exists(checkpoint / "scheduler.pt")) {
-    log_warning(checkpoint.string() +
-                " has no optimizer.pt and scheduler.pt (save_only_model): both start anew.");
+    log_warning(
+        checkpoint.string() +
+        " has no optimizer.pt and scheduler.pt (save_only_model): both start from the beginning.");
     return;
   }
   const auto state = read_torch_file(checkpoint / "optimizer.pt");
@@ -338,7 +339,7 @@ void load_best_model(Model& model, const TrainerState& state) {
       fmt::format("Loading best model from {} (score: {}).", best, state.best_metric.value_or(0)));
   if (!fs::is_directory(best)) {
     log_warning("The best checkpoint " + best +
-                " is not there any more; the model stays as it is after the last step.");
+                " does not exist any more; the model stays as it is after the last step.");
     return;
   }
   load_weights(model, best);

@@ -204,7 +204,7 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
     auto computed = compute_loss(model, given, get_num_items_in_batch({given}));
     if (!computed.loss.defined())
       throw Error("G-TRAIN-7", ErrorKind::training,
-                  "compute_loss gave no loss for a batch of the evaluation",
+                  "compute_loss returned no loss for a batch of the evaluation",
                   "Return a tensor for every batch with labels.");
     if (prediction_loss_only) computed.outputs = ModelOutput();
     computed.outputs.set("loss", computed.loss.detach().mean());
@@ -250,8 +250,9 @@ double best_metric_of(const Metrics& metrics, const TrainingArguments& args) {
   if (found == metrics.end())
     throw Error(
         "G-TRAIN-13", ErrorKind::training,
-        fmt::format("metric_for_best_model is '{}', which the evaluation did not give; it gave: {}",
-                    key, keys_of(metrics)),
+        fmt::format(
+            "metric_for_best_model is '{}', which the evaluation did not return; it returned: {}",
+            key, keys_of(metrics)),
         "Return that metric from compute_metrics, or set --metric_for_best_model to one of these.");
   return found->second;
 }

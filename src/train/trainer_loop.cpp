@@ -290,8 +290,8 @@ void Trainer::end_epoch() {
   auto& p = *parts_;
   if (p.run->batches_done == 0) {
     log_warning(
-        fmt::format("There is not a single row in this pass over the data: training stops at step "
-                    "{}. This is expected when max_steps ({}) is more than the data gives.",
+        fmt::format("There is no row in this pass over the data: training stops at step "
+                    "{}. This is expected when max_steps ({}) is more than the data has.",
                     p.state.global_step, p.state.max_steps));
     p.control.should_training_stop = true;
   }

@@ -558,7 +558,7 @@ TEST(Checkpointing, TestMetricForBestModelBehavior) {
   const auto missing = error_of([&] { Trainer(std::move(options)).train(); });
   EXPECT_EQ(missing.id(), "G-TRAIN-13");
   EXPECT_NE(missing.message().find("metric_for_best_model is 'eval_f1', which the evaluation did "
-                                   "not give; it gave: epoch, eval_loss, eval_runtime"),
+                                   "not return; it returned: epoch, eval_loss, eval_runtime"),
             std::string::npos)
       << missing.message();
 }
