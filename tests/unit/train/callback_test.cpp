@@ -393,7 +393,7 @@ TEST(Callbacks, TestEarlyStoppingWithoutItsMetricIsSwitchedOff) {
   options.callbacks = {callback};
   Trainer trainer(std::move(options));
   EXPECT_THROW(trainer.train(), Error) << "eval_loss is not among eval_one_loss and eval__loss";
-  EXPECT_GE(box->heard("Early stopping uses eval_loss, which this evaluation did not give"), 1);
+  EXPECT_GE(box->heard("Early stopping uses eval_loss, which this evaluation did not return"), 1);
 }
 
 TEST(Callbacks, TestJitCheckpoint) {
