@@ -78,9 +78,9 @@ TEST(Callbacks, TestAddCallbackTwiceWarns) {
   Box box;
   Trainer trainer(regression(box));
   trainer.add_callback(std::make_shared<EventRecorder>());
-  EXPECT_EQ(box->heard("A callback of type EventRecorder is there already"), 0);
+  EXPECT_EQ(box->heard("A callback of type EventRecorder was already added"), 0);
   trainer.add_callback(std::make_shared<EventRecorder>());
-  EXPECT_EQ(box->heard("A callback of type EventRecorder is there already"), 1);
+  EXPECT_EQ(box->heard("A callback of type EventRecorder was already added"), 1);
 }
 
 TEST(Callbacks, TestEventFlow) {
