@@ -78,7 +78,7 @@ int doctor(Words words) {
   const auto cards = device::gpu_infos();
   const auto attention =
       gpus > 0 ? device::measure_attention(
-                     {.batch = 16, .heads = 12, .key_heads = 12, .tokens = 1024, .width = 64},
+                     {.batch = 16, .tokens = 1024, .heads = 12, .key_heads = 12, .width = 64},
                      {torch::kCUDA, 0})
                : std::vector<device::AttentionTime>();
   const nlohmann::ordered_json found = {

@@ -1,8 +1,10 @@
 #include "engine/eval_graphs.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <gradus/core/log.h>
+
+#include <algorithm>
+
+#include "engine/recorded_batch.h"
 
 namespace gradus {
 namespace {
@@ -25,15 +27,6 @@ ModelOutput copy_of(const ModelOutput& outputs) {
 
 }  // namespace
 
-std::string shape_text(const Batch& inputs) {
-  std::string text;
-  for (const auto& [name, value] : inputs)
-    if (value.defined())
-      text +=
-          fmt::format(" {}:{}[{}]", name, int(value.scalar_type()), fmt::join(value.sizes(), ","));
-  return text;
-}
-
 ModelOutput EvalGraphs::run(const Batch& inputs, const std::string& kind, const Work& work) {
   const auto key = kind + shape_text(inputs);
   auto found = std::find_if(entries_.begin(), entries_.end(),
@@ -49,8 +42,7 @@ ModelOutput EvalGraphs::run(const Batch& inputs, const std::string& kind, const 
   auto& entry = found->second;
   if (entry.plain) return work(inputs);
   if (!entry.graph) {
-    for (const auto& [name, value] : inputs)
-      entry.inputs.set(name, value.defined() ? value.clone() : value);
+    entry.inputs = clone_of(inputs);
     try {
       entry.graph = device::capture([&] { entry.outputs = work(entry.inputs); });
     } catch (const std::exception& error) {

@@ -37,7 +37,4 @@ class EvalGraphs {
   bool given_up_ = false;
 };
 
-/// Names, types and shapes of a batch as one line: what a recording is good for.
-std::string shape_text(const Batch& inputs);
-
 }  // namespace gradus

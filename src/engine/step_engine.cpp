@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <gradus/core/log.h>
+#include <gradus/device/attention_backend.h>
 #include <gradus/device/gpu.h>
 #include <gradus/engine/step_engine.h>
 #include <gradus/kernels/form.h>
@@ -113,12 +114,7 @@ void StepEngine::end() {
 
 Batch StepEngine::upload(Batch inputs) const {
   if (device_.is_cpu()) return inputs;
-  std::vector<torch::Tensor> tensors;
-  for (const auto& [name, value] : inputs) tensors.push_back(value);
-  const auto moved = device::upload(tensors, device_);
-  size_t i = 0;
-  for (auto& [name, value] : inputs) value = moved[i++];
-  return inputs;
+  return inputs.with_copies(device::upload(inputs.tensors(), device_));
 }
 
 torch::Tensor StepEngine::micro_batch(const Batch& inputs,
@@ -213,13 +209,13 @@ std::optional<double> StepEngine::settle() {
   return device_schedule_->settle();
 }
 
-void StepEngine::choose_attention(const std::optional<device::AttentionShape>& shape,
-                                  bool deterministic) {
+void StepEngine::choose_attention(std::optional<AttentionShape> shape, bool deterministic) {
   attention_is_chosen_ = true;
   if (deterministic) {
     attention_backend_ = "flash";
   } else if (attention_backend_.empty()) {
     if (!shape) return;
+    shape->dtype = precision_.dtype();
     const auto times = device::measure_attention(*shape, device_);
     if (times.empty()) return;
     attention_backend_ = times.front().name;

@@ -5,7 +5,7 @@
 #include <gradus/core/log.h>
 #include <gradus/device/runtime.h>
 
-#include "engine/eval_graphs.h"
+#include "engine/recorded_batch.h"
 
 namespace gradus {
 namespace {
@@ -118,9 +118,7 @@ void StepGraphs::record(Entry& entry, const Batch& inputs,
   const bool is_first = grads_.empty();
   if (is_first)
     device::empty_cache(device_);  // what plain steps cached is of no use to the graphs' pool
-  entry.inputs = Batch();
-  for (const auto& [name, value] : inputs)
-    entry.inputs.set(name, value.defined() ? value.clone() : value);
+  entry.inputs = clone_of(inputs);
   if (num_items) entry.num_items = num_items->clone();
   if (!norm_.defined()) norm_ = torch::zeros({}, torch::dtype(torch::kFloat).device(device_));
   // Adding happens in place; all other work starts without gradients and leaves them in `grads_`.

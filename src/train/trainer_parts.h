@@ -50,6 +50,9 @@ struct Trainer::Parts : TrainerOptions {
   void export_callback_states();
   /// How many tokens a batch has, as `include_num_input_tokens_seen` counts them.
   int64_t count_input_tokens(const Batch& batch) const;
+  /// A batch that knows which of its masks are full, while they are on the host: on a GPU the
+  /// model then does without them, and a user's compute_loss still sees them.
+  Batch with_known_masks(Batch inputs) const;
   /// Brings the schedule on the host, and the learning rate to log, to where the device is.
   void settle_schedule();
   /// Whether the run trains float32 masters of a bfloat16 model.

@@ -19,38 +19,6 @@ ModelOutput with_loss(Loss result) {
   return std::move(result.outputs);
 }
 
-/// The first of `names` that the config has as a number.
-std::optional<double> number_of(const nlohmann::json& config,
-                                std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    if (const auto found = config.find(name); found != config.end() && found->is_number())
-      return found->get<double>();
-  return std::nullopt;
-}
-
-/// How the model calls attention on batches like `inputs`; nothing for models without it.
-std::optional<device::AttentionShape> attention_shape(const Model& model, const Batch& inputs,
-                                                      torch::ScalarType dtype) {
-  const auto config = model.config();
-  const auto* tokens = inputs.find(model.main_input_name());
-  if (!config.is_object() || tokens == nullptr || tokens->dim() != 2) return std::nullopt;
-  const auto heads = number_of(config, {"num_attention_heads", "n_head", "num_heads", "n_heads"});
-  const auto hidden = number_of(config, {"hidden_size", "n_embd", "d_model", "dim"});
-  if (!heads || !hidden || *heads < 1) return std::nullopt;
-  device::AttentionShape shape;
-  shape.batch = tokens->size(0);
-  shape.tokens = tokens->size(1);
-  shape.heads = int64_t(*heads);
-  shape.key_heads = int64_t(number_of(config, {"num_key_value_heads"}).value_or(*heads));
-  shape.width = int64_t(number_of(config, {"head_dim", "d_kv"}).value_or(*hidden / *heads));
-  shape.dropout =
-      number_of(config, {"attention_dropout", "attn_pdrop", "attention_probs_dropout_prob"})
-          .value_or(0);
-  shape.dtype = dtype;
-  shape.causal = model.shifts_labels();
-  return shape;
-}
-
 }  // namespace
 
 StepTraits Trainer::step_traits() const {
@@ -79,6 +47,11 @@ bool Trainer::Parts::wants_masters() const {
   return engine.device().is_cuda() && model->takes_bf16_weights();
 }
 
+Batch Trainer::Parts::with_known_masks(Batch inputs) const {
+  if (!engine.device().is_cpu()) remember_full_masks(*model, inputs);
+  return inputs;
+}
+
 void Trainer::Parts::settle_schedule() {
   if (const auto rate = engine.settle()) run->learning_rate = rate;
 }
@@ -88,8 +61,7 @@ torch::Tensor Trainer::run_micro_batch(const Batch& batch,
                                        const std::optional<torch::Tensor>& num_items_in_batch) {
   auto& p = *parts_;
   if (p.engine.wants_attention())
-    p.engine.choose_attention(attention_shape(*p.model, batch, p.engine.precision().dtype()),
-                              p.args.full_determinism);
+    p.engine.choose_attention(p.model->attention_shape(batch), p.args.full_determinism);
   const WindowPlace place{
       .size = p.run->window,
       .is_last = p.run->window_will_be_complete(p.args.gradient_accumulation_steps),
@@ -181,7 +153,7 @@ Batch Trainer::prepare_inputs(Batch inputs) const {
         fmt::format("Check the data collator and the columns: the model reads {}.",
                     parts_->model->input_names().empty() ? "every column"
                                                          : joined(parts_->model->input_names())));
-  inputs = parts_->engine.upload(std::move(inputs));
+  inputs = parts_->engine.upload(parts_->with_known_masks(std::move(inputs)));
   return parts_->engine.precision().cast(std::move(inputs), parts_->label_names);
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <gradus/data/batch.h>
-#include <gradus/device/attention_backend.h>
 #include <gradus/engine/precision.h>
 #include <gradus/engine/strategy.h>
+#include <gradus/models/attention_shape.h>
 #include <gradus/models/model_output.h>
 #include <gradus/optim/optimizer.h>
 #include <gradus/optim/schedulers.h>
@@ -129,9 +129,10 @@ class StepEngine {
 
   /// Whether the run still has to choose its implementation of attention.
   bool wants_attention() const { return device_.is_cuda() && !attention_is_chosen_; }
-  /// Measures the implementations of attention for `shape` and prefers the fastest from now on.
-  /// Keeps the one of `set_attention_backend`; prefers "flash" when `deterministic`.
-  void choose_attention(const std::optional<device::AttentionShape>& shape, bool deterministic);
+  /// Measures the implementations of attention for `shape`, in this run's dtype, and prefers the
+  /// fastest from now on. Keeps the one of `set_attention_backend`; prefers "flash" when
+  /// `deterministic`.
+  void choose_attention(std::optional<AttentionShape> shape, bool deterministic);
   /// The implementation in use: part of a checkpoint, since it decides the last bits. Empty:
   /// torch's own choice.
   const std::string& attention_backend() const { return attention_backend_; }

@@ -7,6 +7,8 @@
 
 #include <limits>
 
+#include "engine/recorded_batch.h"
+
 namespace gradus {
 namespace {
 
@@ -112,6 +114,17 @@ TEST(StepEngine, AnEvaluationsForwardRunsPlainlyOnACpu) {
       return ModelOutput{{"loss", inputs["x"]}};
     });
   EXPECT_EQ(calls, 3);
+}
+
+TEST(RecordedBatch, AFullMaskMakesAnotherRecording) {
+  Batch batch{{"input_ids", torch::zeros({2, 3}, torch::kLong)},
+              {"attention_mask", torch::ones({2, 3}, torch::kLong)}};
+  const auto plain = shape_text(batch);
+  batch.remember_all_ones("attention_mask");
+  EXPECT_NE(shape_text(batch), plain);
+  EXPECT_EQ(shape_text(clone_of(batch)), shape_text(batch)) << "a copy knows it too";
+  batch.set("attention_mask", torch::zeros({2, 3}, torch::kLong));
+  EXPECT_EQ(shape_text(batch), plain);
 }
 
 TEST(Precision, CastsInputsOfBfloat16LayersButNotLabels) {
