@@ -145,10 +145,8 @@ int run(Words words, Stage stage) {
   if (program.json) print_line(dump_json(to_json(result, args, name), 2));
   if (result.interrupted_by == 0) return 0;
   log_print(fmt::format(
-      "\ngradus: stopped by {} after step {}; everything is saved in {}.\n  Continue with "
-      "the same command and --resume_from_checkpoint last\n",
-      result.interrupted_by == SIGINT ? "Ctrl-C" : "SIGTERM", result.global_step,
-      *args.output_dir));
+      "gradus: stopped by {}. Continue with the same command and --resume_from_checkpoint last\n",
+      result.interrupted_by == SIGINT ? "Ctrl-C" : "SIGTERM"));
   return 128 + result.interrupted_by;
 }
 

@@ -9,6 +9,7 @@
 #include <gradus/checkpoint/manifest.h>
 #include <gradus/checkpoint/rotation_policy.h>
 #include <gradus/checkpoint/snapshot.h>
+#include <gradus/checkpoint/staged_folder.h>
 #include <gradus/config/argument_groups.h>
 #include <gradus/config/gradient_checkpointing.h>
 #include <gradus/config/launch_environment.h>
@@ -51,6 +52,7 @@
 #include <gradus/engine/eval_accumulator.h>
 #include <gradus/engine/eval_prediction.h>
 #include <gradus/engine/evaluator.h>
+#include <gradus/engine/run_checkpoint.h>
 #include <gradus/formats/checksum.h>
 #include <gradus/formats/flax_msgpack.h>
 #include <gradus/formats/rng_state.h>
@@ -101,6 +103,7 @@
 #include <gradus/models/layers/rotary.h>
 #include <gradus/models/losses.h>
 #include <gradus/models/model.h>
+#include <gradus/models/model_folder.h>
 #include <gradus/models/model_output.h>
 #include <gradus/models/pretrained_model.h>
 #include <gradus/models/text_streamer.h>

@@ -1,13 +1,10 @@
-#include <fcntl.h>
 #include <gradus/checkpoint/checkpoint_writer.h>
 #include <gradus/checkpoint/manifest.h>
+#include <gradus/checkpoint/staged_folder.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/log.h>
-#include <gradus/formats/torch_file.h>
 #include <signal.h>
-#include <stdio.h>
-#include <unistd.h>
 
 namespace gradus {
 namespace fs = std::filesystem;
@@ -40,23 +37,6 @@ class BlockFileSizeSignal {
   sigset_t before_;
 };
 
-// Puts `temporary` where `final_name` is in one step, so that a kill leaves the old folder or the
-// new one, never none.
-void replace_directory(const fs::path& temporary, const fs::path& final_name) {
-  std::error_code ignored;
-  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_name.c_str(), RENAME_EXCHANGE) ==
-      0) {
-    sync_path(final_name.parent_path());
-    fs::remove_all(temporary, ignored);
-    return;
-  }
-  // A file system that cannot exchange names.
-  const fs::path old = temporary.string() + "-replaced-" + std::to_string(::getpid());
-  fs::rename(final_name, old);
-  publish_directory(temporary, final_name);
-  fs::remove_all(old, ignored);
-}
-
 void rotate(const CheckpointWriter::Job& job) {
   for (const auto& dir :
        job.rotation.to_delete(list_checkpoints(job.run_dir), job.best, job.step)) {
@@ -65,44 +45,20 @@ void rotate(const CheckpointWriter::Job& job) {
   }
 }
 
-}  // namespace
-
-void write_checkpoint(const CheckpointWriter::Job& job, const fs::path& temporary) {
+// The side files are in `folder` already.
+void write_checkpoint(const CheckpointWriter::Job& job, StagedFolder& folder) {
   const BlockFileSizeSignal no_signal;
-  const auto& snapshot = job.snapshot;
   Manifest manifest;
-  for (const auto& entry : fs::directory_iterator(temporary)) {  // the side files
+  for (const auto& entry : fs::directory_iterator(folder.path()))
     manifest.files[entry.path().filename()] = file_checksum(entry.path());
-    sync_path(entry.path());
-  }
-  for (const auto& shard :
-       write_safetensors_folder(temporary, snapshot.weights,
-                                {.max_shard_size = snapshot.max_shard_size, .sync = Sync::yes}))
-    manifest.files[shard.file_name] = shard.written;
-  const auto add_tree = [&](const char* name, const std::optional<StateTree>& tree) {
-    if (tree) manifest.files[name] = write_torch_file(temporary / name, *tree, Sync::yes);
-  };
-  add_tree("optimizer.pt", snapshot.optimizer);
-  add_tree("scheduler.pt", snapshot.scheduler);
-  add_tree("scaler.pt", snapshot.scaler);
-  if (snapshot.rng)
-    manifest.files["rng_state.pth"] =
-        write_rng_state(temporary / "rng_state.pth", *snapshot.rng, Sync::yes);
-  for (const auto& [name, text] : snapshot.texts) {
-    write_file_atomically(temporary / name, text);
-    manifest.files[name] = {text.size(), checksum_of(text.data(), text.size())};
-  }
-  write_file_atomically(temporary / "manifest.json", manifest.to_text());
-  const auto final_name = checkpoint_path(job.run_dir, job.step);
-  if (fs::exists(final_name)) {
-    // The same step saved again (after a resume, say): the old folder makes way only now that the
-    // new one is whole.
-    replace_directory(temporary, final_name);
-  } else {
-    publish_directory(temporary, final_name);
-  }
+  for (const auto& write : job.snapshot.files)
+    for (auto& [name, written] : write(folder.path())) manifest.files[name] = written;
+  write_file_atomically(folder.path() / "manifest.json", manifest.to_text());
+  folder.publish();
   rotate(job);
 }
+
+}  // namespace
 
 CheckpointWriter::~CheckpointWriter() {
   if (thread_.joinable()) thread_.join();
@@ -119,25 +75,17 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::start(Job job) {
   wait();
   make_directory(job.run_dir);
-  const auto temporary = job.run_dir / (".tmp-checkpoint-" + std::to_string(job.step) + "-" +
-                                        std::to_string(::getpid()));
-  std::error_code ignored;
-  fs::remove_all(temporary, ignored);
-  make_directory(temporary);
-  try {
+  StagedFolder folder(checkpoint_path(job.run_dir, job.step));
+  {
     const BlockFileSizeSignal no_signal;
-    for (const auto& write : job.snapshot.side_files) write(temporary);
-  } catch (...) {
-    fs::remove_all(temporary, ignored);
-    throw;
+    for (const auto& write : job.snapshot.side_files) write(folder.path());
   }
-  thread_ = std::thread([this, job = std::move(job), temporary] {
+  thread_ = std::thread([this, job = std::move(job), folder = std::move(folder)]() mutable {
     try {
-      write_checkpoint(job, temporary);
+      auto unfinished = std::move(folder);  // removed here when the write fails
+      write_checkpoint(job, unfinished);
     } catch (...) {
       failure_ = std::current_exception();
-      std::error_code ignored_too;
-      fs::remove_all(temporary, ignored_too);
     }
   });
 }

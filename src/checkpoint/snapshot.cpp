@@ -1,4 +1,6 @@
 #include <gradus/checkpoint/snapshot.h>
+#include <gradus/core/files.h>
+#include <gradus/formats/torch_file.h>
 #include <sys/mman.h>
 
 namespace gradus {
@@ -22,6 +24,19 @@ torch::Tensor fresh_buffer(const torch::Tensor& like) {
 }
 
 }  // namespace
+
+WriteFiles torch_file_writer(std::string name, StateTree tree) {
+  return [name = std::move(name), tree = std::move(tree)](const std::filesystem::path& folder) {
+    return WrittenFiles{{name, write_torch_file(folder / name, tree, Sync::yes)}};
+  };
+}
+
+WriteFiles text_file_writer(std::string name, std::string text) {
+  return [name = std::move(name), text = std::move(text)](const std::filesystem::path& folder) {
+    write_file_atomically(folder / name, text);
+    return WrittenFiles{{name, {text.size(), checksum_of(text.data(), text.size())}}};
+  };
+}
 
 torch::Tensor SnapshotBuffers::copy(const torch::Tensor& tensor) {
   const torch::NoGradGuard no_grad;

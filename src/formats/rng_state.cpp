@@ -126,25 +126,7 @@ StateTree numpy_random_state(uint64_t seed) {
                            int64_t{kWords}, 0, 0.0}};
 }
 
-RngState read_rng_state(const std::filesystem::path& file) {
-  const auto tree = read_torch_file(file);
-  const auto name = file.string();
-  RngState state;
-  state.cpu = byte_tensor(entry(tree, "cpu", name), "cpu").clone();
-  state.python = entry(tree, "python", name);
-  check_python(state.python);
-  state.numpy = plain_numpy(entry(tree, "numpy", name));
-  if (const auto* cuda = tree.find("cuda")) {
-    state.cuda_as_list = cuda->is_list() || cuda->is_tuple();
-    if (state.cuda_as_list)
-      for (const auto& one : cuda->items()) state.cuda.push_back(byte_tensor(one, "cuda").clone());
-    else
-      state.cuda.push_back(byte_tensor(*cuda, "cuda").clone());
-  }
-  return state;
-}
-
-WrittenFile write_rng_state(const std::filesystem::path& file, const RngState& state, Sync sync) {
+StateTree rng_state_tree(const RngState& state) {
   check_python(state.python);
   if (!state.cpu.defined()) malformed("'cpu' is not set");
   auto tree = StateTree::dict();
@@ -158,7 +140,31 @@ WrittenFile write_rng_state(const std::filesystem::path& file, const RngState& s
     for (const auto& one : state.cuda) list.push(byte_tensor(one, "cuda"));
     tree.set("cuda", std::move(list));
   }
-  return write_torch_file(file, tree, sync);
+  return tree;
+}
+
+RngState rng_state_of(const StateTree& tree, const std::string& where) {
+  RngState state;
+  state.cpu = byte_tensor(entry(tree, "cpu", where), "cpu").clone();
+  state.python = entry(tree, "python", where);
+  check_python(state.python);
+  state.numpy = plain_numpy(entry(tree, "numpy", where));
+  if (const auto* cuda = tree.find("cuda")) {
+    state.cuda_as_list = cuda->is_list() || cuda->is_tuple();
+    if (state.cuda_as_list)
+      for (const auto& one : cuda->items()) state.cuda.push_back(byte_tensor(one, "cuda").clone());
+    else
+      state.cuda.push_back(byte_tensor(*cuda, "cuda").clone());
+  }
+  return state;
+}
+
+RngState read_rng_state(const std::filesystem::path& file) {
+  return rng_state_of(read_torch_file(file), file.string());
+}
+
+WrittenFile write_rng_state(const std::filesystem::path& file, const RngState& state, Sync sync) {
+  return write_torch_file(file, rng_state_tree(state), sync);
 }
 
 }  // namespace gradus

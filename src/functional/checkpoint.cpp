@@ -1,10 +1,10 @@
 #include <fmt/format.h>
+#include <gradus/checkpoint/staged_folder.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/functional/trainer.h>
-#include <unistd.h>
 
 namespace gradus::functional {
 namespace fs = std::filesystem;
@@ -15,43 +15,6 @@ constexpr auto kOptimizer = "opt_state.msgpack";
 constexpr auto kProgress = "training_state.json";
 constexpr auto kArgs = "args.json";
 constexpr auto kCollator = "data_collator.json";
-
-/// A folder of its own beside `directory` for what is being written; removed when something fails.
-class Unfinished {
- public:
-  explicit Unfinished(const fs::path& directory)
-      : final_(directory.has_filename() ? directory : directory.parent_path()) {
-    if (final_.has_parent_path()) make_directory(final_.parent_path());
-    temporary_ = final_.parent_path() /
-                 (".tmp-" + final_.filename().string() + "-" + std::to_string(::getpid()));
-    std::error_code ignored;
-    fs::remove_all(temporary_, ignored);
-    make_directory(temporary_);
-  }
-  ~Unfinished() {
-    std::error_code ignored;
-    if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
-  }
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
-
-  const fs::path& path() const { return temporary_; }
-
-  /// Gives the folder its name; one that has it now makes way.
-  void publish() {
-    for (const auto& entry : fs::directory_iterator(temporary_)) sync_path(entry.path());
-    const fs::path old = temporary_.string() + "-replaced";
-    std::error_code ignored;
-    fs::remove_all(old, ignored);
-    if (fs::exists(final_)) fs::rename(final_, old);
-    publish_directory(temporary_, final_);
-    temporary_.clear();
-    fs::remove_all(old, ignored);
-  }
-
- private:
-  fs::path final_, temporary_;
-};
 
 /// A field of training_state.json; `fallback` where Python's file does not have it.
 template <class T>
@@ -79,7 +42,7 @@ void save_flax_model(const fs::path& directory, const Params& params) {
 }
 
 void Trainer::save_checkpoint(const fs::path& directory, const TrainState& state) const {
-  Unfinished folder(directory);
+  StagedFolder folder(directory);
   options_.model_save_fn(folder.path(), state.params);
   write_flax_msgpack(folder.path() / kOptimizer, to_flax(state.opt_state));
   const nlohmann::ordered_json progress = {

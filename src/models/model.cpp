@@ -106,6 +106,9 @@ void Model::load_state_dict(const StateDict& state) {
   for (auto& [tensor, value] : copies) tensor.copy_(value);
 }
 
+SavedWeights Model::saved_weights() const { return {.stem = "model", .tensors = state_dict()}; }
+void Model::load_saved_weights(const StateDict& weights) { load_state_dict(weights); }
+
 nlohmann::json Model::config() const { return nullptr; }
 
 void Model::save_config(const std::filesystem::path& directory) const {

@@ -4,6 +4,7 @@
 #include <gradus/core/log.h>
 #include <gradus/formats/weights_folder.h>
 #include <gradus/models/layers/linear.h>
+#include <gradus/models/model_folder.h>
 #include <gradus/models/pretrained_model.h>
 
 #include <ATen/core/grad_mode.h>
@@ -260,14 +261,7 @@ LoadReport PreTrainedModel::load_weights(const fs::path& directory,
 
 void PreTrainedModel::save_pretrained(const fs::path& directory,
                                       const std::string& max_shard_size) const {
-  ShardOptions shards;
-  shards.max_shard_size = parse_shard_size(max_shard_size);
-  shards.sync = Sync::yes;
-  make_directory(directory);
-  NamedTensors tensors;
-  for (const auto& item : state_dict()) tensors.emplace_back(item.key(), item.value());
-  write_safetensors_folder(directory, tensors, shards);
-  save_config(directory);
+  ModelFolder(*this, {.max_shard_size = max_shard_size}).save(directory);
 }
 
 }  // namespace gradus

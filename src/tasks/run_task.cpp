@@ -127,8 +127,7 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
     throw Error("G-TASK-10", ErrorKind::data, "there is no row to train on",
                 "Give more data, or leave less of it for the evaluation.");
   if (handle_signals && args.do_train)
-    prepared.trainer.callbacks.push_back(
-        std::make_shared<InterruptCallback>(std::vector<int>{SIGINT, SIGTERM}));
+    prepared.trainer.callbacks.push_back(std::make_shared<InterruptCallback>());
   const auto trainer = prepared.make_trainer
                            ? prepared.make_trainer(std::move(prepared.trainer))
                            : std::make_unique<Trainer>(std::move(prepared.trainer));

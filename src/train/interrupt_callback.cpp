@@ -32,6 +32,8 @@ void handle(int signal) {
 
 }  // namespace
 
+InterruptCallback::InterruptCallback() : InterruptCallback({SIGINT, SIGTERM}) {}
+
 InterruptCallback::InterruptCallback(std::vector<int> signals, double grace_seconds)
     : signals_(std::move(signals)), grace_seconds_(grace_seconds) {
   for (const int signal : signals_)

@@ -7,8 +7,10 @@
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
+#include <gradus/device/runtime.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace gradus {
@@ -24,6 +26,17 @@ std::string how_to_go_on(const fs::path& run_dir) {
   return fmt::format(
       "There is no complete checkpoint in {}. Start anew without --resume_from_checkpoint.",
       run_dir.string());
+}
+
+// "step 500 of 2000, epoch 1.25"
+std::string place_in_run(const TrainerState& state, int64_t max_steps) {
+  return fmt::format("step {} of {}, epoch {}", state.global_step, max_steps,
+                     std::round(state.epoch * 100) / 100);
+}
+
+// A line at the default log level that is no warning.
+void say_to_user(const TrainerState& state, const std::string& line) {
+  if (log_level() <= LogLevel::warning && state.is_local_process_zero) log_print(line + "\n");
 }
 
 fs::path checked(const fs::path& checkpoint) {
@@ -124,7 +137,7 @@ fs::path resolve_resume(const Resume& resume, const fs::path& run_dir) {
   return complete ? complete->path : fs::path();
 }
 
-ChangedOptions warn_about_changed_options(const TrainingArguments& args, const TrainerState& saved,
+ChangedOptions warn_about_changed_options(const TrainingArguments& args,
                                           const fs::path& checkpoint) {
   const auto warn = [](const std::string& name, const nlohmann::json& now,
                        const nlohmann::json& then, const char* file) {
@@ -159,6 +172,7 @@ ChangedOptions warn_about_changed_options(const TrainingArguments& args, const T
     }
     return changed;
   }
+  const auto saved = TrainerState::load_from_json(checkpoint / "trainer_state.json");
   const auto compare = [&](const char* name, const StepsOrRatio& now, int64_t then) {
     if (!now.is_ratio() && now.steps(0) != then)
       warn(name, now.steps(0), then, "trainer_state.json");
@@ -170,6 +184,23 @@ ChangedOptions warn_about_changed_options(const TrainingArguments& args, const T
     warn("per_device_train_batch_size", args.train_batch_size(), *saved.train_batch_size,
          "trainer_state.json");
   return {};
+}
+
+void say_where_a_run_goes_on(const fs::path& checkpoint, const TrainerState& state,
+                             int64_t max_steps) {
+  say_to_user(state, fmt::format("Going on from {}: {}", checkpoint.string(),
+                                 place_in_run(state, max_steps)));
+}
+
+void say_where_a_run_stopped(const fs::path& checkpoint, const TrainerState& state,
+                             int64_t max_steps) {
+  say_to_user(state, fmt::format("Stopped by a signal at {}. The run is saved as {}",
+                                 place_in_run(state, max_steps), checkpoint.string()));
+}
+
+void set_random_state(const RngState& random) {
+  device::set_cpu_rng_state(random.cpu);
+  device::set_gpu_rng_states(random.cuda);
 }
 
 void load_training_state(const StateTree& optimizer_state, const StateTree& schedule_state,

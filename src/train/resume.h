@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/formats/rng_state.h>
 #include <gradus/optim/schedulers.h>
 #include <gradus/train/trainer.h>
 
@@ -16,8 +17,18 @@ using ChangedOptions = std::map<std::string, nlohmann::json>;
 
 /// One warning for every option that differs; the new ones are used. Gives those known from
 /// training_args.json, which Python does not write.
-ChangedOptions warn_about_changed_options(const TrainingArguments& args, const TrainerState& saved,
+ChangedOptions warn_about_changed_options(const TrainingArguments& args,
                                           const std::filesystem::path& checkpoint);
+
+/// Says at the default log level that a run goes on, and from where; that one was stopped, and
+/// where it is saved.
+void say_where_a_run_goes_on(const std::filesystem::path& checkpoint, const TrainerState& state,
+                             int64_t max_steps);
+void say_where_a_run_stopped(const std::filesystem::path& checkpoint, const TrainerState& state,
+                             int64_t max_steps);
+
+/// Puts torch's generators, those of the GPUs included, into a saved state.
+void set_random_state(const RngState& random);
 
 /// Takes over the saved states of optimizer and schedule, whose settings come with them; those
 /// among `changed` keep the values that both were made with now.

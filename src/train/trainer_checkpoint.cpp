@@ -1,18 +1,16 @@
 // Saving a run and going on with it.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <gradus/checkpoint/checkpoint_dir.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/data/tokenizer_like.h>
 #include <gradus/device/runtime.h>
-#include <gradus/formats/torch_file.h>
-#include <gradus/formats/weights_folder.h>
-#include <gradus/train/callbacks.h>
+#include <gradus/models/model_folder.h>
 
-#include "train/resume.h"
+#include "train/best_checkpoint.h"
+#include "train/data_fingerprint.h"
+#include "train/saved_callbacks.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -20,130 +18,49 @@ namespace fs = std::filesystem;
 namespace {
 
 using nlohmann::json;
+using JsonPart = RunCheckpoint::Part<json>;
+using TreePart = RunCheckpoint::Part<StateTree>;
 constexpr int kStateVersion = 1;
 
-NamedTensors named_tensors(const Model& model) {
-  NamedTensors tensors;
-  for (const auto& item : model.state_dict()) tensors.emplace_back(item.key(), item.value());
-  return tensors;
+// The weights are copied now and written later; what the model and the tokenizer write themselves
+// is written now.
+void snapshot_model(ModelFolder model, SnapshotBuffers& buffers, Snapshot& snapshot) {
+  const auto folder = std::make_shared<ModelFolder>(std::move(model));
+  folder->weights = buffers.copy(folder->weights);
+  snapshot.side_files.push_back([folder](const fs::path& to) { folder->write_config(to); });
+  snapshot.files.push_back([folder](const fs::path& to) {
+    WrittenFiles written;
+    for (const auto& shard : folder->write_weights(to)) written[shard.file_name] = shard.written;
+    return written;
+  });
 }
 
-// HF's form for trainer_state.json: one state, or a list of them, under each name.
-json exported_states(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks,
-                     const TrainerControl& control) {
-  json states = json::object();
-  for (const auto& callback : callbacks) {
-    if (!callback->is_exportable()) continue;
-    auto& slot = states[callback->name()];
-    if (slot.is_null())
-      slot = callback->state_dict();
-    else if (slot.is_array())
-      slot.push_back(callback->state_dict());
-    else
-      slot = json::array({slot, callback->state_dict()});
-  }
-  states["TrainerControl"] = control.state();
-  return states;
+// A state that is not saved while `skip` is true.
+template <class F>
+auto unless(const bool& skip, F state) {
+  return [&skip, state]() -> std::optional<decltype(state())> {
+    if (skip) return std::nullopt;
+    return state();
+  };
 }
 
-json all_states(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
-  json states = json::array();
-  for (const auto& callback : callbacks)
-    if (auto state = callback->state_dict(); !state.is_null())
-      states.push_back({{"name", callback->name()}, {"state", std::move(state)}});
-  return states;
-}
-
-// Hands each saved state to the next callback of its name; says which names are gone.
-// What a callback was made with (its "args") comes back only `with_args`; else what this run says
-// holds.
-void restore_states(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks,
-                    std::vector<std::pair<std::string, json>> states, bool with_args) {
-  std::vector<bool> used(callbacks.size(), false);
-  Names missing;
-  for (auto& [name, state] : states) {
-    size_t i = 0;
-    while (i < callbacks.size() && (used[i] || callbacks[i]->name() != name)) ++i;
-    if (i == callbacks.size()) {
-      missing.push_back(name);
-      continue;
-    }
-    used[i] = true;
-    if (!with_args && callbacks[i]->is_exportable() && state.is_object())
-      state["args"] = json::object();
-    try {
-      callbacks[i]->load_state_dict(state);
-    } catch (const json::exception& error) {
-      throw Error("G-CKPT-5", ErrorKind::checkpoint,
-                  "the saved state of callback " + name + " cannot be restored: " + error.what(),
-                  "The callback's state_dict has changed since the checkpoint was written.");
-    }
-  }
-  if (!missing.empty())
-    log_warning(fmt::format(
-        "The checkpoint has states of callbacks that this run does not have; they are ignored: {}.",
-        fmt::join(missing, ", ")));
-}
-
-void restore_exported(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks,
-                      const json& stateful_callbacks) {
-  std::vector<std::pair<std::string, json>> states;
-  for (const auto& [name, value] : stateful_callbacks.items()) {
-    if (name == "TrainerControl") continue;
-    if (!value.is_array())
-      states.emplace_back(name, value);
-    else
-      for (const auto& item : value) states.emplace_back(name, item);
-  }
-  restore_states(callbacks, std::move(states), /*with_args=*/true);
-}
-
-// The callbacks' tensors, which optimizer.pt holds beside what is the optimizer's; none when they
-// have none.
-std::optional<StateTree> callback_tensors(
-    const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
-  auto tensors = StateTree::list();
-  for (const auto& callback : callbacks)
-    if (auto tree = callback->tensor_state(); !tree.is_none())
-      tensors.push(StateTree::dict().set("name", callback->name()).set("state", std::move(tree)));
-  return tensors.items().empty() ? std::nullopt : std::optional(std::move(tensors));
-}
-
-void restore_callback_tensors(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks,
-                              const StateTree& tensors) {
-  std::vector<bool> used(callbacks.size(), false);
-  for (const auto& item : tensors.items())
-    for (size_t i = 0; i < callbacks.size(); ++i)
-      if (!used[i] && callbacks[i]->name() == item.at("name").as_string()) {
-        callbacks[i]->load_tensor_state(item.at("state"));
-        used[i] = true;
-        break;
-      }
-}
-
-// Optimizer and schedule only together, as in HF.
-void restore_optimizer(const fs::path& checkpoint, Optimizer& optimizer, LRScheduler& lr_scheduler,
-                       const std::vector<std::shared_ptr<TrainerCallback>>& callbacks,
-                       const ChangedOptions& changed, int64_t global_step) {
-  if (!fs::exists(checkpoint / "optimizer.pt") || !fs::exists(checkpoint / "scheduler.pt")) {
-    log_warning(
-        checkpoint.string() +
-        " has no optimizer.pt and scheduler.pt (save_only_model): both start from the beginning.");
-    return;
-  }
-  const auto state = read_torch_file(checkpoint / "optimizer.pt");
-  load_training_state(state, read_torch_file(checkpoint / "scheduler.pt"), optimizer, lr_scheduler,
-                      changed, global_step);
-  if (const auto* tensors = state.find("gradus_callbacks"))
-    restore_callback_tensors(callbacks, *tensors);
+void check_state_version(const json& saved) {
+  const auto version = saved.at("version").get<int64_t>();
+  if (version > kStateVersion)
+    throw Error("G-CKPT-5", ErrorKind::checkpoint,
+                fmt::format("gradus_state.json lacks something a resume needs: its version is {}, "
+                            "this gradus knows {} and below",
+                            version, kStateVersion),
+                "It was written by another version of gradus, or is damaged.");
 }
 
 }  // namespace
 
-json Trainer::Run::saved_state(const Parts& parts) const {
+json Trainer::Run::saved_state(const Parts& parts) {
   const bool stopped = parts.control.should_training_stop &&
                        parts.state.global_step < parts.state.max_steps &&
                        !parts.control.is_interrupted;
+  if (!data) data = data_fingerprint(parts.train_dataset);
   return {{"version", kStateVersion},
           {"loss_sum", loss.sum()},
           {"filtered_losses", loss.filtered()},
@@ -154,6 +71,7 @@ json Trainer::Run::saved_state(const Parts& parts) const {
           {"learning_rate", learning_rate ? json(*learning_rate) : json(nullptr)},
           {"stopped_by_callback", stopped},
           {"attention_backend", parts.engine.attention_backend()},
+          {"data", *data},
           {"position",
            {{"epoch", epoch},
             {"batches", batches_done},
@@ -162,10 +80,11 @@ json Trainer::Run::saved_state(const Parts& parts) const {
             {"steps_in_epoch", plan.steps_in_epoch},
             {"batch_size", parts.train_batch_size},
             {"gradient_accumulation_steps", parts.args.gradient_accumulation_steps}}},
-          {"callbacks", all_states(parts.callbacks.all())}};
+          {"callbacks", callback_states(parts.callbacks.all())}};
 }
 
-bool Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
+void Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
+  check_state_version(saved);
   loss.restore(saved.at("loss_sum"), saved.at("filtered_losses"));
   total_loss = saved.at("total_loss");
   loss_from_step = saved.at("loss_from_step");
@@ -176,180 +95,161 @@ bool Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
     learning_rate = rate.get<double>();
   ended_by_callback = saved.at("stopped_by_callback");
   parts.engine.set_attention_backend(saved.value("attention_backend", std::string()));
-  std::vector<std::pair<std::string, json>> states;
-  for (const auto& item : saved.at("callbacks"))
-    states.emplace_back(item.at("name"), item.at("state"));
-  restore_states(parts.callbacks.all(), std::move(states),
-                 parts.args.restore_callback_states_from_checkpoint);
+  load_callback_states(parts.callbacks.all(), saved.at("callbacks"),
+                       parts.args.restore_callback_states_from_checkpoint);
+  if (const auto then = saved.find("data"); then != saved.end()) {
+    data = data_fingerprint(parts.train_dataset);
+    if (const auto difference = data_difference(*data, *then); !difference.empty())
+      log_warning("The training data differs from that of the checkpoint: " + difference +
+                  ". The run continues with the new data.");
+  }
+  restore_position(saved.at("position"), parts);
+}
 
-  const auto& position = saved.at("position");
+// transformers' rule: by the number of steps.
+void Trainer::Run::begin_after(int64_t steps, const TrainingArguments& args) {
+  last_logged_step = loss_from_step = steps;
+  first_epoch = steps / plan.num_update_steps_per_epoch;
+  skip_batches = args.ignore_data_skip
+                     ? 0
+                     : steps % plan.num_update_steps_per_epoch * args.gradient_accumulation_steps;
+  pass_had_ended = steps >= plan.max_steps;
+}
+
+// Where the run stood exactly. With batches of another size only the number of steps counts.
+void Trainer::Run::restore_position(const json& position, const Parts& parts) {
+  pass_had_ended = false;
   const bool same_batches =
       position.at("steps_in_epoch") == plan.steps_in_epoch &&
       position.at("batch_size") == parts.train_batch_size &&
       position.at("gradient_accumulation_steps") == parts.args.gradient_accumulation_steps;
-  if (!same_batches && loader.size()) return false;
-  const bool pass_had_ended = position.at("at_epoch_end");
+  if (!same_batches && loader.size()) return;
+  const auto batches_of_pass = position.at("batches").get<int64_t>();
+  pass_had_ended = position.at("at_epoch_end");
+  // Nothing of a pass is skipped with ignore_data_skip, so one whose batches are all done must not
+  // be entered again.
+  if (parts.args.ignore_data_skip && batches_of_pass >= plan.steps_in_epoch) pass_had_ended = true;
   first_epoch = position.at("epoch").get<int64_t>() + (pass_had_ended ? 1 : 0);
-  skip_batches =
-      pass_had_ended || parts.args.ignore_data_skip ? 0 : position.at("batches").get<int64_t>();
+  skip_batches = pass_had_ended || parts.args.ignore_data_skip ? 0 : batches_of_pass;
   if (skip_batches > 0) loader_state = position.at("loader");
-  return pass_had_ended;
 }
 
 void Trainer::Parts::export_callback_states() {
-  state.stateful_callbacks = exported_states(callbacks.all(), control);
+  state.stateful_callbacks = exported_callback_states(callbacks.all(), control);
+}
+
+ModelFolder Trainer::Parts::model_folder(nlohmann::ordered_json arguments) const {
+  return ModelFolder(*model, {.tokenizer = processing_class.get(),
+                              .arguments = std::move(arguments),
+                              .max_shard_size = args.max_shard_size});
+}
+
+void Trainer::Run::add_checkpoint_parts(Parts& p, std::function<ModelFolder()> model) {
+  checkpoint.add([model](SnapshotBuffers& buffers, Snapshot& snapshot) {
+    snapshot_model(model(), buffers, snapshot);
+  });
+  const auto load_state = [this, &p](const json& saved) {
+    p.state = TrainerState::from_json(saved);
+    begin_after(p.state.global_step, p.args);
+  };
+  checkpoint.add("trainer_state.json", JsonPart{[&p] { return p.state.to_json(); }, load_state});
+  add_optimizer_parts(p);
+
+  const auto random_state = [&p] {
+    auto random = p.foreign_rng;
+    random.cpu = device::get_cpu_rng_state();
+    random.cuda = device::get_gpu_rng_states();
+    return rng_state_tree(random);
+  };
+  const auto load_random_state = [this, &p](const StateTree& saved) {
+    rng = rng_state_of(saved);  // set before the first step
+    p.foreign_rng.python = rng->python;
+    p.foreign_rng.numpy = rng->numpy;
+  };
+  const bool& only_model = p.args.save_only_model;
+  checkpoint.add("rng_state.pth", TreePart{unless(only_model, random_state), load_random_state});
+  checkpoint.add("gradus_state.json",
+                 JsonPart{unless(only_model, [this, &p] { return saved_state(p); }),
+                          [this, &p](const json& saved) { restore_saved_state(saved, p); }});
+}
+
+// Optimizer and schedule are restored only together, as in transformers.
+void Trainer::Run::add_optimizer_parts(Parts& p) {
+  const bool& only_model = p.args.save_only_model;
+  const auto loaded = std::make_shared<StateTree>();
+  const auto optimizer_state = [&p] {
+    auto tree = p.engine.optimizer()->state_dict();
+    if (auto tensors = callback_tensors(p.callbacks.all()))
+      tree.set("gradus_callbacks", std::move(*tensors));  // Python's loaders pass over it
+    return tree;
+  };
+  checkpoint.add("optimizer.pt", TreePart{unless(only_model, optimizer_state),
+                                          [loaded](const StateTree& saved) { *loaded = saved; }});
+  const auto load_both = [this, &p, loaded](const StateTree& schedule) {
+    const auto saved = std::exchange(*loaded, StateTree());
+    if (saved.is_none()) return;
+    load_training_state(saved, schedule, *p.engine.optimizer(), *p.engine.schedule(),
+                        changed_options, p.state.global_step);
+    if (const auto* tensors = saved.find("gradus_callbacks"))
+      load_callback_tensors(p.callbacks.all(), *tensors);
+  };
+  checkpoint.add(
+      "scheduler.pt",
+      TreePart{unless(only_model, [&p] { return p.engine.schedule()->state_dict(); }), load_both});
+
+  const auto scaler_state = [&p]() -> std::optional<StateTree> {
+    const auto* scaler = p.engine.precision().scaler();
+    if (p.args.save_only_model || scaler == nullptr) return std::nullopt;
+    return scaler->state_dict();
+  };
+  const auto load_scaler = [&p](const StateTree& saved) {
+    if (auto* scaler = p.engine.precision().scaler()) scaler->load_state_dict(saved);
+  };
+  checkpoint.add("scaler.pt", TreePart{scaler_state, load_scaler});
 }
 
 void Trainer::save_checkpoint() {
   auto& p = *parts_;
   auto& run = *p.run;
   if (!p.args.should_save()) return;
-  p.writer.wait();  // the buffers of the save before are used again
+  wait_for_saves();  // so that the best checkpoint is there if it was the one before
   run.store_flos(p.state);
-  const fs::path run_dir = *p.args.output_dir;
-  const auto directory = checkpoint_path(run_dir, p.state.global_step);
-  if (p.args.save_strategy != "no" &&
-      p.state.best_global_step.value_or(0) > 0) {  // HF takes step 0 for none
-    const auto best = checkpoint_path(run_dir, *p.state.best_global_step);
-    if (best == directory || fs::is_directory(best)) p.state.best_model_checkpoint = best.string();
-  }
+  note_best_checkpoint(p.state, p.args, p.state.global_step);
   p.export_callback_states();
-
-  auto& buffers = p.writer.buffers();
-  buffers.begin();
-  Snapshot snapshot;
-  {
-    const auto float32 = p.engine.precision().shown();
-    snapshot.weights = buffers.copy(named_tensors(*p.model));
-  }
-  snapshot.max_shard_size = parse_shard_size(p.args.max_shard_size);
-  snapshot.side_files.push_back([&p](const fs::path& folder) {
-    p.model->save_config(folder);
-    if (p.processing_class) p.processing_class->save_pretrained(folder);
-  });
-  snapshot.texts["trainer_state.json"] = p.state.to_text();
-  snapshot.texts["training_args.json"] = dump_json(arguments_to_save(), 2) + "\n";
-  if (!p.args.save_only_model) {
-    auto optimizer = p.engine.optimizer()->state_dict();
-    if (auto tensors = callback_tensors(p.callbacks.all()))
-      optimizer.set("gradus_callbacks", std::move(*tensors));  // Python's loaders pass over it
-    snapshot.optimizer = buffers.copy(optimizer);
-    snapshot.scheduler = p.engine.schedule()->state_dict();
-    if (const auto* scaler = p.engine.precision().scaler())
-      snapshot.scaler = buffers.copy(scaler->state_dict());
-    snapshot.rng = p.foreign_rng;
-    snapshot.rng->cpu = device::get_cpu_rng_state();
-    snapshot.rng->cuda = device::get_gpu_rng_states();
-    snapshot.texts["gradus_state.json"] = dump_json(run.saved_state(p), 2) + "\n";
-  }
+  const auto float32 = p.engine.precision().shown();
   std::optional<fs::path> best;
   if (p.state.best_model_checkpoint) best = *p.state.best_model_checkpoint;
-  p.writer.start({run_dir, p.state.global_step, std::move(snapshot),
-                  RotationPolicy(p.args.save_total_limit), best});
+  run.checkpoint.save({.run_dir = *p.args.output_dir,
+                       .step = p.state.global_step,
+                       .rotation = RotationPolicy(p.args.save_total_limit),
+                       .best = best});
 }
 
 void Trainer::restore_run(const fs::path& checkpoint) {
   auto& p = *parts_;
   auto& run = *p.run;
-  p.state = TrainerState::load_from_json(checkpoint / "trainer_state.json");
+  run.changed_options = warn_about_changed_options(p.args, checkpoint);
+  const auto missing = run.checkpoint.restore(checkpoint);
+  const auto lacks = [&](const char* file) {
+    return std::find(missing.begin(), missing.end(), file) != missing.end();
+  };
   p.state.is_world_process_zero = p.state.is_local_process_zero = is_world_process_zero();
   if (p.state.best_model_checkpoint && !fs::is_directory(*p.state.best_model_checkpoint)) {
     log_warning("The best checkpoint " + *p.state.best_model_checkpoint +
                 " of the resumed run does not exist any more and is ignored.");
     p.state.best_model_checkpoint.reset();
   }
-  const auto changed = warn_about_changed_options(p.args, p.state, checkpoint);
-  run.last_logged_step = p.state.global_step;
-  run.loss_from_step = p.state.global_step;
-
-  restore_optimizer(checkpoint, *p.engine.optimizer(), *p.engine.schedule(), p.callbacks.all(),
-                    changed, p.state.global_step);
-  if (auto* scaler = p.engine.precision().scaler();
-      scaler != nullptr && fs::exists(checkpoint / "scaler.pt"))
-    scaler->load_state_dict(read_torch_file(checkpoint / "scaler.pt"));
-  if (fs::exists(checkpoint / "rng_state.pth")) {
-    run.rng = read_rng_state(checkpoint / "rng_state.pth");
-    p.foreign_rng.python = run.rng->python;
-    p.foreign_rng.numpy = run.rng->numpy;
-  }
-
-  const auto& plan = run.plan;
-  run.first_epoch = p.state.global_step / plan.num_update_steps_per_epoch;
-  if (!p.args.ignore_data_skip)
-    run.skip_batches =
-        p.state.global_step % plan.num_update_steps_per_epoch * p.args.gradient_accumulation_steps;
-  bool pass_had_ended = false;
-  if (const auto file = checkpoint / "gradus_state.json"; fs::exists(file)) {
-    const auto fail = [&](const std::string& why) {
-      throw Error("G-CKPT-5", ErrorKind::checkpoint,
-                  file.string() + " lacks something a resume needs: " + why,
-                  "It was written by another version of gradus, or is damaged.");
-    };
-    try {
-      const auto saved = read_json(file);
-      if (saved.at("version").get<int64_t>() > kStateVersion)
-        fail(fmt::format("its version is {}, this gradus knows {} and below",
-                         saved.at("version").get<int64_t>(), kStateVersion));
-      pass_had_ended = run.restore_saved_state(saved, p);
-    } catch (const json::exception& error) {
-      fail(error.what());
-    }
-  } else {
-    pass_had_ended = p.state.global_step >= plan.max_steps;
-    if (p.args.restore_callback_states_from_checkpoint)
-      restore_exported(p.callbacks.all(), p.state.stateful_callbacks);
-  }
-  // Nothing is left to do of a run that is over.
-  const bool over = run.ended_by_callback || p.state.global_step >= plan.max_steps;
-  if (over)
-    log_warning(fmt::format("The run had ended at step {}: nothing is left to train.",
-                            p.state.global_step));
-  if (over && pass_had_ended) run.first_epoch = plan.num_train_epochs;
-}
-
-void load_weights(Model& model, const fs::path& checkpoint) {
-  auto expected = model.state_dict();
-  Names unexpected;
-  StateDict values;
-  for (const auto& [name, tensor] : read_weights_folder(checkpoint)) {
-    if (!expected.contains(name)) {
-      unexpected.push_back(name);
-      continue;
-    }
-    values.insert(name, tensor);
-  }
-  Names missing;
-  for (const auto& item : expected) {
-    if (values.contains(item.key())) continue;
-    missing.push_back(item.key());
-    values.insert(item.key(), item.value());
-  }
-  if (!missing.empty())
-    log_warning(fmt::format("There were missing keys in the checkpoint model loaded: {}.",
-                            fmt::join(missing, ", ")));
-  if (!unexpected.empty())
-    log_warning(fmt::format("There were unexpected keys in the checkpoint model loaded: {}.",
-                            fmt::join(unexpected, ", ")));
-  model.load_state_dict(values);
-}
-
-void load_best_model(Model& model, const TrainerState& state) {
-  const auto& best = *state.best_model_checkpoint;
-  log_info(
-      fmt::format("Loading best model from {} (score: {}).", best, state.best_metric.value_or(0)));
-  if (!fs::is_directory(best)) {
-    log_warning("The best checkpoint " + best +
-                " does not exist any more; the model stays as it is after the last step.");
-    return;
-  }
-  load_weights(model, best);
-}
-
-void remove_all_but_best(const TrainingArguments& args, const TrainerState& state) {
-  if (!args.should_save() || !state.best_model_checkpoint || args.save_total_limit != 1) return;
-  const auto best = fs::path(*state.best_model_checkpoint).filename();
-  for (const auto& dir : list_checkpoints(*args.output_dir))
-    if (dir.path.filename() != best) remove_checkpoint(dir);
+  if (lacks("optimizer.pt") || lacks("scheduler.pt"))
+    log_warning(
+        checkpoint.string() +
+        " has no optimizer.pt and scheduler.pt (save_only_model): both start from the beginning.");
+  if (lacks("gradus_state.json") && p.args.restore_callback_states_from_checkpoint)
+    load_exported_callback_states(p.callbacks.all(), p.state.stateful_callbacks);
+  if (!run.ended_by_callback && p.state.global_step < run.plan.max_steps)
+    return say_where_a_run_goes_on(checkpoint, p.state, run.plan.max_steps);
+  log_warning(
+      fmt::format("The run had ended at step {}: nothing is left to train.", p.state.global_step));
+  if (run.pass_had_ended) run.first_epoch = run.plan.num_train_epochs;
 }
 
 nlohmann::ordered_json Trainer::arguments_to_save() const { return parts_->args.to_dict(); }
@@ -357,32 +257,9 @@ nlohmann::ordered_json Trainer::arguments_to_save() const { return parts_->args.
 void Trainer::save_model(const fs::path& directory) {
   auto& p = *parts_;
   if (!p.args.should_save()) return;
-  const fs::path target = directory.empty() ? fs::path(*p.args.output_dir) : directory;
-  make_directory(target);
-  // Written beside and moved in file by file, so that a failure leaves the files of an earlier save
-  // whole.
-  const auto temporary = target / ".tmp-model";
-  std::error_code ignored;
-  fs::remove_all(temporary, ignored);
-  make_directory(temporary);
-  try {
-    const auto float32 = p.engine.precision().shown();
-    const auto written = write_safetensors_folder(
-        temporary, named_tensors(*p.model),
-        {.max_shard_size = parse_shard_size(p.args.max_shard_size), .sync = Sync::yes});
-    p.model->save_config(temporary);
-    if (p.processing_class) p.processing_class->save_pretrained(temporary);
-    write_file_atomically(temporary / "training_args.json",
-                          dump_json(arguments_to_save(), 2) + "\n");
-    for (const auto& entry : fs::directory_iterator(temporary))
-      move_file(entry.path(), target / entry.path().filename());
-    remove_stale_weights(target, written);
-    fs::remove_all(temporary, ignored);
-    sync_path(target);
-  } catch (...) {
-    fs::remove_all(temporary, ignored);
-    throw;
-  }
+  const auto float32 = p.engine.precision().shown();
+  p.model_folder(arguments_to_save())
+      .save(directory.empty() ? fs::path(*p.args.output_dir) : directory);
 }
 
 void Trainer::save_state() {

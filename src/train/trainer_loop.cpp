@@ -9,7 +9,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "train/resume.h"
+#include "train/best_checkpoint.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -26,11 +26,6 @@ void Trainer::Parts::add_counts(Metrics& metrics) const {
   metrics["epoch"] = state.epoch;
   if (args.include_num_input_tokens_seen != "no")
     metrics["num_input_tokens_seen"] = double(state.num_input_tokens_seen);
-}
-
-void set_random_state(const RngState& rng) {
-  device::set_cpu_rng_state(rng.cpu);
-  device::set_gpu_rng_states(rng.cuda);
 }
 
 void draw_as_a_loader_does() { torch::empty({}, torch::kLong).random_(); }
@@ -99,7 +94,7 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
   if (p.processing_class) p.model->align_special_tokens(*p.processing_class);
   const auto checkpoint = resolve_resume(resume, *p.args.output_dir);
   if (!checkpoint.empty()) {
-    load_weights(*p.model, checkpoint);
+    load_model_folder(*p.model, checkpoint);
     const auto saved = TrainerState::load_from_json(checkpoint / "trainer_state.json");
     if (saved.train_batch_size && p.args.auto_find_batch_size)
       p.train_batch_size = *saved.train_batch_size;
@@ -183,7 +178,7 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
 
 void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   auto& p = *parts_;
-  p.run = std::make_unique<Run>(p.engine.device());
+  p.run = std::make_unique<Run>(p.engine.device(), p.writer);
   auto& run = *p.run;
   run.loader = p.train_loader = get_train_dataloader();
   run.plan = plan_training(p.args, run.loader, p.train_batch_size);
@@ -201,6 +196,7 @@ void Trainer::begin_run(const std::filesystem::path& checkpoint) {
                 "Call set_optimizer and set_lr_scheduler where you override it.");
   p.engine.precision().begin_run();
   p.export_callback_states();
+  run.add_checkpoint_parts(p, [this, &p] { return p.model_folder(arguments_to_save()); });
   if (!checkpoint.empty()) restore_run(checkpoint);
   p.engine.begin(p.model->named_module(), {.max_grad_norm = p.args.max_grad_norm,
                                            .max_steps = plan.max_steps,
@@ -222,10 +218,6 @@ void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   log_info(fmt::format("  Gradient Accumulation steps = {}", p.args.gradient_accumulation_steps));
   log_info(fmt::format("  Total optimization steps = {}", plan.max_steps));
   log_info(fmt::format("  Number of trainable parameters = {}", num_trainable_parameters()));
-  if (!checkpoint.empty())
-    log_info(fmt::format("  Continuing from {} at epoch {}, step {}, batch {} of the pass",
-                         checkpoint.string(), run.first_epoch, p.state.global_step,
-                         run.skip_batches));
 
   run.start_time = wall_clock();
   run.initial_global_step = p.state.global_step;
@@ -356,6 +348,9 @@ TrainOutput Trainer::finish_run() {
     remove_all_but_best(p.args, p.state);
   }
   call(Event::train_end);
+  if (p.control.is_interrupted && p.args.should_save())
+    say_where_a_run_stopped(checkpoint_path(*p.args.output_dir, p.state.global_step), p.state,
+                            p.state.max_steps);
   if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(std::nullopt);
   p.is_in_train = false;
   return {p.state.global_step, train_loss, metrics};

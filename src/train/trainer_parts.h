@@ -2,7 +2,10 @@
 
 #include <gradus/checkpoint/checkpoint_writer.h>
 #include <gradus/core/error.h>
+#include <gradus/engine/run_checkpoint.h>
 #include <gradus/engine/step_engine.h>
+#include <gradus/formats/rng_state.h>
+#include <gradus/models/model_folder.h>
 #include <gradus/train/plan.h>
 #include <gradus/train/trainer.h>
 
@@ -11,6 +14,7 @@
 #include "train/label_smoother.h"
 #include "train/loss_meter.h"
 #include "train/memory_tracker.h"
+#include "train/resume.h"
 
 namespace gradus {
 
@@ -46,6 +50,8 @@ struct Trainer::Parts : TrainerOptions {
   void begin_evaluation();
   /// What transformers adds to every log, and so to the metrics that evaluate() and train() return.
   void add_counts(Metrics& metrics) const;
+  /// What is saved of the model: weights, config, tokenizer and `arguments`.
+  ModelFolder model_folder(nlohmann::ordered_json arguments) const;
   /// Brings state.stateful_callbacks up to date.
   void export_callback_states();
   /// How many tokens a batch has, as `include_num_input_tokens_seen` counts them.
@@ -63,7 +69,7 @@ struct Trainer::Parts : TrainerOptions {
 
 /// One call of train(): from the first step it does to the last.
 struct Trainer::Run {
-  explicit Run(torch::Device device) : loss(device) {}
+  Run(torch::Device device, CheckpointWriter& writer) : loss(device), checkpoint(writer) {}
 
   TrainingPlan plan;
   DataLoader loader;
@@ -83,7 +89,9 @@ struct Trainer::Run {
   nlohmann::json loader_state;
   bool ended_by_callback =
       false;  ///< the checkpoint resumed from was the last of a run that a callback had stopped
-  std::optional<RngState> rng;  ///< set before the first step after a resume
+  bool pass_had_ended = false;     ///< the checkpoint resumed from was the last of its pass
+  std::optional<RngState> rng;     ///< set before the first step after a resume
+  ChangedOptions changed_options;  ///< since the checkpoint resumed from
 
   // The pass under way.
   int64_t epoch = 0;
@@ -99,12 +107,18 @@ struct Trainer::Run {
   /// The batches of the next step, at most `size`; none at the end of the pass.
   std::vector<Batch> next_window(int64_t size);
 
+  // What a checkpoint keeps.
+  RunCheckpoint checkpoint;
+  std::optional<nlohmann::json> data;  ///< the fingerprint of the training data, once asked for
+
+  /// Adds all parts of the run, in the order in which they are restored. `model` is asked for at
+  /// every save.
+  void add_checkpoint_parts(Parts& parts, std::function<ModelFolder()> model);
   /// What gradus_state.json holds: all that a resume needs beyond transformers' files. Waits for
   /// the device.
-  nlohmann::json saved_state(const Parts& parts) const;
-  /// Takes it over; whether the pass it was saved in had ended. Throws nlohmann's exceptions where
-  /// it lacks something.
-  bool restore_saved_state(const nlohmann::json& saved, Parts& parts);
+  nlohmann::json saved_state(const Parts& parts);
+  /// Takes it over. Throws nlohmann's exceptions where it lacks something.
+  void restore_saved_state(const nlohmann::json& saved, Parts& parts);
 
   /// Moves the FLOPs counted since the last call into `state`.
   void store_flos(TrainerState& state) { state.total_flos += std::exchange(new_flos, 0); }
@@ -117,6 +131,9 @@ struct Trainer::Run {
   }
 
  private:
+  void add_optimizer_parts(Parts& parts);
+  void begin_after(int64_t steps, const TrainingArguments& args);
+  void restore_position(const nlohmann::json& position, const Parts& parts);
   bool is_window_end(int64_t batches, int64_t window) const {
     return batches % window == 0 || batches == plan.steps_in_epoch;
   }
@@ -125,13 +142,6 @@ struct Trainer::Run {
 /// The model that `model_init` makes. Throws G-TRAIN-8 when it makes none.
 std::shared_ptr<Model> make_initial_model(
     const std::function<std::shared_ptr<Model>()>& model_init);
-/// Copies the weights of a checkpoint into `model`; warns about missing and unexpected names.
-void load_weights(Model& model, const std::filesystem::path& checkpoint);
-/// The same from the best checkpoint of `state`; warns when it is gone.
-void load_best_model(Model& model, const TrainerState& state);
-/// With save_total_limit=1 two checkpoints may be left, the best and the newest: deletes the
-/// newest. For the end of a run.
-void remove_all_but_best(const TrainingArguments& args, const TrainerState& state);
 /// Takes an evaluation into `state`'s best metric; whether it is the best so far.
 bool update_best_metric(const Metrics& metrics, const TrainingArguments& args, TrainerState& state);
 /// The metric that metric_for_best_model names. Throws G-TRAIN-13 when there is none.
@@ -141,8 +151,6 @@ std::string best_metric_key(const TrainingArguments& args);
 /// Takes one number from the CPU's generator, as Python's DataLoader does for its workers whenever
 /// a pass over it begins. Nothing uses it; without, dropout would draw other masks than in Python.
 void draw_as_a_loader_does();
-/// Sets the random generators of the CPU and the GPUs.
-void set_random_state(const RngState& rng);
 /// What ran out of memory, how much the run held, and what to change.
 Error out_of_memory_error(torch::Device device, const std::string& what);
 /// Seconds since the epoch.

@@ -10,7 +10,8 @@
 
 namespace gradus {
 
-/// `manifest.json`: every file of a checkpoint with size and checksum, written last.
+/// `manifest.json`: every file of a checkpoint with size and checksum. It is written last, so a
+/// folder that has one is complete unless it was damaged afterwards.
 struct Manifest {
   /// Size and checksum of every file, by its name in the folder.
   std::map<std::string, WrittenFile> files;

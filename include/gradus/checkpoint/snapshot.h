@@ -1,37 +1,37 @@
 #pragma once
 
 #include <gradus/core/state_tree.h>
-#include <gradus/formats/rng_state.h>
+#include <gradus/formats/checksum.h>
 #include <gradus/formats/safetensors.h>
 
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace gradus {
 
-/// Everything one checkpoint holds, as values that no longer change.
+/// The files of a checkpoint that were written, by name.
+using WrittenFiles = std::map<std::string, WrittenFile>;
+
+/// Writes one or more files into a folder and says which. It holds values that no longer change, so
+/// that it may be called on another thread while training goes on.
+using WriteFiles = std::function<WrittenFiles(const std::filesystem::path& folder)>;
+
+/// Writes `tree` as the torch file `name`, or `text` as the file `name`.
+WriteFiles torch_file_writer(std::string name, StateTree tree);
+WriteFiles text_file_writer(std::string name, std::string text);
+
+/// Everything one checkpoint holds.
 ///
-/// Tensors are copies (`SnapshotBuffers`), so that training goes on while a thread writes them.
+/// It does not know what the files are for; `RunCheckpoint` makes one from the parts of a run.
 struct Snapshot {
-  /// The model's weights.
-  NamedTensors weights;
-  /// Bytes of one weights file at most.
-  uint64_t max_shard_size = 50'000'000'000;
-  /// State of the optimizer, if it is saved.
-  std::optional<StateTree> optimizer;
-  /// State of the schedule, if it is saved.
-  std::optional<StateTree> scheduler;
-  /// State of the GradScaler, if there is one.
-  std::optional<StateTree> scaler;
-  /// State of the random generators, if it is saved.
-  std::optional<RngState> rng;
-  std::map<std::string, std::string> texts;  ///< small files: trainer_state.json and the like
-  /// Writes further small files (config, tokenizer) into the folder; called on the training thread.
-  std::vector<std::function<void(const std::filesystem::path&)>> side_files;
+  /// Called on the training thread, before training goes on: for small files whose source may
+  /// change later (config, tokenizer).
+  std::vector<std::function<void(const std::filesystem::path& folder)>> side_files;
+  /// Called by the writer's thread, in this order.
+  std::vector<WriteFiles> files;
 };
 
 /// Memory for the copies of a snapshot, kept from one save to the next: the first copy pays for
@@ -40,7 +40,7 @@ class SnapshotBuffers {
  public:
   /// Starts a new snapshot; the tensors of the one before must no longer be used.
   void begin() { next_ = 0; }
-  /// A copy in host memory.
+  /// A copy in host memory, which the next snapshot uses again.
   torch::Tensor copy(const torch::Tensor& tensor);
   /// Copies in host memory.
   NamedTensors copy(const NamedTensors& tensors);

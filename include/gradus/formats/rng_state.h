@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace gradus {
@@ -32,12 +33,17 @@ StateTree python_random_state(uint64_t seed);
 /// Numpy's `np.random.get_state()` after `np.random.seed(seed % 2**32)`.
 StateTree numpy_random_state(uint64_t seed);
 
-/// Reads a file that transformers or gradus wrote. Throws what `read_torch_file` throws, and
-/// `Error` G-RNG-1 when an entry is missing or has a shape that Python does not accept.
+/// The content of the file as a tree, and back. `where` names the file in messages. Throws `Error`
+/// G-RNG-1 when `cpu` is not set, an entry is missing, or one has a shape that Python does not
+/// accept.
+StateTree rng_state_tree(const RngState& state);
+RngState rng_state_of(const StateTree& tree, const std::string& where = "rng_state.pth");
+
+/// Reads a file that transformers or gradus wrote. Throws what `read_torch_file` and
+/// `rng_state_of` throw.
 RngState read_rng_state(const std::filesystem::path& file);
 
-/// Writes a file that Python's Trainer accepts. Throws `Error` G-RNG-1 when `cpu` is not set or a
-/// state is malformed, and G-IO-2.
+/// Writes a file that Python's Trainer accepts. Throws what `rng_state_tree` throws, and G-IO-2.
 WrittenFile write_rng_state(const std::filesystem::path& file, const RngState& state,
                             Sync sync = Sync::no);
 

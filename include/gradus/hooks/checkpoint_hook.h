@@ -12,18 +12,26 @@
 
 namespace gradus::hooks {
 
-enum class SaveStrategy { best, latest };
+/// Which checkpoints are kept besides the last few.
+enum class SaveStrategy {
+  best,    ///< the one with the smallest metric
+  latest,  ///< none
+};
 
+/// Where and how often `CheckpointHook` saves.
 struct CheckpointOptions {
+  /// The folder for all files; required.
   std::filesystem::path save_dir = {};
-  int64_t save_every_steps = 1000;  ///< optimizer steps
-  int64_t keep_last =
-      3;  ///< newer ones push older ones out; the best, interrupted and final ones stay
-  std::optional<std::filesystem::path> resume_path =
-      {};  ///< a checkpoint file; when it is not there, the run starts fresh
-  SaveStrategy save_strategy =
-      SaveStrategy::best;  ///< best: also keep the one with the smallest `metric_name`
-  std::string metric_name = "valid_loss";  ///< one of `MetricsHook`
+  /// Optimizer steps from one checkpoint to the next.
+  int64_t save_every_steps = 1000;
+  /// How many stay; the best, the interrupted and the final ones stay beside them.
+  int64_t keep_last = 3;
+  /// A checkpoint file to go on from. When it is not there, the run starts fresh.
+  std::optional<std::filesystem::path> resume_path = {};
+  /// Whether the best one is kept too.
+  SaveStrategy save_strategy = SaveStrategy::best;
+  /// What the best one is judged by: a metric of `MetricsHook`.
+  std::string metric_name = "valid_loss";
 };
 
 /// Saves everything a run needs to go on: model, optimizer, schedule, scaler, average, random
@@ -35,7 +43,9 @@ class CheckpointHook : public Hook {
  public:
   /// Throws `Error` G-HOOK-1 without a folder or for numbers below 1.
   explicit CheckpointHook(CheckpointOptions options);
+  /// Creates the folder and goes on from `resume_path`.
   void before_fit(Trainer& trainer) override;
+  /// Saves when a checkpoint is due, and removes older ones.
   void after_step(Trainer& trainer) override;
   void after_fit(Trainer& trainer) override;
   void after_cancel(Trainer& trainer) override;

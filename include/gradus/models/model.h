@@ -32,6 +32,12 @@ struct ForwardOptions {
 /// Names and tensors of a model, in the order of its modules.
 using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
 
+/// The weights that the folder of a saved model holds.
+struct SavedWeights {
+  std::string stem = "model";  ///< the files' names begin with it: model.safetensors
+  StateDict tensors;           ///< they share storage with the model
+};
+
 /// What the trainers train: a torch module that takes a `Batch` and returns a `ModelOutput`.
 ///
 /// Only `forward` must be overridden. The other methods tell a trainer more about the model, and
@@ -86,6 +92,12 @@ class Model : public torch::nn::Module {
   /// Copies values into the parameters and buffers. Throws `Error` G-MODEL-2 with the missing,
   /// unexpected and mismatched names, and then changes nothing.
   virtual void load_state_dict(const StateDict& state);
+
+  /// What `ModelFolder` writes: all of `state_dict()` as model.safetensors. A model that trains
+  /// only an adapter overrides both and has the adapter's tensors under a stem of their own.
+  virtual SavedWeights saved_weights() const;
+  /// Takes back every tensor that `saved_weights()` names. Throws as `load_state_dict`.
+  virtual void load_saved_weights(const StateDict& weights);
 
   /// The content of config.json; null when the model has none.
   virtual nlohmann::json config() const;

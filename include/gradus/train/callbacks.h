@@ -94,14 +94,17 @@ class EarlyStoppingCallback : public TrainerCallback {
   int64_t counter_ = 0;
 };
 
-/// Saves a checkpoint and stops after the current step when a signal arrives:
+/// Saves a checkpoint and stops after the current step when a signal arrives. The next start with
+/// `Resume::last()` continues from there:
 ///
-///     trainer.add_callback(std::make_shared<InterruptCallback>(std::vector{SIGINT, SIGTERM}));
+///     trainer.add_callback(std::make_shared<InterruptCallback>());
 ///
 /// `on_train_begin` installs the handlers and `on_train_end` restores the former ones. A second
 /// signal has its usual effect.
 class InterruptCallback : public TrainerCallback {
  public:
+  /// Reacts to Ctrl-C (SIGINT) and to SIGTERM.
+  InterruptCallback();
   /// Reacts `grace_seconds` after the first of `signals`. Throws `Error` G-TRAIN-18 for a signal
   /// that does not exist or cannot be caught.
   explicit InterruptCallback(std::vector<int> signals, double grace_seconds = 0);

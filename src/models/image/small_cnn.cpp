@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <gradus/core/error.h>
-#include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/formats/safetensors.h>
 #include <gradus/models/image_classifier.h>
@@ -52,9 +51,6 @@ class SmallCnn : public Model {
         {"num_labels", options_.num_labels}, {"num_channels", options_.num_channels},
         {"image_size", options_.image_size}, {"channels", options_.channels},
         {"dropout", options_.dropout}};
-  }
-  void save_config(const std::filesystem::path& directory) const override {
-    write_file_atomically(directory / "config.json", dump_json(config(), 2) + "\n");
   }
 
  private:

@@ -35,10 +35,16 @@ class Checkpoints : public ::testing::Test {
   }
   static Snapshot snapshot(float value = 1) {
     Snapshot all;
-    all.weights = {{"w", torch::full({4}, value)}};
-    all.optimizer = StateTree::dict().set("state", StateTree::dict());
-    all.scheduler = StateTree::dict().set("last_epoch", 3);
-    all.texts["trainer_state.json"] = "{}\n";
+    all.files.push_back([weights = torch::full({4}, value)](const fs::path& folder) {
+      WrittenFiles written;
+      for (const auto& shard : write_safetensors_folder(folder, {{"w", weights}}))
+        written[shard.file_name] = shard.written;
+      return written;
+    });
+    all.files.push_back(
+        torch_file_writer("optimizer.pt", StateTree::dict().set("state", StateTree::dict())));
+    all.files.push_back(torch_file_writer("scheduler.pt", StateTree::dict().set("last_epoch", 3)));
+    all.files.push_back(text_file_writer("trainer_state.json", "{}\n"));
     return all;
   }
   void write(int64_t step, float value = 1, std::optional<int64_t> limit = {}) {
@@ -144,7 +150,7 @@ TEST_F(Checkpoints, AFailedWriteLeavesTheOlderOnesAlone) {
   write(1);
   CheckpointWriter writer;
   auto bad = snapshot();
-  bad.texts["no/such/folder.json"] = "x";
+  bad.files.push_back(text_file_writer("no/such/folder.json", "x"));
   writer.start({folder_, 2, std::move(bad), RotationPolicy(1), std::nullopt});
   try {
     writer.wait();

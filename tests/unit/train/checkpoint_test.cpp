@@ -354,23 +354,6 @@ TEST(Checkpointing, TestCompareTrainerAndCheckpointArgsLogging) {
   }
 }
 
-TEST(Checkpointing, TestResumeOfAFinishedRunDoesNothing) {
-  Box box;
-  Trainer whole(regression(box, {.max_steps = 10, .learning_rate = 0.1, .save_steps = 5}));
-  whole.train();
-  Trainer again(regression(box, {.max_steps = 10, .learning_rate = 0.1, .save_steps = 5}));
-  EXPECT_EQ(again.train(Resume::last()).global_step, 10);
-  EXPECT_EQ(weights(again), weights(whole));
-  EXPECT_EQ(box->heard("The run had ended at step 10: nothing is left to train."), 1);
-}
-
-TEST(Checkpointing, TestResumeWithALongerRunGoesOn) {
-  Box box;
-  Trainer(regression(box, {.max_steps = 10, .save_steps = 5})).train();
-  Trainer longer(regression(box, {.max_steps = 14, .save_steps = 5}));
-  EXPECT_EQ(longer.train(Resume::last()).global_step, 14);
-}
-
 TEST(Checkpointing, TestAutoBatchSizeFinder) {
   const auto sizes_tried = [](int64_t first, int64_t limit, bool search) {
     Box box;

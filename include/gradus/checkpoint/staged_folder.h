@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+
+namespace gradus {
+
+/// A folder that appears under its name only once it is complete.
+///
+/// Files are written into `path()`, a hidden folder `.tmp-NAME-PID` beside the final place.
+/// `publish` syncs them and gives the folder its name. A folder that is not published is removed
+/// with its object; one that a killed process left behind is for `remove_unfinished`.
+/// Thread-safety: one thread at a time; it may move from one thread to another.
+class StagedFolder {
+ public:
+  /// Creates the hidden folder, and the parent folder where that is missing. Throws `Error` G-IO-3.
+  explicit StagedFolder(const std::filesystem::path& final_path);
+  ~StagedFolder();
+  StagedFolder(StagedFolder&& other) noexcept;
+  StagedFolder& operator=(StagedFolder&&) = delete;
+
+  /// Where to write.
+  const std::filesystem::path& path() const { return temporary_; }
+
+  /// Syncs every file and gives the folder its final name. A folder that has this name already
+  /// makes way in the same step, so that a kill leaves the old one or the new one. Throws `Error`
+  /// G-IO-2.
+  void publish();
+
+ private:
+  std::filesystem::path final_, temporary_;
+};
+
+}  // namespace gradus
