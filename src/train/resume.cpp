@@ -188,7 +188,7 @@ ChangedOptions warn_about_changed_options(const TrainingArguments& args,
 
 void say_where_a_run_goes_on(const fs::path& checkpoint, const TrainerState& state,
                              int64_t max_steps) {
-  say_to_user(state, fmt::format("Going on from {}: {}", checkpoint.string(),
+  say_to_user(state, fmt::format("Continuing from {}: {}", checkpoint.string(),
                                  place_in_run(state, max_steps)));
 }
 

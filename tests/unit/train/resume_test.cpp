@@ -111,7 +111,7 @@ TEST(Resuming, SaysOnceWhereItGoesOn) {
   const auto checkpoint = box.run() / "checkpoint-6";
   Trainer(regression(box, args)).train(Resume::from(checkpoint));
   const auto line =
-      fmt::format("Going on from {}: step 6 of 20, epoch 0.75\n", checkpoint.string());
+      fmt::format("Continuing from {}: step 6 of 20, epoch 0.75\n", checkpoint.string());
   const auto at = box->printed.find(line);
   EXPECT_NE(at, std::string::npos) << box->printed;
   EXPECT_EQ(box->printed.find("Going on", at + 1), std::string::npos) << "once";
@@ -205,7 +205,7 @@ TEST(Resuming, ASignalSavesAndTheNextStartGoesOn) {
       << box->printed;
   Trainer again(regression(box, args));
   EXPECT_EQ(again.train(Resume::last()).global_step, 24);
-  EXPECT_NE(box->printed.find("Going on from " + checkpoint.string() + ": step 10 of 24"),
+  EXPECT_NE(box->printed.find("Continuing from " + checkpoint.string() + ": step 10 of 24"),
             std::string::npos);
   EXPECT_EQ(weights(again), weights(whole));
 }
