@@ -106,7 +106,7 @@ TEST(Resuming, SaysOnceWhereItGoesOn) {
   Box box;
   const TrainingArguments args{.max_steps = 20, .save_steps = 6};
   Trainer(regression(box, args)).train(Resume::last());
-  EXPECT_EQ(box->printed.find("Going on"), std::string::npos) << "a fresh start";
+  EXPECT_EQ(box->printed.find("Continuing"), std::string::npos) << "a fresh start";
   box->printed.clear();
   const auto checkpoint = box.run() / "checkpoint-6";
   Trainer(regression(box, args)).train(Resume::from(checkpoint));
@@ -114,13 +114,13 @@ TEST(Resuming, SaysOnceWhereItGoesOn) {
       fmt::format("Continuing from {}: step 6 of 20, epoch 0.75\n", checkpoint.string());
   const auto at = box->printed.find(line);
   EXPECT_NE(at, std::string::npos) << box->printed;
-  EXPECT_EQ(box->printed.find("Going on", at + 1), std::string::npos) << "once";
+  EXPECT_EQ(box->printed.find("Continuing", at + 1), std::string::npos) << "once";
 
   box->printed.clear();
   auto quiet = args;
   quiet.log_level = "error";
   Trainer(regression(box, quiet)).train(Resume::from(checkpoint));
-  EXPECT_EQ(box->printed.find("Going on"), std::string::npos) << "not above the default level";
+  EXPECT_EQ(box->printed.find("Continuing"), std::string::npos) << "not above the default level";
 }
 
 TEST(Resuming, WarnsOfOtherTrainingData) {
