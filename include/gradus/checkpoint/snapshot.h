@@ -16,11 +16,12 @@ namespace gradus {
 using WrittenFiles = std::map<std::string, WrittenFile>;
 
 /// Writes one or more files into a folder and says which. It holds values that no longer change, so
-/// that it may be called on another thread while training goes on.
+/// that it may be called on another thread while training continues.
 using WriteFiles = std::function<WrittenFiles(const std::filesystem::path& folder)>;
 
-/// Writes `tree` as the torch file `name`, or `text` as the file `name`.
+/// Writes `tree` as the torch file `name`.
 WriteFiles torch_file_writer(std::string name, StateTree tree);
+/// Writes `text` as the file `name`.
 WriteFiles text_file_writer(std::string name, std::string text);
 
 /// Everything one checkpoint holds.

@@ -15,6 +15,7 @@ class StagedFolder {
   /// Creates the hidden folder, and the parent folder where that is missing. Throws `Error` G-IO-3.
   explicit StagedFolder(const std::filesystem::path& final_path);
   ~StagedFolder();
+  /// The other object then has no folder.
   StagedFolder(StagedFolder&& other) noexcept;
   StagedFolder& operator=(StagedFolder&&) = delete;
 

@@ -42,12 +42,16 @@ class RunCheckpoint {
   /// snapshot; tensors are copied into the buffers first.
   using FilesPart = std::function<void(SnapshotBuffers& buffers, Snapshot& snapshot)>;
 
+  /// Saves through `writer`, which must outlive the object.
   explicit RunCheckpoint(CheckpointWriter& writer) : writer_(writer) {}
 
   /// Adds a part. Parts are saved and restored in the order they are added.
   void add(std::string file, Part<StateTree> part);
+  /// A part that is a JSON file.
   void add(std::string file, Part<nlohmann::json> part);
+  /// A part that writes files of its own.
   void add(FilesPart part);
+  /// A part with `state()` and `load()`.
   template <class P>
     requires requires(P& part) { part.load(part.state()); }
   void add(std::string file, P& part) {
@@ -58,8 +62,11 @@ class RunCheckpoint {
 
   /// Where a checkpoint goes, and which others stay.
   struct Target {
+    /// The folder of the run.
     std::filesystem::path run_dir;
+    /// The step of the checkpoint.
     int64_t step = 0;
+    /// Which older checkpoints are deleted.
     RotationPolicy rotation{std::nullopt};
     std::optional<std::filesystem::path> best = std::nullopt;  ///< never rotated away
   };

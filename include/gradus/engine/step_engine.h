@@ -78,18 +78,22 @@ class StepEngine {
   StepEngine(const StepEngine&) = delete;
   StepEngine& operator=(const StepEngine&) = delete;
 
+  /// Where the model runs.
   torch::Device device() const { return device_; }
   /// The number format of this engine's steps.
   Precision& precision() { return precision_; }
+  /// The same for a const object.
   const Precision& precision() const { return precision_; }
   /// What the processes do together.
   Strategy& strategy() const { return *strategy_; }
 
   /// The optimizer of the next run; null until one is set.
   const std::shared_ptr<Optimizer>& optimizer() const { return optimizer_; }
+  /// Sets the optimizer.
   void set_optimizer(std::shared_ptr<Optimizer> optimizer) { optimizer_ = std::move(optimizer); }
   /// The learning rate schedule; null means constant rates.
   const std::shared_ptr<LRScheduler>& schedule() const { return schedule_; }
+  /// Sets the schedule.
   void set_schedule(std::shared_ptr<LRScheduler> schedule) { schedule_ = std::move(schedule); }
 
   /// Starts a run: master weights, the stream, recorded steps. `model` must stay until `end`. The
@@ -136,6 +140,7 @@ class StepEngine {
   /// The implementation in use: part of a checkpoint, since it decides the last bits. Empty:
   /// torch's own choice.
   const std::string& attention_backend() const { return attention_backend_; }
+  /// Sets the implementation of attention that is tried first.
   void set_attention_backend(std::string name) { attention_backend_ = std::move(name); }
 
  private:

@@ -33,10 +33,11 @@ StateTree python_random_state(uint64_t seed);
 /// Numpy's `np.random.get_state()` after `np.random.seed(seed % 2**32)`.
 StateTree numpy_random_state(uint64_t seed);
 
-/// The content of the file as a tree, and back. `where` names the file in messages. Throws `Error`
+/// The content of the file as a tree. Both functions throw `Error`
 /// G-RNG-1 when `cpu` is not set, an entry is missing, or one has a shape that Python does not
 /// accept.
 StateTree rng_state_tree(const RngState& state);
+/// Reads such a tree; `where` names the file in messages.
 RngState rng_state_of(const StateTree& tree, const std::string& where = "rng_state.pth");
 
 /// Reads a file that transformers or gradus wrote. Throws what `read_torch_file` and
