@@ -1,12 +1,16 @@
-// Starts the program with OMP_WAIT_POLICY=passive unless the user chose how OpenMP's threads wait.
+// Makes OpenMP's threads spin only briefly while they wait, unless the user chose how they wait.
 //
-// LibTorch computes with OpenMP threads. By default they spin while they wait for each other: on a
-// machine whose cores are wanted by other programs too, each keeps a core from the thread that it
-// waits for, and a training becomes several times slower. libgomp reads its environment in a
-// constructor of the library, before main, so setting the variable in main is too late. The
-// functions of .preinit_array run before the constructors of all libraries. Here libc has not yet
-// taken over the environment, so the variable cannot be set for this process either; the program is
-// started anew with it. That costs some milliseconds, because LibTorch has not been initialized.
+// LibTorch computes with OpenMP threads. libgomp lets a waiting thread spin for some milliseconds.
+// On a machine whose cores are wanted by other programs too, it keeps a core from the very thread
+// that it waits for, and a training becomes up to ten times slower. With OMP_WAIT_POLICY=passive
+// alone threads never spin, which costs a tenth of the speed on a quiet machine. 4000 rounds, some
+// 40 microseconds, are the best of both: docs/user/using-gradus.md has the figures.
+//
+// libgomp reads its environment in a constructor of the library, before main, so setting variables
+// in main is too late. The functions of .preinit_array run before the constructors of all
+// libraries. There libc has not yet taken over the environment, so variables cannot be set for this
+// process either; the program is started anew with them. That costs some milliseconds, because
+// LibTorch has not been initialized.
 #include <alloca.h>
 #include <limits.h>
 #include <string.h>
@@ -25,7 +29,7 @@ GRADUS_BEFORE_SANITIZERS bool is_entry_of(const char* entry, const char* variabl
   return ::strncmp(entry, variable, length) == 0 && entry[length] == '=';
 }
 
-GRADUS_BEFORE_SANITIZERS void start_with_passive_threads(int, char** argv, char** environment) {
+GRADUS_BEFORE_SANITIZERS void start_with_brief_spinning(int, char** argv, char** environment) {
   size_t count = 0;
   for (; environment[count] != nullptr; ++count)
     for (const char* variable : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"})
@@ -35,15 +39,16 @@ GRADUS_BEFORE_SANITIZERS void start_with_passive_threads(int, char** argv, char*
   const auto length = ::readlink("/proc/self/exe", program, sizeof(program) - 1);
   if (length <= 0) return;
   program[length] = '\0';
-  auto** changed = static_cast<char**>(alloca((count + 2) * sizeof(char*)));
+  auto** changed = static_cast<char**>(alloca((count + 3) * sizeof(char*)));
   ::memcpy(changed, environment, count * sizeof(char*));
   changed[count] = const_cast<char*>("OMP_WAIT_POLICY=passive");
-  changed[count + 1] = nullptr;
-  ::execve(program, argv, changed);  // where this fails, the threads spin
+  changed[count + 1] = const_cast<char*>("GOMP_SPINCOUNT=4000");
+  changed[count + 2] = nullptr;
+  ::execve(program, argv, changed);  // where this fails, the threads spin for longer
 }
 
 using EarlyFunction = void (*)(int, char**, char**);
 __attribute__((section(".preinit_array"), used)) const EarlyFunction kRunsBeforeConstructors =
-    start_with_passive_threads;
+    start_with_brief_spinning;
 
 }  // namespace
