@@ -118,10 +118,12 @@
 #include <gradus/optim/lion.h>
 #include <gradus/optim/master_weights.h>
 #include <gradus/optim/muon.h>
+#include <gradus/optim/optim_args.h>
 #include <gradus/optim/optimizer.h>
 #include <gradus/optim/param_groups.h>
 #include <gradus/optim/rmsprop.h>
 #include <gradus/optim/schedule_free.h>
+#include <gradus/optim/schedule_kwargs.h>
 #include <gradus/optim/schedulers.h>
 #include <gradus/optim/sgd.h>
 #include <gradus/optim/stable_adamw.h>

@@ -1,5 +1,6 @@
 #include <gradus/core/error.h>
 #include <gradus/optim/adafactor.h>
+#include <gradus/optim/factory.h>
 
 #include <cmath>
 
@@ -23,6 +24,22 @@ torch::Tensor factored_rsqrt(const torch::Tensor& row, const torch::Tensor& colu
 }
 
 }  // namespace
+
+// transformers fixes scale_parameter and relative_step to false; optim_args may turn them on here.
+std::shared_ptr<Optimizer> Adafactor::from_arguments(std::vector<ParamGroupInit> groups,
+                                                     const OptimizerArguments& args,
+                                                     const OptimArgs& extra) {
+  AdafactorOptions o{
+      .weight_decay = args.weight_decay, .scale_parameter = false, .relative_step = false};
+  extra.read("scale_parameter", o.scale_parameter);
+  extra.read("relative_step", o.relative_step);
+  extra.read("warmup_init", o.warmup_init);
+  extra.read("clip_threshold", o.clip_threshold);
+  extra.read("decay_rate", o.decay_rate);
+  extra.read("beta1", o.beta1);
+  if (!o.relative_step) o.lr = args.learning_rate;
+  return std::make_shared<Adafactor>(std::move(groups), o);
+}
 
 Adafactor::Adafactor(std::vector<torch::Tensor> params, AdafactorOptions options)
     : Adafactor(one_group(std::move(params)), options) {}

@@ -3,11 +3,22 @@
 #include <ATen/ops/_foreach_addcmul.h>
 #include <ATen/ops/_foreach_sqrt.h>
 #include <gradus/optim/adagrad.h>
+#include <gradus/optim/factory.h>
 
 #include "optim/saved_options.h"
 #include "optim/working_precision.h"
 
 namespace gradus {
+
+std::shared_ptr<Optimizer> Adagrad::from_arguments(std::vector<ParamGroupInit> groups,
+                                                   const OptimizerArguments& args,
+                                                   const OptimArgs& extra) {
+  AdagradOptions o{.lr = args.learning_rate, .weight_decay = args.weight_decay};
+  extra.read("lr_decay", o.lr_decay);
+  extra.read("weight_decay", o.weight_decay);
+  extra.read("eps", o.eps);
+  return std::make_shared<Adagrad>(std::move(groups), o);
+}
 
 Adagrad::Adagrad(std::vector<torch::Tensor> params, AdagradOptions options)
     : Adagrad(one_group(std::move(params)), options) {}

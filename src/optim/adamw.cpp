@@ -12,6 +12,7 @@
 #include <gradus/kernels/form.h>
 #include <gradus/kernels/optimizer_kernels.h>
 #include <gradus/optim/adamw.h>
+#include <gradus/optim/factory.h>
 
 #include <cmath>
 
@@ -19,6 +20,17 @@
 #include "optim/working_precision.h"
 
 namespace gradus {
+
+std::shared_ptr<Optimizer> AdamW::from_arguments(std::vector<ParamGroupInit> groups,
+                                                 const OptimizerArguments& args,
+                                                 const OptimArgs& extra) {
+  return std::make_shared<AdamW>(std::move(groups),
+                                 AdamWOptions{.lr = args.learning_rate,
+                                              .betas = {args.adam_beta1, args.adam_beta2},
+                                              .eps = args.adam_epsilon,
+                                              .weight_decay = args.weight_decay,
+                                              .fused = extra.optimizer() == "adamw_torch_fused"});
+}
 
 AdamW::AdamW(std::vector<torch::Tensor> params, AdamWOptions options)
     : AdamW(one_group(std::move(params)), options) {}

@@ -5,6 +5,7 @@
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sqrt.h>
 #include <gradus/optim/ademamix.h>
+#include <gradus/optim/factory.h>
 
 #include <cmath>
 
@@ -42,6 +43,23 @@ void decay_and_add(const std::vector<torch::Tensor>& average,
 }
 
 }  // namespace
+
+std::shared_ptr<Optimizer> AdEMAMix::from_arguments(std::vector<ParamGroupInit> groups,
+                                                    const OptimizerArguments& args,
+                                                    const OptimArgs& extra) {
+  AdEMAMixOptions o{.lr = args.learning_rate,
+                    .betas = {args.adam_beta1, args.adam_beta2, 0.9999},
+                    .eps = args.adam_epsilon,
+                    .weight_decay = args.weight_decay};
+  extra.read("beta1", o.betas[0]);
+  extra.read("beta2", o.betas[1]);
+  extra.read("beta3", o.betas[2]);
+  extra.read("alpha", o.alpha);
+  extra.read("eps", o.eps);
+  extra.read("t_alpha", o.t_alpha);
+  extra.read("t_beta3", o.t_beta3);
+  return std::make_shared<AdEMAMix>(std::move(groups), o);
+}
 
 AdEMAMix::AdEMAMix(std::vector<torch::Tensor> params, AdEMAMixOptions options)
     : AdEMAMix(one_group(std::move(params)), options) {}

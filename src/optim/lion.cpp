@@ -2,6 +2,7 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sign.h>
+#include <gradus/optim/factory.h>
 #include <gradus/optim/lion.h>
 
 #include "optim/bitsandbytes_layout.h"
@@ -9,6 +10,14 @@
 #include "optim/working_precision.h"
 
 namespace gradus {
+
+std::shared_ptr<Optimizer> Lion::from_arguments(std::vector<ParamGroupInit> groups,
+                                                const OptimizerArguments& args, const OptimArgs&) {
+  return std::make_shared<Lion>(std::move(groups),
+                                LionOptions{.lr = args.learning_rate,
+                                            .betas = {args.adam_beta1, args.adam_beta2},
+                                            .weight_decay = args.weight_decay});
+}
 
 Lion::Lion(std::vector<torch::Tensor> params, LionOptions options)
     : Lion(one_group(std::move(params)), options) {}

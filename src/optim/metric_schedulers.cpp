@@ -1,12 +1,14 @@
 #include <gradus/core/error.h>
+#include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/optim/schedulers.h>
 
 #include <cmath>
 #include <limits>
 
+#include <gradus/core/json.h>
+#include <gradus/core/nearest.h>
 #include "optim/saved_options.h"
-#include "optim/schedule_kwargs.h"
 
 namespace gradus {
 namespace {
@@ -30,7 +32,7 @@ bool is_better(const std::string& mode, const std::string& threshold_mode, doubl
 void check(const std::string& schedule, double factor, const std::string& mode,
            const std::string& threshold_mode) {
   if (!(factor < 1.0))
-    refuse(schedule + ": factor must be below 1.0, received " + number_text(factor));
+    refuse(schedule + ": factor must be below 1.0, received " + json_number(factor));
   if (mode != "min" && mode != "max")
     refuse(schedule + ": mode must be min or max, received '" + mode + "'");
   if (threshold_mode != "rel" && threshold_mode != "abs")
@@ -198,7 +200,7 @@ void GreedyLR::reduce() {
     if (groups[g].lr - lowered > options_.eps) {
       groups[g].lr = lowered;
       say("Epoch " + std::to_string(last_epoch_) + ": reducing learning rate of group " +
-          std::to_string(g) + " to " + number_text(lowered) + ".");
+          std::to_string(g) + " to " + json_number(lowered) + ".");
     }
     if (groups[g].lr > min_lrs_[g]) all_at_minimum = false;
   }
@@ -212,7 +214,7 @@ void GreedyLR::increase() {
     if (raised - groups[g].lr > options_.eps) {
       groups[g].lr = raised;
       say("Epoch " + std::to_string(last_epoch_) + ": increasing learning rate of group " +
-          std::to_string(g) + " to " + number_text(raised) + ".");
+          std::to_string(g) + " to " + json_number(raised) + ".");
     }
   }
   reset_left_ = options_.reset_start;

@@ -2,6 +2,7 @@
 #include <ATen/ops/addmm.h>
 #include <gradus/core/error.h>
 #include <gradus/core/nearest.h>
+#include <gradus/optim/factory.h>
 #include <gradus/optim/muon.h>
 
 #include <algorithm>
@@ -44,6 +45,22 @@ torch::Tensor orthogonalised(const torch::Tensor& momentum, const MuonOptions& o
 }
 
 }  // namespace
+
+std::shared_ptr<Optimizer> Muon::from_arguments(std::vector<ParamGroupInit> groups,
+                                                const OptimizerArguments& args,
+                                                const OptimArgs& extra) {
+  MuonOptions o{.lr = args.learning_rate,
+                .weight_decay = args.weight_decay,
+                .adamw_betas = {args.adam_beta1, args.adam_beta2},
+                .adamw_eps = args.adam_epsilon};
+  extra.read("momentum", o.momentum);
+  extra.read("nesterov", o.nesterov);
+  extra.read("ns_steps", o.ns_steps);
+  extra.read("eps", o.eps);
+  extra.read("adamw_lr", o.adamw_lr);
+  if (auto how = extra.text("adjust_lr_fn")) o.adjust_lr_fn = std::move(how);
+  return std::make_shared<Muon>(std::move(groups), o);
+}
 
 Muon::Muon(std::vector<torch::Tensor> params, MuonOptions options)
     : Muon(one_group(std::move(params)), options) {}

@@ -4,12 +4,25 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sqrt.h>
+#include <gradus/optim/factory.h>
 #include <gradus/optim/rmsprop.h>
 
 #include "optim/saved_options.h"
 #include "optim/working_precision.h"
 
 namespace gradus {
+
+std::shared_ptr<Optimizer> RMSprop::from_arguments(std::vector<ParamGroupInit> groups,
+                                                   const OptimizerArguments& args,
+                                                   const OptimArgs& extra) {
+  RMSpropOptions o{.lr = args.learning_rate, .weight_decay = args.weight_decay};
+  extra.read("momentum", o.momentum);
+  extra.read("alpha", o.alpha);
+  extra.read("eps", o.eps);
+  extra.read("weight_decay", o.weight_decay);
+  extra.read("centered", o.centered);
+  return std::make_shared<RMSprop>(std::move(groups), o);
+}
 
 RMSprop::RMSprop(std::vector<torch::Tensor> params, RMSpropOptions options)
     : RMSprop(one_group(std::move(params)), options) {}

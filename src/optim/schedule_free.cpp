@@ -6,6 +6,7 @@
 #include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/_foreach_sub.h>
 #include <gradus/core/error.h>
+#include <gradus/optim/factory.h>
 #include <gradus/optim/schedule_free.h>
 
 #include <cmath>
@@ -31,7 +32,27 @@ Rectified rectified_adam(double beta2, int64_t step, bool silent_sgd_phase) {
       true};
 }
 
+ScheduleFreeKind kind_named(const std::string& optimizer) {
+  return optimizer == "schedule_free_sgd"     ? ScheduleFreeKind::sgd
+         : optimizer == "schedule_free_radam" ? ScheduleFreeKind::radam
+                                              : ScheduleFreeKind::adamw;
+}
+
 }  // namespace
+
+std::shared_ptr<Optimizer> ScheduleFree::from_arguments(std::vector<ParamGroupInit> groups,
+                                                        const OptimizerArguments& args,
+                                                        const OptimArgs& extra) {
+  const auto kind = kind_named(extra.optimizer());
+  ScheduleFreeOptions o{.lr = args.learning_rate,
+                        .betas = {args.adam_beta1, args.adam_beta2},
+                        .eps = args.adam_epsilon,
+                        .weight_decay = args.weight_decay};
+  if (kind != ScheduleFreeKind::radam) o.warmup_steps = args.warmup_steps;
+  extra.read("weight_lr_power", o.weight_lr_power);
+  extra.read("r", o.r);
+  return std::make_shared<ScheduleFree>(kind, std::move(groups), o);
+}
 
 ScheduleFree::ScheduleFree(ScheduleFreeKind kind, std::vector<torch::Tensor> params,
                            ScheduleFreeOptions options)

@@ -4,12 +4,24 @@
 #include <ATen/ops/_foreach_neg.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <gradus/core/error.h>
+#include <gradus/optim/factory.h>
 #include <gradus/optim/sgd.h>
 
 #include "optim/saved_options.h"
 #include "optim/working_precision.h"
 
 namespace gradus {
+
+std::shared_ptr<Optimizer> SGD::from_arguments(std::vector<ParamGroupInit> groups,
+                                               const OptimizerArguments& args,
+                                               const OptimArgs& extra) {
+  SGDOptions o{.lr = args.learning_rate, .weight_decay = args.weight_decay};
+  extra.read("momentum", o.momentum);
+  extra.read("dampening", o.dampening);
+  extra.read("weight_decay", o.weight_decay);
+  extra.read("nesterov", o.nesterov);
+  return std::make_shared<SGD>(std::move(groups), o);
+}
 
 SGD::SGD(std::vector<torch::Tensor> params, SGDOptions options)
     : SGD(one_group(std::move(params)), options) {}

@@ -1,4 +1,5 @@
 #include <gradus/core/error.h>
+#include <gradus/optim/factory.h>
 #include <gradus/optim/stable_adamw.h>
 
 #include <cmath>
@@ -18,6 +19,19 @@ double debiased(double beta, int64_t step) {
 }
 
 }  // namespace
+
+std::shared_ptr<Optimizer> StableAdamW::from_arguments(std::vector<ParamGroupInit> groups,
+                                                       const OptimizerArguments& args,
+                                                       const OptimArgs& extra) {
+  StableAdamWOptions o{.lr = args.learning_rate,
+                       .betas = {args.adam_beta1, args.adam_beta2},
+                       .eps = args.adam_epsilon,
+                       .weight_decay = args.weight_decay};
+  extra.read("decouple_lr", o.decouple_lr);
+  extra.read("max_lr", o.max_lr);
+  extra.read("kahan_sum", o.kahan_sum);
+  return std::make_shared<StableAdamW>(std::move(groups), o);
+}
 
 StableAdamW::StableAdamW(std::vector<torch::Tensor> params, StableAdamWOptions options)
     : StableAdamW(one_group(std::move(params)), options) {}

@@ -7,40 +7,86 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/registry.h"
+
 namespace gradus {
 namespace {
 
-const std::vector<std::string> kOurs = {"tensorboard", "jsonl", "all", "none"};
-const std::vector<std::string> kLater = {"azure_ml", "comet_ml",   "mlflow",  "neptune", "trackio",
-                                         "wandb",    "codecarbon", "clearml", "dagshub", "flyte",
-                                         "dvclive",  "swanlab",    "kubeflow"};
+struct TrackerEntry {
+  std::string name;
+  TrackerMaker make = nullptr;
+};
 
-void check_name(const std::string& name) {
-  if (std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end()) return;
-  if (std::find(kLater.begin(), kLater.end(), name) != kLater.end())
+// Ours, then the names of transformers that are not there yet.
+std::vector<TrackerEntry> builtin_trackers() {
+  return {
+      {"jsonl", [](const auto& output_dir) { return jsonl_logger(output_dir / "log.jsonl"); }},
+      {"tensorboard", [](const auto& output_dir) { return tensorboard_tracker(output_dir); }},
+      {"azure_ml"},
+      {"clearml"},
+      {"codecarbon"},
+      {"comet_ml"},
+      {"dagshub"},
+      {"dvclive"},
+      {"flyte"},
+      {"kubeflow"},
+      {"mlflow"},
+      {"neptune"},
+      {"swanlab"},
+      {"trackio"},
+      {"wandb"},
+  };
+}
+
+Registry<TrackerEntry>& trackers() {
+  static Registry<TrackerEntry> table("register_tracker", builtin_trackers());
+  return table;
+}
+
+TrackerEntry checked_tracker(const std::string& name) {
+  auto entry = trackers().find(name);
+  if (entry && entry->make) return std::move(*entry);
+  std::vector<std::string> known = {"all", "none"};
+  for (auto& other : trackers().names()) known.push_back(std::move(other));
+  if (entry)
     throw Error("G-TRACK-1", ErrorKind::usage,
-                "report_to: '" + name + "' of transformers is not available in gradus yet",
-                "Use " + join_or(kOurs) + ".");
-  const auto hint = did_you_mean(name, kOurs);
+                "report_to: gradus does not report to " + name + " yet",
+                "It has " + join_or(known) + "; register_tracker adds one of your own.");
   throw Error("G-TRACK-1", ErrorKind::usage,
-              "report_to: unknown tracker '" + name + "'; expected " + join_or(kOurs), hint);
+              "report_to: must be " + join_or(known) + ", received \"" + name + "\"",
+              did_you_mean(name, known));
 }
 
 }  // namespace
 
 void Tracker::begin(const nlohmann::json&, const nlohmann::json&) {}
 
+void register_tracker(const std::string& name, TrackerMaker make) {
+  if (name == "all" || name == "none") throw_registered_twice("register_tracker", name);
+  trackers().add({name, std::move(make)});
+}
+
+std::vector<std::string> tracker_names() { return trackers().names(); }
+std::vector<std::string> missing_tracker_names() { return trackers().missing_names(); }
+
+std::vector<std::string> resolve_tracker_names(const std::vector<std::string>& report_to) {
+  if (report_to == std::vector<std::string>{"all"}) return trackers().names();
+  if (report_to == std::vector<std::string>{"none"}) return {};
+  for (const auto& name : report_to) checked_tracker(name);
+  return report_to;
+}
+
+std::shared_ptr<Tracker> make_tracker(const std::string& name,
+                                      const std::filesystem::path& output_dir) {
+  return checked_tracker(name).make(output_dir);
+}
+
 std::vector<std::shared_ptr<Tracker>> make_trackers(const std::vector<std::string>& report_to,
                                                     const std::filesystem::path& output_dir) {
-  for (const auto& name : report_to) check_name(name);
-  const auto wants = [&](const char* name) {
-    return std::find(report_to.begin(), report_to.end(), name) != report_to.end();
-  };
-  std::vector<std::shared_ptr<Tracker>> trackers;
-  if (wants("none")) return trackers;
-  if (wants("tensorboard") || wants("all")) trackers.push_back(tensorboard_tracker(output_dir));
-  if (wants("jsonl")) trackers.push_back(jsonl_logger(output_dir / "log.jsonl"));
-  return trackers;
+  std::vector<std::shared_ptr<Tracker>> made;
+  for (const auto& name : resolve_tracker_names(report_to))
+    made.push_back(make_tracker(name, output_dir));
+  return made;
 }
 
 std::string dashboard_key(const std::string& key) {

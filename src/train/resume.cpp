@@ -8,6 +8,7 @@
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/device/runtime.h>
+#include <gradus/optim/factory.h>
 
 #include <algorithm>
 #include <cmath>
@@ -54,46 +55,32 @@ fs::path checked(const fs::path& checkpoint) {
   return checkpoint;
 }
 
-// The keys of a parameter group that these options set.
-std::set<std::string> group_keys(const ChangedOptions& changed, const StateTree& made) {
-  static const std::map<std::string, std::string> kKeys = {{"weight_decay", "weight_decay"},
-                                                           {"adam_beta1", "betas"},
-                                                           {"adam_beta2", "betas"},
-                                                           {"adam_epsilon", "eps"},
-                                                           {"learning_rate", "initial_lr"}};
+// The keys of a parameter group that the changed options set: the table of optimizers knows.
+std::set<std::string> group_keys(const ChangedOptions& changed, const Optimizer& optimizer) {
   std::set<std::string> keys;
-  for (const auto& [option, key] : kKeys)
-    if (changed.contains(option)) keys.insert(key);
-  if (changed.contains("optim_args"))  // they name settings; what an optimizer counts (steps, sums
-                                       // of weights) is none
-    for (const char* key : {"momentum",        "dampening",     "nesterov",    "alpha",
-                            "centered",        "eps",           "lr_decay",    "betas",
-                            "scale_parameter", "relative_step", "warmup_init", "clip_threshold",
-                            "decay_rate",      "beta1",         "r",           "weight_lr_power",
-                            "decouple_lr",     "max_lr",        "kahan_sum",   "ns_steps",
-                            "adjust_lr_fn",    "adamw_lr"})
-      if (made.contains(key)) keys.insert(key);
+  for (const auto& [option, former] : changed)
+    for (auto& key : group_keys_of_option(optimizer.name(), option)) keys.insert(std::move(key));
   return keys;
 }
 
-// `saved` with the settings of `made` where their options have changed. Rates that a metric has
-// lowered stay lowered.
+// `saved` with those settings of `made` that `keys` names. Rates that a metric has lowered stay
+// lowered.
 StateTree with_new_settings(const StateTree& saved, const StateTree& made,
-                            const ChangedOptions& changed) {
+                            const std::set<std::string>& keys) {
   auto groups = StateTree::list();
   const auto& made_groups = made.at("param_groups").items();
   const auto& saved_groups = saved.at("param_groups").items();
   if (made_groups.size() != saved_groups.size()) return saved;  // load_state_dict says so
   for (size_t g = 0; g < saved_groups.size(); ++g) {
     auto group = saved_groups[g];
-    if (changed.contains("learning_rate") && group.contains("initial_lr") &&
+    if (keys.contains("initial_lr") && group.contains("initial_lr") &&
         made_groups[g].contains("initial_lr")) {
       const double before = group.at("initial_lr").as_double();
       if (before != 0)
         group.set("lr", group.at("lr").as_double() * made_groups[g].at("initial_lr").as_double() /
                             before);
     }
-    for (const auto& key : group_keys(changed, made_groups[g]))
+    for (const auto& key : keys)
       if (const auto* value = made_groups[g].find(key)) group.set(key, *value);
     groups.push(std::move(group));
   }
@@ -208,7 +195,8 @@ void load_training_state(const StateTree& optimizer_state, const StateTree& sche
                          const ChangedOptions& changed, int64_t global_step) {
   const auto made = optimizer.state_dict();
   const auto made_schedule = lr_scheduler.state_dict();
-  optimizer.load_state_dict(with_new_settings(optimizer_state, made, changed));
+  const auto keys = group_keys(changed, optimizer);
+  optimizer.load_state_dict(with_new_settings(optimizer_state, made, keys));
   const bool other_kind =
       made_schedule.contains("base_lrs") !=
       schedule_state.contains("base_lrs");  // Python's checkpoints do not say of which type it was
@@ -223,15 +211,16 @@ void load_training_state(const StateTree& optimizer_state, const StateTree& sche
     return;
   }
   auto schedule = schedule_state;
-  if (changed.contains("learning_rate") && made_schedule.contains("base_lrs"))
+  const bool other_peak = keys.contains("initial_lr");
+  if (other_peak && made_schedule.contains("base_lrs"))
     schedule.set("base_lrs", made_schedule.at("base_lrs"));
   lr_scheduler.load_state_dict(schedule);
   const bool other_rates = std::any_of(changed.begin(), changed.end(), [](const auto& option) {
-    static const std::set<std::string> kOfSchedules = {
-        "learning_rate", "lr_scheduler_kwargs", "warmup_steps", "max_steps", "num_train_epochs"};
+    static const std::set<std::string> kOfSchedules = {"lr_scheduler_kwargs", "warmup_steps",
+                                                       "max_steps", "num_train_epochs"};
     return kOfSchedules.contains(option.first);
   });
-  if (!other_rates) return;
+  if (!other_rates && !other_peak) return;
   const auto rates = lr_scheduler.rates_after(lr_scheduler.steps_done());
   for (size_t g = 0; g < rates.size(); ++g) optimizer.param_groups().at(g).lr = rates[g];
 }

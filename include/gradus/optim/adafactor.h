@@ -32,6 +32,11 @@ class Adafactor : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit Adafactor(std::vector<ParamGroupInit> groups, AdafactorOptions options = {});
 
+  /// Made from training arguments: the table of factory.cpp has a row for it.
+  static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
+                                                   const OptimizerArguments& args,
+                                                   const OptimArgs& extra);
+
   std::string name() const override { return "adafactor"; }
 
   /// The rate the last step used for the first parameter of `group`; nothing before its first step.

@@ -25,6 +25,11 @@ class Adagrad : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit Adagrad(std::vector<ParamGroupInit> groups, AdagradOptions options = {});
 
+  /// Made from training arguments: the table of factory.cpp has a row for it.
+  static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
+                                                   const OptimizerArguments& args,
+                                                   const OptimArgs& extra);
+
   std::string name() const override { return "adagrad"; }
 
  protected:

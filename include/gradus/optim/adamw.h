@@ -34,6 +34,11 @@ class AdamW : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit AdamW(std::vector<ParamGroupInit> groups, AdamWOptions options = {});
 
+  /// Made from training arguments: the table of factory.cpp has a row for it.
+  static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
+                                                   const OptimizerArguments& args,
+                                                   const OptimArgs& extra);
+
   std::string name() const override { return fused_ ? "adamw_torch_fused" : "adamw_torch"; }
   bool takes_grad_scale() const override { return !steps_apart(); }
   bool skips_on_device() const override { return true; }

@@ -28,6 +28,11 @@ class AdEMAMix : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit AdEMAMix(std::vector<ParamGroupInit> groups, AdEMAMixOptions options = {});
 
+  /// Made from training arguments: the table of factory.cpp has a row for it.
+  static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
+                                                   const OptimizerArguments& args,
+                                                   const OptimArgs& extra);
+
   std::string name() const override { return "ademamix"; }
 
  protected:

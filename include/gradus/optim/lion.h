@@ -23,6 +23,11 @@ class Lion : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit Lion(std::vector<ParamGroupInit> groups, LionOptions options = {});
 
+  /// Made from training arguments: the table of factory.cpp has a row for it.
+  static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
+                                                   const OptimizerArguments& args,
+                                                   const OptimArgs& extra);
+
   std::string name() const override { return "lion_32bit"; }
 
  protected:

@@ -44,6 +44,11 @@ class Muon : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit Muon(std::vector<ParamGroupInit> groups, MuonOptions options = {});
 
+  /// Made from training arguments: the table of factory.cpp has a row for it.
+  static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
+                                                   const OptimizerArguments& args,
+                                                   const OptimArgs& extra);
+
   std::string name() const override { return "muon"; }
   /// Whether `group` is one of matrices.
   bool is_muon_group(size_t group) const { return uses_muon_.at(group); }

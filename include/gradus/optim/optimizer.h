@@ -4,11 +4,15 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace gradus {
+
+class OptimArgs;
+struct OptimizerArguments;
 
 /// What an optimizer is built from: parameters that share settings.
 /// What is not set here comes from the optimizer's own options.

@@ -39,6 +39,11 @@ class ScheduleFree : public Optimizer {
   ScheduleFree(ScheduleFreeKind kind, std::vector<ParamGroupInit> groups,
                ScheduleFreeOptions options = {});
 
+  /// Made from training arguments: the table of factory.cpp has a row for it.
+  static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
+                                                   const OptimizerArguments& args,
+                                                   const OptimArgs& extra);
+
   std::string name() const override;
   void train() override;
   void eval() override;

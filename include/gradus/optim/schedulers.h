@@ -43,7 +43,8 @@ class LRScheduler {
   virtual void load_state_dict(const StateTree& state) = 0;
 };
 
-/// Rates as a factor of the groups' initial ones: all of HF's schedules that follow the step.
+/// Rates as a factor of the groups' initial ones: all schedules of transformers that
+/// follow the step.
 class LambdaLR : public LRScheduler {
  public:
   /// `factor(step)` multiplies the initial learning rates; `optimizer` must live longer than this.
@@ -169,10 +170,48 @@ class GreedyLR : public LRScheduler {
           num_good_epochs_ = 0, reset_left_;
 };
 
-/// Makes one of HF's twelve schedules, `transformers.get_scheduler`. `kwargs` is
+/// What a schedule is made from.
+struct SchedulerArguments {
+  const std::string& name;                    ///< what `--lr_scheduler_type` says
+  std::optional<int64_t> num_warmup_steps;    ///< unset where nobody knows
+  std::optional<int64_t> num_training_steps;  ///< unset where nobody knows
+  const nlohmann::json& kwargs;  ///< `lr_scheduler_kwargs`; `ScheduleKwargs` reads and checks it
+
+  /// The numbers of steps, for schedules that need them. Throw `Error` G-SCHED-2 where unset.
+  int64_t warmup_steps() const;
+  int64_t training_steps() const;
+};
+
+/// Makes a schedule for an optimizer, which outlives it.
+using SchedulerMaker =
+    std::function<std::unique_ptr<LRScheduler>(Optimizer& optimizer, const SchedulerArguments&)>;
+
+/// One row of the table of schedules.
+struct SchedulerEntry {
+  std::string name;  ///< what `--lr_scheduler_type` calls it
+  SchedulerMaker make = nullptr;
+  /// It follows the metric of evaluations. Options are then checked for a run that evaluates, and
+  /// `metric_for_best_model` is set.
+  bool metric_driven = false;
+};
+
+/// Adds a schedule. From then on `--lr_scheduler_type`, its help, its error messages,
+/// `gradus options` and `get_scheduler` know it.
+///
+///     gradus::register_scheduler({"halve", [](auto& optimizer, const auto&) {
+///       return std::make_unique<gradus::LambdaLR>(
+///           optimizer, [](int64_t step) { return std::pow(0.5, step / 1000); });
+///     }});
+///
+/// Call it before the first Trainer is made, from main() or while static objects are set up.
+/// Thread-safe. Throws `Error` G-REG-1 for a name that is taken, G-REG-2 for an empty name or no
+/// `make`.
+void register_scheduler(SchedulerEntry entry);
+
+/// Makes a schedule of the table, as `transformers.get_scheduler` does. `kwargs` is
 /// `lr_scheduler_kwargs`. Throws `Error` G-SCHED-1 for an unknown name, G-SCHED-2 for a missing
 /// number of steps, G-SCHED-3 for an unknown option (with those known), G-SCHED-4 for a value that
-/// cannot be used. `constant` and `constant_with_warmup` ignore `kwargs`, as in the reference.
+/// cannot be used. `constant` and `constant_with_warmup` ignore `kwargs`, as in transformers.
 std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, Optimizer& optimizer,
                                            std::optional<int64_t> num_warmup_steps,
                                            std::optional<int64_t> num_training_steps,
@@ -183,7 +222,9 @@ std::unique_ptr<LRScheduler> get_scheduler(
     std::optional<int64_t> num_warmup_steps = std::nullopt,
     std::optional<int64_t> num_training_steps = std::nullopt);
 
-/// The twelve names.
-const std::vector<std::string>& scheduler_names();
+/// The names of all schedules: the twelve of transformers, then those registered.
+std::vector<std::string> scheduler_names();
+/// Whether the schedule of this name follows the metric of evaluations; false for unknown names.
+bool is_metric_driven_scheduler(const std::string& name);
 
 }  // namespace gradus

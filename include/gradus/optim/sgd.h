@@ -27,6 +27,11 @@ class SGD : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit SGD(std::vector<ParamGroupInit> groups, SGDOptions options = {});
 
+  /// Made from training arguments: the table of factory.cpp has a row for it.
+  static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
+                                                   const OptimizerArguments& args,
+                                                   const OptimArgs& extra);
+
   std::string name() const override { return "sgd"; }
   bool takes_grad_scale() const override { return true; }
 

@@ -32,6 +32,11 @@ class StableAdamW : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit StableAdamW(std::vector<ParamGroupInit> groups, StableAdamWOptions options = {});
 
+  /// Made from training arguments: the table of factory.cpp has a row for it.
+  static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
+                                                   const OptimizerArguments& args,
+                                                   const OptimArgs& extra);
+
   std::string name() const override { return "stable_adamw"; }
 
  protected:

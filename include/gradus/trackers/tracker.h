@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -29,13 +30,43 @@ class Tracker {
   virtual void finish() {}
 };
 
-/// Makes the trackers `report_to` names: "tensorboard", "jsonl" (ours: log.jsonl in `output_dir`),
-/// "all" (tensorboard, as a Python with only that package), "none". Throws `Error` G-TRACK-1 for a
-/// tracker of the reference that is not there yet, or an unknown name.
+/// Makes a tracker for a run that writes to `output_dir`. Nothing is opened before `begin` or `log`.
+using TrackerMaker =
+    std::function<std::shared_ptr<Tracker>(const std::filesystem::path& output_dir)>;
+
+/// Adds a tracker. From then on `report_to`, its error messages, `gradus options` and
+/// `make_tracker` know it, and "all" includes it.
+///
+///     gradus::register_tracker("lines", [](const std::filesystem::path& output_dir) {
+///       return std::make_shared<Lines>(output_dir);
+///     });
+///
+/// Call it before the first Trainer is made, from main() or while static objects are set up.
+/// Thread-safe. Throws `Error` G-REG-1 for a name that is taken ("all" and "none" are), G-REG-2 for
+/// an empty name or no `make`. A name of transformers that gradus does not have, "wandb" say, is
+/// free.
+void register_tracker(const std::string& name, TrackerMaker make);
+
+/// The names of all trackers: "jsonl" (ours: log.jsonl in the output folder), "tensorboard", then
+/// those registered.
+std::vector<std::string> tracker_names();
+/// Names of transformers that are not there yet.
+std::vector<std::string> missing_tracker_names();
+
+/// The names that `report_to` stands for: "all" is every tracker, "none" is no tracker, both only
+/// alone. Throws `Error` G-TRACK-1 for a tracker of transformers that is not there yet and for an
+/// unknown name, with those known and the nearest.
+std::vector<std::string> resolve_tracker_names(const std::vector<std::string>& report_to);
+
+/// Makes the tracker of this name. Throws G-TRACK-1 as above.
+std::shared_ptr<Tracker> make_tracker(const std::string& name,
+                                      const std::filesystem::path& output_dir);
+/// Makes all trackers that `report_to` names.
 std::vector<std::shared_ptr<Tracker>> make_trackers(const std::vector<std::string>& report_to,
                                                     const std::filesystem::path& output_dir);
 
-/// "eval_x" as "eval/x", "test_x" as "test/x", all else as "train/x": HF's names on dashboards.
+/// A log's key as dashboards show it in transformers: "eval_x" as "eval/x", "test_x" as "test/x",
+/// all else as "train/x".
 std::string dashboard_key(const std::string& key);
 
 }  // namespace gradus

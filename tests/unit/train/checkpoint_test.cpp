@@ -325,6 +325,39 @@ TEST(Checkpointing, SettingsOfTheOptimizerChangedOnResumeAreUsed) {
   EXPECT_NEAR(rate(*cosine, 5), 0.05, 1e-12);
 }
 
+// The table of optimizers says which settings of a group come from optim_args and other options.
+TEST(Checkpointing, EverySettingThatOptimArgsChangeOnResumeIsUsed) {
+  struct Change {
+    const char *optim, *before, *after, *key;
+    double value;
+  };
+  const Change changes[] = {
+      {"ademamix", "t_alpha=10,t_beta3=10", "t_alpha=20,t_beta3=10", "t_alpha", 20},
+      {"ademamix", "t_alpha=10,t_beta3=10", "t_alpha=10,t_beta3=20", "t_beta3", 20},
+      {"ademamix", "alpha=5", "alpha=3", "alpha", 3},
+      {"rmsprop", "alpha=0.9", "alpha=0.8", "alpha", 0.8},
+      {"schedule_free_adamw", "r=0", "r=0.5", "r", 0.5},
+      {"stable_adamw", "max_lr=1", "max_lr=2", "max_lr", 2}};
+  for (const auto& change : changes) {
+    SCOPED_TRACE(std::string(change.optim) + " " + change.key);
+    Box box;
+    const auto run = [&](const char* optim_args, const char* folder, int64_t steps) {
+      auto trainer = std::make_unique<Trainer>(regression(box, {.output_dir = box.dir(folder),
+                                                                .max_steps = steps,
+                                                                .optim = change.optim,
+                                                                .optim_args = optim_args,
+                                                                .save_steps = 2}));
+      trainer->train(steps == 4 ? Resume::from(box.dir("first") + "/checkpoint-2")
+                                : Resume::none());
+      return trainer;
+    };
+    run(change.before, "first", 2);
+    const auto groups =
+        run(change.after, "second", 4)->optimizer()->state_dict().at("param_groups").items();
+    EXPECT_EQ(groups.front().at(change.key).as_double(), change.value);
+  }
+}
+
 TEST(Checkpointing, TestCompareTrainerAndCheckpointArgsLogging) {
   Box box;
   Trainer(regression(box, {.per_device_train_batch_size = 4,
