@@ -1,7 +1,6 @@
 // train, eval and predict: a task with its options.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <gradus/config/training_options.h>
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
@@ -111,14 +110,15 @@ int run(Words words, Stage stage) {
   const bool wants_help = std::find(words.begin(), words.end(), "--help") != words.end() ||
                           std::find(words.begin(), words.end(), "-h") != words.end();
   ProgramOptions program;
-  TrainingArguments args;
   OptionSet set;
   set.add(program, std::span<const OptionRow<ProgramOptions>>(kProgramRows));
   const auto name = task_of(words);
   std::unique_ptr<Task> task;
   if (!name.empty() || !wants_help) task = make_task(name);
+  ArgumentsOf<TrainingArguments> plain;  // only for --help without a task
+  auto& arguments = task ? task->arguments() : plain;
   if (task) task->add_options(set);
-  set.add(args, training_options());
+  arguments.add_to(set);
   if (wants_help) {
     print_line(fmt::format(
         "usage: gradus {} --task {} [config.yaml|config.json] [--flags]\n\n{}",
@@ -130,6 +130,7 @@ int run(Words words, Stage stage) {
     return 0;
   }
   set.parse(words);
+  auto args = arguments.common();
   if (stage == Stage::train && !set.was_set("do_train")) args.do_train = true;
   if (stage == Stage::eval) args.do_eval = true;
   if (stage == Stage::predict) args.do_predict = true;
@@ -140,7 +141,9 @@ int run(Words words, Stage stage) {
                 "--do_predict is set",
                 "Leave --do_train out, or set one of the others.");
   if (!set.was_set("log_level")) args.log_level = "warning";
-  args = args.resolved();
+  arguments.set_common(args);
+  arguments.resolve();
+  args = arguments.common();
   const auto result = run_task(*task, args, /*handle_signals=*/true);
   if (program.json) print_line(dump_json(to_json(result, args, name), 2));
   if (result.interrupted_by == 0) return 0;

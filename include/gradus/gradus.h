@@ -18,6 +18,7 @@
 #include <gradus/config/parse_args.h>
 #include <gradus/config/steps_or_ratio.h>
 #include <gradus/config/string_or_list.h>
+#include <gradus/config/trainer_arguments.h>
 #include <gradus/config/training_arguments.h>
 #include <gradus/config/training_options.h>
 #include <gradus/core/error.h>
@@ -144,5 +145,6 @@
 #include <gradus/train/trainer_control.h>
 #include <gradus/train/trainer_options.h>
 #include <gradus/train/trainer_state.h>
+#include <gradus/trainers/registry.h>
 #include <gradus/trainers/seq2seq.h>
 #include <gradus/version.h>

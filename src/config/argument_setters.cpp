@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <gradus/config/training_arguments.h>
 #include <gradus/core/error.h>
+#include <gradus/optim/factory.h>
+#include <gradus/optim/schedulers.h>
 
 #include "config/field_value.h"
 #include "config/training_choices.h"
@@ -9,9 +11,7 @@
 namespace gradus {
 namespace {
 
-const std::string& chosen(const std::string& word, std::span<const std::string_view> choices,
-                          const char* where) {
-  const Rule rule = one_of(choices);
+const std::string& chosen(const std::string& word, const Rule& rule, const char* where) {
   std::string copy = word;
   config::check_field(&copy, {rule, where, {}});
   return word;
@@ -41,7 +41,7 @@ TrainingArguments& TrainingArguments::set_training(const TrainingSettings& setti
 }
 
 TrainingArguments& TrainingArguments::set_evaluate(const EvaluateSettings& settings) {
-  chosen(settings.strategy, config::kIntervals, "set_evaluate: strategy");
+  chosen(settings.strategy, one_of(config::kIntervals), "set_evaluate: strategy");
   need_steps(settings.strategy, settings.steps, "set_evaluate");
   eval_strategy = settings.strategy;
   do_eval = eval_strategy != "no";
@@ -61,7 +61,7 @@ TrainingArguments& TrainingArguments::set_testing(const TestingSettings& setting
 }
 
 TrainingArguments& TrainingArguments::set_save(const SaveSettings& settings) {
-  chosen(settings.strategy, config::kSaveIntervals, "set_save: strategy");
+  chosen(settings.strategy, one_of(config::kSaveIntervals), "set_save: strategy");
   need_steps(settings.strategy, settings.steps, "set_save");
   save_strategy = settings.strategy;
   save_steps = settings.steps;
@@ -71,7 +71,7 @@ TrainingArguments& TrainingArguments::set_save(const SaveSettings& settings) {
 }
 
 TrainingArguments& TrainingArguments::set_logging(const LoggingSettings& settings) {
-  chosen(settings.strategy, config::kIntervals, "set_logging: strategy");
+  chosen(settings.strategy, one_of(config::kIntervals), "set_logging: strategy");
   need_steps(settings.strategy, settings.steps, "set_logging");
   logging_strategy = settings.strategy;
   logging_steps = settings.steps;
@@ -85,7 +85,8 @@ TrainingArguments& TrainingArguments::set_logging(const LoggingSettings& setting
 }
 
 TrainingArguments& TrainingArguments::set_push_to_hub(const HubSettings& settings) {
-  hub_strategy = chosen(settings.strategy, config::kHubStrategies, "set_push_to_hub: strategy");
+  hub_strategy =
+      chosen(settings.strategy, one_of(config::kHubStrategies), "set_push_to_hub: strategy");
   push_to_hub = true;
   hub_model_id = settings.model_id;
   hub_token = settings.token;
@@ -96,7 +97,7 @@ TrainingArguments& TrainingArguments::set_push_to_hub(const HubSettings& setting
 }
 
 TrainingArguments& TrainingArguments::set_optimizer(const OptimizerSettings& settings) {
-  optim = chosen(settings.name, config::kOptimizers, "set_optimizer: name");
+  optim = chosen(settings.name, one_of(optimizer_choices), "set_optimizer: name");
   learning_rate = settings.learning_rate;
   weight_decay = settings.weight_decay;
   adam_beta1 = settings.beta1;
@@ -107,7 +108,7 @@ TrainingArguments& TrainingArguments::set_optimizer(const OptimizerSettings& set
 }
 
 TrainingArguments& TrainingArguments::set_lr_scheduler(const SchedulerSettings& settings) {
-  lr_scheduler_type = chosen(settings.name, config::kSchedulers, "set_lr_scheduler: name");
+  lr_scheduler_type = chosen(settings.name, one_of(scheduler_names), "set_lr_scheduler: name");
   num_train_epochs = settings.num_epochs;
   max_steps = settings.max_steps;
   warmup_steps = settings.warmup_steps;

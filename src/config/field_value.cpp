@@ -245,9 +245,8 @@ void check_number(double value, const json& shown, const FieldContext& context) 
 }
 
 void check_word(const std::string& word, const FieldContext& context) {
-  const auto& choices = context.rule.choices;
-  if (choices.empty() || std::find(choices.begin(), choices.end(), word) != choices.end()) return;
-  const std::vector<std::string> names(choices.begin(), choices.end());
+  const auto names = context.rule.choices();
+  if (names.empty() || std::find(names.begin(), names.end(), word) != names.end()) return;
   throw_value(context, (names.size() > 1 ? "one of " : "") + join_or(names), '"' + word + '"',
               did_you_mean(word, names));
 }

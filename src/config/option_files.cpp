@@ -169,10 +169,11 @@ void OptionSet::read_yaml(const std::string& text, const std::filesystem::path& 
     std::replace(key.begin(), key.end(), '-', '_');
     const auto* option = find(key);
     const bool as_text = option != nullptr && config::is_text(option->field);
-    const bool boolean = as_text && !option->rule.when_true.empty() && pair.second.IsScalar() &&
-                         resolve_scalar(pair.second.Scalar()).is_boolean() &&
-                         std::find(option->rule.choices.begin(), option->rule.choices.end(),
-                                   pair.second.Scalar()) == option->rule.choices.end();
+    const auto choices = as_text ? option->rule.choices() : std::vector<std::string>();
+    const bool boolean =
+        as_text && !option->rule.when_true.empty() && pair.second.IsScalar() &&
+        resolve_scalar(pair.second.Scalar()).is_boolean() &&
+        std::find(choices.begin(), choices.end(), pair.second.Scalar()) == choices.end();
     read_dict({{key, convert_yaml(pair.second, as_text && !boolean, where + ": " + key)}}, where);
   }
 }

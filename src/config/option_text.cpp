@@ -25,7 +25,7 @@ std::string metavar(const OptionTypes::Reference& field, const Rule& rule) {
 
 std::string choices_text(const Rule& rule) {
   std::string text;
-  for (const auto choice : rule.choices) text.append(text.empty() ? "" : ", ").append(choice);
+  for (const auto& choice : rule.choices()) text.append(text.empty() ? "" : ", ").append(choice);
   return text;
 }
 
@@ -58,12 +58,18 @@ std::string escape_table(std::string text) {
 
 }  // namespace
 
+std::vector<std::string> Rule::choices() const {
+  if (table != nullptr) return table();
+  return {words.begin(), words.end()};
+}
+
 std::string_view group_title(Group group) {
   switch (group) {
     case Group::task: return "Task";
     case Group::model: return "Model";
     case Group::data: return "Data";
     case Group::generation: return "Generation";
+    case Group::trainer: return "Trainer";
     case Group::output: return "Output";
     case Group::duration: return "Training duration and batch size";
     case Group::schedule: return "Learning rate and schedule";
@@ -125,8 +131,7 @@ nlohmann::ordered_json OptionSet::describe() const {
   auto list = nlohmann::ordered_json::array();
   for (const auto& option : options_) {
     nlohmann::ordered_json choices = nullptr;
-    if (!option.rule.choices.empty())
-      choices = std::vector<std::string>(option.rule.choices.begin(), option.rule.choices.end());
+    if (auto words = option.rule.choices(); !words.empty()) choices = std::move(words);
     list.push_back({{"name", option.name},
                     {"type", config::field_type(option.field, option.rule)},
                     {"default", option.default_value},

@@ -4,6 +4,8 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/nearest.h>
+#include <gradus/optim/schedulers.h>
+#include <gradus/trackers/tracker.h>
 
 #include <cmath>
 
@@ -69,28 +71,6 @@ void split_debug(TrainingArguments& args) {
 
 // ---- 3. what follows from other options
 
-void resolve_trackers(TrainingArguments& args) {
-  std::vector<std::string> words = args.report_to.words();
-  if (words == std::vector<std::string>{"all"})
-    words.assign(std::begin(config::kTrackers), std::end(config::kTrackers));
-  if (words == std::vector<std::string>{"none"}) words.clear();
-  std::vector<std::string> known = {"all", "none"};
-  known.insert(known.end(), std::begin(config::kTrackers), std::end(config::kTrackers));
-  for (const auto& word : words) {
-    if (std::find(known.begin() + 2, known.end(), word) != known.end()) continue;
-    const auto foreign =
-        std::find(std::begin(config::kForeignTrackers), std::end(config::kForeignTrackers), word);
-    if (foreign != std::end(config::kForeignTrackers))
-      throw Error("G-CONF-5", ErrorKind::usage,
-                  fmt::format("report_to: gradus does not report to {} yet", word),
-                  "It has " + join_or(known) + ".");
-    throw Error("G-CONF-3", ErrorKind::usage,
-                fmt::format("report_to: must be {}, received \"{}\"", join_or(known), word),
-                did_you_mean(word, known));
-  }
-  args.report_to = std::move(words);
-}
-
 void derive(TrainingArguments& args) {
   if (args.eval_strategy != "no") args.do_eval = true;
   if (args.eval_strategy == "steps" && (!args.eval_steps || *args.eval_steps == 0)) {
@@ -100,13 +80,12 @@ void derive(TrainingArguments& args) {
     log_info("eval_steps is not set: using logging_steps, " + shown(args.logging_steps) + ".");
     args.eval_steps = args.logging_steps;
   }
-  const bool needs_metric = args.load_best_model_at_end ||
-                            args.lr_scheduler_type == "reduce_lr_on_plateau" ||
-                            args.lr_scheduler_type == "greedy";
+  const bool needs_metric =
+      args.load_best_model_at_end || is_metric_driven_scheduler(args.lr_scheduler_type);
   if (needs_metric && !args.metric_for_best_model) args.metric_for_best_model = "loss";
   if (!args.greater_is_better && args.metric_for_best_model)
     args.greater_is_better = !args.metric_for_best_model->ends_with("loss");
-  resolve_trackers(args);
+  args.report_to = resolve_tracker_names(args.report_to.words());
 }
 
 // ---- 4. checks
@@ -155,12 +134,11 @@ void validate(TrainingArguments& args) {
   if (args.fp16 && args.bf16) contradiction("fp16 and bf16 are both on", "Choose one.");
   if (args.fp16_full_eval && args.bf16_full_eval)
     contradiction("fp16_full_eval and bf16_full_eval are both on", "Choose one.");
-  for (const auto* schedule : {"reduce_lr_on_plateau", "greedy"})
-    if (args.lr_scheduler_type == schedule && args.eval_strategy == "no")
-      contradiction(
-          fmt::format("lr_scheduler_type {} follows the evaluation metric, but eval_strategy is no",
-                      schedule),
-          "Set --eval_strategy steps or epoch.");
+  if (is_metric_driven_scheduler(args.lr_scheduler_type) && args.eval_strategy == "no")
+    contradiction(
+        fmt::format("lr_scheduler_type {} follows the evaluation metric, but eval_strategy is no",
+                    args.lr_scheduler_type),
+        "Set --eval_strategy steps or epoch.");
   if (args.dataloader_num_workers == 0 && args.dataloader_prefetch_factor)
     contradiction(fmt::format("dataloader_prefetch_factor is {}, but dataloader_num_workers is 0",
                               *args.dataloader_prefetch_factor),
@@ -242,24 +220,6 @@ TrainingArguments TrainingArguments::resolved() const {
   resolve_accelerator(args);
   if (args.use_cpu) args.dataloader_pin_memory = false;
   config::answer_python_only(args);
-  return args;
-}
-
-Seq2SeqTrainingArguments::operator TrainingArguments() const {
-  TrainingArguments args;
-#define GRADUS_FIELD(type, name, ...) args.name = name;
-#include <gradus/config/training_arguments_fields.inc>
-  return args;
-}
-
-Seq2SeqTrainingArguments Seq2SeqTrainingArguments::resolved() const {
-  const TrainingArguments base = TrainingArguments(*this).resolved();
-  Seq2SeqTrainingArguments args = *this;
-#define GRADUS_FIELD(type, name, ...) args.name = base.name;
-#include <gradus/config/training_arguments_fields.inc>
-  OptionSet options;
-  options.add(args, seq2seq_training_options());
-  options.check();
   return args;
 }
 

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 #include <gradus/config/launch_environment.h>
-#include <gradus/config/training_options.h>
+#include <gradus/config/trainer_arguments.h>
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 
@@ -12,29 +12,6 @@
 
 namespace gradus {
 namespace {
-
-template <class Args>
-nlohmann::ordered_json dictionary_of(Args args, std::span<const OptionRow<Args>> rows) {
-  OptionSet options;
-  options.add(args, rows);
-  auto dict = options.values();
-  for (const auto& item : dict.items()) {
-    if (!item.key().ends_with("_token")) continue;
-    std::string upper = item.key();
-    for (auto& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    item.value() = "<" + upper + ">";
-  }
-  return dict;
-}
-
-template <class Args>
-Args arguments_from(const nlohmann::json& dict, std::span<const OptionRow<Args>> rows) {
-  Args args;
-  OptionSet options;
-  options.add(args, rows);
-  options.read_dict(dict, "arguments");
-  return args;
-}
 
 LogLevel level_named(const std::string& name) {
   if (name == "detail" || name == "debug") return LogLevel::debug;
@@ -94,9 +71,7 @@ LogLevel TrainingArguments::get_process_log_level() const {
   return level_named(should_log() ? log_level : log_level_replica);
 }
 
-nlohmann::ordered_json TrainingArguments::to_dict() const {
-  return dictionary_of(*this, training_options());
-}
+nlohmann::ordered_json TrainingArguments::to_dict() const { return arguments_to_dict(*this); }
 std::string TrainingArguments::to_json_string() const { return dump_json(to_dict(), 2); }
 
 nlohmann::ordered_json TrainingArguments::to_sanitized_dict() const {
@@ -119,15 +94,7 @@ std::string TrainingArguments::to_string() const {
 }
 
 TrainingArguments TrainingArguments::from_json(const nlohmann::json& dict) {
-  return arguments_from(dict, training_options());
-}
-
-nlohmann::ordered_json Seq2SeqTrainingArguments::to_dict() const {
-  return dictionary_of(*this, seq2seq_training_options());
-}
-std::string Seq2SeqTrainingArguments::to_json_string() const { return dump_json(to_dict(), 2); }
-Seq2SeqTrainingArguments Seq2SeqTrainingArguments::from_json(const nlohmann::json& dict) {
-  return arguments_from(dict, seq2seq_training_options());
+  return arguments_from_json<TrainingArguments>(dict);
 }
 
 }  // namespace gradus

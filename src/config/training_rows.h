@@ -1,6 +1,10 @@
 #pragma once
 
 #include <gradus/config/option_table.h>
+#include <gradus/config/training_arguments.h>
+#include <gradus/optim/factory.h>
+#include <gradus/optim/schedulers.h>
+#include <gradus/trackers/tracker.h>
 
 #include "config/training_choices.h"
 
@@ -11,7 +15,7 @@ namespace gradus::config {
 inline constexpr double kMaxSeed = 4294967295.0;
 
 // clang-format off
-template <class A>
+using A = TrainingArguments;  // keeps the rows short
 inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::output_dir, "output_dir", Group::output, any_value(),
      "Folder for checkpoints, results and the trained model; `trainer_output` when not set. A "
@@ -27,14 +31,14 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
 
     {&A::learning_rate, "learning_rate", Group::schedule, at_least(0),
      "The optimizer's learning rate at its highest."},
-    {&A::lr_scheduler_type, "lr_scheduler_type", Group::schedule, one_of(kSchedulers),
+    {&A::lr_scheduler_type, "lr_scheduler_type", Group::schedule, one_of(scheduler_names),
      "How the learning rate changes over the run."},
     {&A::lr_scheduler_kwargs, "lr_scheduler_kwargs", Group::schedule, holds(Shape::dictionary),
      "Extra settings of the schedule, such as {\"num_cycles\": 2} or {\"min_lr\": 1e-6}."},
     {&A::warmup_steps, "warmup_steps", Group::schedule, at_least(0),
      "Steps of linear warm-up; a value below 1 is a share of all steps."},
 
-    {&A::optim, "optim", Group::optimizer, one_of(kOptimizers),
+    {&A::optim, "optim", Group::optimizer, one_of(optimizer_choices),
      "The optimizer."},
     {&A::optim_args, "optim_args", Group::optimizer, any_value(),
      "Extra settings of the optimizer, as key=value,key=value."},
@@ -124,8 +128,9 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::disable_tqdm, "disable_tqdm", Group::log_levels, any_value(),
      "No progress bars; when not set they are shown unless only errors are logged."},
 
-    {&A::report_to, "report_to", Group::tracking, any_value().typed("str | list[str] | None"),
-     "Where logs go besides the console: tensorboard, jsonl, all or none."},
+    {&A::report_to, "report_to", Group::tracking,
+     one_of(tracker_choices).typed("str | list[str] | None"),
+     "Where logs go besides the console: names of trackers, all or none."},
     {&A::run_name, "run_name", Group::tracking, any_value(),
      "A name for the run in trackers."},
     {&A::project, "project", Group::tracking, any_value(),
@@ -301,22 +306,6 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::bf16_mode, "bf16_mode", Group::gradus, one_of(kBf16Modes),
      "How bf16 computes: autocast over float32 weights, or bfloat16 weights with float32 masters "
      "in the optimizer; auto is master on a GPU, autocast on a CPU.", Origin::gradus},
-};
-
-template <class A>
-inline constexpr OptionRow<A> kSeq2SeqRows[] = {
-    {&A::sortish_sampler, "sortish_sampler", Group::generation, any_value(),
-     "Sort examples roughly by length. As in transformers, the trainer itself does not read it."},
-    {&A::predict_with_generate, "predict_with_generate", Group::generation, any_value(),
-     "Evaluate and predict with generated text."},
-    {&A::generation_max_length, "generation_max_length", Group::generation, at_least(1),
-     "Longest text to generate in evaluation; the model's own when not set."},
-    {&A::generation_num_beams, "generation_num_beams", Group::generation, at_least(1),
-     "Beams in evaluation; the model's own when not set."},
-    {&A::generation_config, "generation_config", Group::generation,
-     holds(Shape::dictionary_or_path).typed("str | dict | None"),
-     "Generation settings: a dictionary, or the path of a file or folder with "
-     "generation_config.json."},
 };
 // clang-format on
 

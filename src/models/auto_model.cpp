@@ -14,6 +14,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/registry.h"
 #include "models/builtin_models.h"
 
 namespace gradus {
@@ -127,9 +128,12 @@ std::string task_name(ModelTask task) {
 }
 
 void register_model(const std::string& model_type, ModelTask task, ModelFactory factory) {
+  check_registration("register_model", model_type, bool(factory));
   auto& all = registry();
   const std::lock_guard lock(all.mutex);
-  all.factories[{task, model_type}] = std::move(factory);
+  const auto [place, added] =
+      all.factories.emplace(std::pair(task, model_type), std::move(factory));
+  if (!added) throw_registered_twice("register_model", model_type + "' for '" + task_name(task));
 }
 
 std::vector<std::string> known_model_types(ModelTask task) {

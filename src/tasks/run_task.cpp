@@ -6,6 +6,7 @@
 #include <gradus/device/runtime.h>
 #include <gradus/tasks/task.h>
 #include <gradus/train/callbacks.h>
+#include <gradus/trainers/registry.h>
 #include <signal.h>
 
 namespace gradus {
@@ -114,6 +115,7 @@ Metrics predict_stage(Trainer& trainer, const PreparedTask& prepared, const fs::
 }  // namespace
 
 TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signals) {
+  task.arguments().set_common(args);
   task.check(args);
   check_evaluation(args);
   make_directory(*args.output_dir);
@@ -128,9 +130,10 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
                 "Give more data, or leave less of it for the evaluation.");
   if (handle_signals && args.do_train)
     prepared.trainer.callbacks.push_back(std::make_shared<InterruptCallback>());
-  const auto trainer = prepared.make_trainer
-                           ? prepared.make_trainer(std::move(prepared.trainer))
-                           : std::make_unique<Trainer>(std::move(prepared.trainer));
+  const auto trainer =
+      prepared.make_trainer
+          ? prepared.make_trainer(std::move(prepared.trainer))
+          : find_trainer(task.trainer()).make(std::move(prepared.trainer), task.arguments());
 
   TaskResult result;
   if (args.do_train) {

@@ -46,8 +46,7 @@ Registry<TrackerEntry>& trackers() {
 TrackerEntry checked_tracker(const std::string& name) {
   auto entry = trackers().find(name);
   if (entry && entry->make) return std::move(*entry);
-  std::vector<std::string> known = {"all", "none"};
-  for (auto& other : trackers().names()) known.push_back(std::move(other));
+  const auto known = tracker_choices();
   if (entry)
     throw Error("G-TRACK-1", ErrorKind::usage,
                 "report_to: gradus does not report to " + name + " yet",
@@ -68,6 +67,12 @@ void register_tracker(const std::string& name, TrackerMaker make) {
 
 std::vector<std::string> tracker_names() { return trackers().names(); }
 std::vector<std::string> missing_tracker_names() { return trackers().missing_names(); }
+
+std::vector<std::string> tracker_choices() {
+  std::vector<std::string> choices = {"all", "none"};
+  for (auto& name : trackers().names()) choices.push_back(std::move(name));
+  return choices;
+}
 
 std::vector<std::string> resolve_tracker_names(const std::vector<std::string>& report_to) {
   if (report_to == std::vector<std::string>{"all"}) return trackers().names();

@@ -130,6 +130,10 @@ void ThroughputCallback::on_log(const TrainingArguments&, TrainerState& state, T
 TrackerCallback::TrackerCallback(std::string name, std::shared_ptr<Tracker> tracker)
     : name_(std::move(name)), tracker_(std::move(tracker)) {}
 
+std::string TrackerCallback::name() const {
+  return (name_ == "tensorboard" ? "TensorBoard" : name_) + "Callback";
+}
+
 void TrackerCallback::on_train_begin(const TrainingArguments& args, TrainerState& state,
                                      TrainerControl&, const CallbackContext& at) {
   if (!state.is_world_process_zero || std::exchange(begun_, true)) return;

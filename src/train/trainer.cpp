@@ -10,9 +10,9 @@
 #include <gradus/device/runtime.h>
 #include <gradus/optim/factory.h>
 #include <gradus/optim/param_groups.h>
+#include <gradus/trackers/tracker.h>
 #include <gradus/train/callbacks.h>
 
-#include "train/trackers_of.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -137,7 +137,9 @@ Trainer::Trainer(TrainerOptions options) {
   }
 
   p.callbacks.add(std::make_shared<DefaultFlowCallback>());
-  for (auto& callback : tracker_callbacks(p.args)) p.callbacks.add(std::move(callback));
+  for (const auto& name : p.args.report_to.words())
+    p.callbacks.add(
+        std::make_shared<TrackerCallback>(name, make_tracker(name, *p.args.output_dir)));
   if (p.args.enable_jit_checkpoint) p.callbacks.add(std::make_shared<JITCheckpointCallback>());
   for (auto& callback : std::exchange(p.TrainerOptions::callbacks, {}))
     p.callbacks.add(std::move(callback));

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <gradus/core/error.h>
+#include <gradus/core/json.h>
 #include <gradus/data/tokenizer_like.h>
 #include <gradus/device/runtime.h>
 #include <gradus/models/pretrained_model.h>
@@ -9,6 +10,21 @@
 
 namespace gradus {
 namespace {
+
+constexpr OptionRow<Seq2SeqTrainingArguments> kSeq2SeqRows[] = {
+    {&Seq2SeqTrainingArguments::sortish_sampler, "sortish_sampler", Group::generation, any_value(),
+     "Sort examples roughly by length. As in transformers, the trainer itself does not read it."},
+    {&Seq2SeqTrainingArguments::predict_with_generate, "predict_with_generate", Group::generation,
+     any_value(), "Evaluate and predict with generated text."},
+    {&Seq2SeqTrainingArguments::generation_max_length, "generation_max_length", Group::generation,
+     at_least(1), "Longest text to generate in evaluation; the model's own when not set."},
+    {&Seq2SeqTrainingArguments::generation_num_beams, "generation_num_beams", Group::generation,
+     at_least(1), "Beams in evaluation; the model's own when not set."},
+    {&Seq2SeqTrainingArguments::generation_config, "generation_config", Group::generation,
+     holds(Shape::dictionary_or_path).typed("str | dict | None"),
+     "Generation settings: a dictionary, or the path of a file or folder with "
+     "generation_config.json."},
+};
 
 PreTrainedModel& generator_of(Model& model) {
   auto* found = dynamic_cast<PreTrainedModel*>(&model);
@@ -50,7 +66,8 @@ TrainerOptions with_generation_config(const Seq2SeqTrainerOptions& options) {
   return plain;
 }
 
-// What HF's trainer does to a model's settings once it has generated; the saved file shows it.
+// What transformers' trainer does to a model's settings once it has generated; the saved file shows
+// it.
 void make_explicit(GenerationConfig& config) {
   config.fill_in_defaults();
   if (config.other.contains("_from_model_config")) config.other["_from_model_config"] = false;
@@ -95,6 +112,12 @@ class Given {
 
 }  // namespace
 
+std::span<const OptionRow<Seq2SeqTrainingArguments>> Seq2SeqTrainingArguments::own_options() {
+  return kSeq2SeqRows;
+}
+
+std::string Seq2SeqTrainingArguments::to_json_string() const { return dump_json(to_dict(), 2); }
+
 Seq2SeqTrainer::Seq2SeqTrainer(Seq2SeqTrainerOptions options)
     : Trainer(with_generation_config(options)),
       args_(options.args.resolved()),
@@ -137,8 +160,8 @@ PredictionStep Seq2SeqTrainer::prediction_step(Model& model, Batch inputs,
       prompt.pop_or_undefined(name);
   const auto labels = prompt.pop_or_undefined("labels");
   const auto generated = generator.generate(prompt, generation_options());
-  make_explicit(generator.generation_config);  // only now, as in HF: a first batch may be one token
-                                               // longer than the default
+  make_explicit(generator.generation_config);  // only now, as in transformers: a first batch may be
+                                               // one token longer than the default
 
   PredictionStep step;
   step.logits = {filled_up(generated, generator)};

@@ -26,14 +26,20 @@ class OptionSet {
     std::optional<std::filesystem::path> file = {};  ///< the config file, already read
   };
 
-  /// Throws G-CONF-9 (internal) when a name is there already.
+  /// Adds one option for each row. Throws G-CONF-9 (internal) when a name is there already.
   template <class S>
   void add(S& target, std::span<const OptionRow<S>> rows) {
     for (const auto& row : rows) {
       auto reference = std::visit(
           [&](auto member) { return OptionTypes::Reference(&(target.*member)); }, row.member);
-      add(reference, row.name, row.group, row.rule, row.help, row.origin);
+      add_field(reference, row);
     }
+  }
+
+  /// One option: `row` without its member, for a field of another struct. Throws as `add`.
+  template <class S>
+  void add_field(OptionTypes::Reference field, const OptionRow<S>& row) {
+    add(field, row.name, row.group, row.rule, row.help, row.origin);
   }
 
   /// Reads `[config.yaml|config.json] --flags…`; the file may also be given as `--config FILE`.

@@ -33,6 +33,7 @@ enum class Group {
   model,
   data,
   generation,
+  trainer,
   output,
   duration,
   schedule,
@@ -81,20 +82,27 @@ enum class Shape {
 struct Rule {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
-  bool least_open = false;  ///< `least` itself is out
-  bool most_open = false;   ///< `most` itself is out
-  std::span<const std::string_view> choices = {};
+  bool least_open = false;                       ///< `least` itself is out
+  bool most_open = false;                        ///< `most` itself is out
+  std::span<const std::string_view> words = {};  ///< the choices, where they are fixed
+  /// The choices, where they stand in a table that users may add to: `optimizer_choices`.
+  std::vector<std::string> (*table)() = nullptr;
   Shape shape = Shape::plain;
   std::string_view type = {};  ///< in place of the type's own name
   std::string_view when_true =
       {};  ///< a text option that may be given as a boolean: the words they stand for
   std::string_view when_false = {};  ///< empty: not set
 
+  /// The words to choose from, as they are now; empty: any value.
+  std::vector<std::string> choices() const;
+
+  /// The same rule for a type of another name.
   constexpr Rule typed(std::string_view name) const {
     Rule rule = *this;
     rule.type = name;
     return rule;
   }
+  /// The same rule for text that may also be given as a boolean.
   constexpr Rule boolean_as(std::string_view yes, std::string_view no) const {
     Rule rule = *this;
     rule.when_true = yes;
@@ -112,7 +120,10 @@ constexpr Rule within(double least, double most) { return {.least = least, .most
 constexpr Rule within_below(double least, double most) {
   return {.least = least, .most = most, .most_open = true};
 }
-constexpr Rule one_of(std::span<const std::string_view> choices) { return {.choices = choices}; }
+/// One of these words.
+constexpr Rule one_of(std::span<const std::string_view> words) { return {.words = words}; }
+/// One of the names in a table that is asked each time.
+constexpr Rule one_of(std::vector<std::string> (*table)()) { return {.table = table}; }
 constexpr Rule holds(Shape shape) { return {.shape = shape}; }
 
 template <class... Types>

@@ -88,29 +88,4 @@ struct TrainingArguments {
 /// The same as a function.
 inline TrainingArguments resolve(const TrainingArguments& args) { return args.resolved(); }
 
-/// The options of a sequence-to-sequence run: those above, then the five of transformers.
-struct Seq2SeqTrainingArguments {
-#include <gradus/config/training_arguments_fields.inc>
-
-#define GRADUS_FIELD(type, name, ...) type name = __VA_ARGS__;
-#include <gradus/config/seq2seq_arguments_fields.inc>
-#undef GRADUS_FIELD
-
-  /// As `TrainingArguments::resolved`; the five are checked too.
-  Seq2SeqTrainingArguments resolved() const;
-  nlohmann::ordered_json to_dict() const;
-  std::string to_json_string() const;
-  static Seq2SeqTrainingArguments from_json(const nlohmann::json& dict);
-
-  /// Everything but the five.
-  operator TrainingArguments() const;  // NOLINT: meant to convert
-
-  friend bool operator==(const Seq2SeqTrainingArguments&,
-                         const Seq2SeqTrainingArguments&) = default;
-};
-
-inline Seq2SeqTrainingArguments resolve(const Seq2SeqTrainingArguments& args) {
-  return args.resolved();
-}
-
 }  // namespace gradus

@@ -7,7 +7,6 @@ namespace gradus {
 
 /// The table of every option of `TrainingArguments`, in the struct's order.
 std::span<const OptionRow<TrainingArguments>> training_options();
-std::span<const OptionRow<Seq2SeqTrainingArguments>> seq2seq_training_options();
 
 /// What `gradus options` prints: every option with type, default and meaning.
 std::string options_text();

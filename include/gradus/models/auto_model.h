@@ -27,7 +27,12 @@ std::string task_name(ModelTask task);
 /// Builds a model from the content of a config.json. Its parameters have no values yet.
 using ModelFactory = std::function<std::shared_ptr<PreTrainedModel>(const nlohmann::json& config)>;
 
-/// Adds an architecture for a task, or replaces it. Thread-safe. docs/dev/new-model.md shows how.
+/// Adds an architecture for a task. From then on the Auto classes, the tasks and the errors that
+/// list model types know it. docs/dev/new-model.md shows how.
+///
+/// Call it before the first model is made, from main() or while static objects are set up.
+/// Thread-safe. Throws `Error` G-REG-1 for a model type that has a head for this task already,
+/// G-REG-2 for an empty name or no factory.
 void register_model(const std::string& model_type, ModelTask task, ModelFactory factory);
 
 /// The `model_type`s registered for a task, sorted.

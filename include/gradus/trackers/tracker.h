@@ -30,7 +30,8 @@ class Tracker {
   virtual void finish() {}
 };
 
-/// Makes a tracker for a run that writes to `output_dir`. Nothing is opened before `begin` or `log`.
+/// Makes a tracker for a run that writes to `output_dir`. Nothing is opened before `begin` or
+/// `log`.
 using TrackerMaker =
     std::function<std::shared_ptr<Tracker>(const std::filesystem::path& output_dir)>;
 
@@ -52,6 +53,8 @@ void register_tracker(const std::string& name, TrackerMaker make);
 std::vector<std::string> tracker_names();
 /// Names of transformers that are not there yet.
 std::vector<std::string> missing_tracker_names();
+/// What `report_to` accepts: "all", "none" and `tracker_names()`.
+std::vector<std::string> tracker_choices();
 
 /// The names that `report_to` stands for: "all" is every tracker, "none" is no tracker, both only
 /// alone. Throws `Error` G-TRACK-1 for a tracker of transformers that is not there yet and for an

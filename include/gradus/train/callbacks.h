@@ -210,9 +210,10 @@ class ThroughputCallback : public TrainerCallback {
 /// Passes arguments and logs to a tracker (`report_to`).
 class TrackerCallback : public TrainerCallback {
  public:
-  /// `name` identifies the callback in files and messages. Shares `tracker`.
+  /// `name` is what `report_to` calls the tracker. Shares `tracker`.
   TrackerCallback(std::string name, std::shared_ptr<Tracker> tracker);
-  std::string name() const override { return name_; }
+  /// As transformers' class: "TensorBoardCallback"; for others the tracker's name and "Callback".
+  std::string name() const override;
   /// Gives the arguments to the tracker.
   void on_train_begin(const TrainingArguments&, TrainerState&, TrainerControl&,
                       const CallbackContext&) override;

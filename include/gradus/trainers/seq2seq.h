@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/config/trainer_arguments.h>
 #include <gradus/models/generation_config.h>
 #include <gradus/train/trainer.h>
 
@@ -7,6 +8,40 @@ namespace gradus {
 
 class PreTrainedModel;
 
+/// The arguments of a sequence-to-sequence run: those of `TrainingArguments`, then the five of
+/// transformers' `Seq2SeqTrainingArguments`.
+struct Seq2SeqTrainingArguments {
+#include <gradus/config/training_arguments_fields.inc>
+
+  bool sortish_sampler = false;        ///< accepted; as in transformers, nothing reads it
+  bool predict_with_generate = false;  ///< evaluate and predict with generated text
+  std::optional<int64_t> generation_max_length =
+      std::nullopt;  ///< of evaluation; unset: the model's
+  std::optional<int64_t> generation_num_beams =
+      std::nullopt;                            ///< of evaluation; unset: the model's
+  nlohmann::json generation_config = nullptr;  ///< a dictionary, a file or a folder
+
+  /// The table of these five.
+  static std::span<const OptionRow<Seq2SeqTrainingArguments>> own_options();
+
+  /// As `TrainingArguments::resolved`; the five are checked too.
+  Seq2SeqTrainingArguments resolved() const { return resolve_fields(*this); }
+  /// Every option by name, in order.
+  nlohmann::ordered_json to_dict() const { return arguments_to_dict(*this); }
+  /// `to_dict` with an indent of 2.
+  std::string to_json_string() const;
+  /// From a dictionary with some or all options. Throws as `TrainingArguments::from_json`.
+  static Seq2SeqTrainingArguments from_json(const nlohmann::json& dict) {
+    return arguments_from_json<Seq2SeqTrainingArguments>(dict);
+  }
+  /// Everything but the five.
+  operator TrainingArguments() const { return common_arguments(*this); }  // NOLINT: converts
+
+  friend bool operator==(const Seq2SeqTrainingArguments&,
+                         const Seq2SeqTrainingArguments&) = default;
+};
+
+/// What the constructor takes: the members of `TrainerOptions`, with these arguments.
 using Seq2SeqTrainerOptions = TrainerOptionsWith<Seq2SeqTrainingArguments>;
 
 /// The Trainer for models that write text from text, transformers' `Seq2SeqTrainer`.
@@ -38,7 +73,7 @@ class Seq2SeqTrainer : public Trainer {
  protected:
   PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
                                  const Names& ignore_keys) override;
-  /// Every batch counts as a full one, as in HF.
+  /// Every batch counts as a full one, as in transformers.
   int64_t rows_of_loss(int64_t rows) const override;
   nlohmann::ordered_json arguments_to_save() const override;
   /// Training steps are those of `Trainer`; only evaluation generates.

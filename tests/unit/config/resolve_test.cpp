@@ -229,10 +229,10 @@ TEST(Resolve, ReportToIsNormalised) {
   EXPECT_EQ(trackers("all"), (Words{"jsonl", "tensorboard"}));
   EXPECT_FALSE((TrainingArguments{.report_to = "jsonl"}).resolved().report_to.is_single());
   EXPECT_EQ(resolve_failure({.report_to = "wandb"}),
-            "G-CONF-5: report_to: gradus does not report to wandb yet");
+            "G-TRACK-1: report_to: gradus does not report to wandb yet");
   EXPECT_EQ(
       resolve_failure({.report_to = {"tensorbord"}}),
-      "G-CONF-3: report_to: must be all, none, jsonl or tensorboard, received \"tensorbord\"");
+      "G-TRACK-1: report_to: must be all, none, jsonl or tensorboard, received \"tensorbord\"");
 }
 
 TEST(Resolve, KubeflowIsNotSwitchedOnBehindTheBack) {

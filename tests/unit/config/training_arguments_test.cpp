@@ -186,24 +186,6 @@ TEST(LaunchEnvironment, ReadsTorchrunAndRefusesNonsense) {
       "G-CONF-8: environment variable RANK is 4, but WORLD_SIZE is 4: expected a rank below it");
 }
 
-TEST(Seq2SeqTrainingArguments, TakesTheSameFieldsAndConverts) {
-  const Seq2SeqTrainingArguments args{.output_dir = "x",
-                                      .max_steps = 3,
-                                      .num_threads = 2,
-                                      .predict_with_generate = true,
-                                      .generation_num_beams = 4};
-  const TrainingArguments plain = args;
-  EXPECT_EQ(plain.output_dir, "x");
-  EXPECT_EQ(plain.max_steps, 3);
-  EXPECT_EQ(plain.num_threads, 2);
-  EXPECT_EQ(args.to_dict().size(), plain.to_dict().size() + 5);
-  EXPECT_EQ(Seq2SeqTrainingArguments::from_json(args.to_dict()), args);
-  EXPECT_EQ(args.resolved().report_to, StringOrList(std::vector<std::string>{}));
-  EXPECT_TRUE(args.resolved().predict_with_generate);
-  EXPECT_EQ(failure_of([] { Seq2SeqTrainingArguments{.generation_num_beams = 0}.resolved(); }),
-            "G-CONF-3: generation_num_beams: must be at least 1, received 0");
-}
-
 TEST(ParseArgs, FillsOverTheProgramsDefaults) {
   const char* argv[] = {"program", "--max_steps", "5"};
   const auto args = parse_args(

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "../error_of.h"
 #include "trackers/event_proto.h"
 
 namespace gradus {
@@ -169,23 +170,39 @@ TEST(Trackers, DashboardKeys) {
 }
 
 TEST(Trackers, ReportToNames) {
-  EXPECT_EQ(make_trackers({"all"}, "out").size(), 1u);
+  EXPECT_EQ(make_trackers({"all"}, "out").size(), tracker_names().size());
   EXPECT_EQ(make_trackers({"tensorboard", "jsonl"}, "out").size(), 2u);
   EXPECT_TRUE(make_trackers({"none"}, "out").empty());
   EXPECT_TRUE(make_trackers({}, "out").empty());
-  try {
-    make_trackers({"wandb"}, "out");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.id(), "G-TRACK-1");
-    EXPECT_TRUE(contains(error.what(), "'wandb' of transformers is not available in gradus yet"));
-  }
-  try {
-    make_trackers({"tensorbord"}, "out");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_TRUE(contains(error.what(), "Did you mean tensorboard?"));
-  }
+  expect_error([] { make_trackers({"wandb"}, "out"); }, "G-TRACK-1",
+               {"report_to: gradus does not report to wandb yet", "all, none, jsonl"});
+  expect_error([] { make_trackers({"tensorbord"}, "out"); }, "G-TRACK-1",
+               {"received \"tensorbord\"", "Did you mean tensorboard?"});
+}
+
+TEST(Trackers, RegisteredOnesAreMadeByName) {
+  struct Counting : Tracker {
+    explicit Counting(std::filesystem::path folder) : folder(std::move(folder)) {}
+    void log(const std::map<std::string, double>&, int64_t) override { ++logs; }
+    std::filesystem::path folder;
+    int logs = 0;
+  };
+  const auto make = [](const std::filesystem::path& folder) {
+    return std::make_shared<Counting>(folder);
+  };
+  register_tracker("counting", make);
+  EXPECT_EQ(tracker_names().back(), "counting");
+  EXPECT_EQ(tracker_choices().back(), "counting");
+  const auto made = std::dynamic_pointer_cast<Counting>(make_tracker("counting", "out"));
+  ASSERT_TRUE(made);
+  EXPECT_EQ(made->folder, "out");
+  expect_error([] { make_tracker("countin", "out"); }, "G-TRACK-1", {"Did you mean counting?"});
+  expect_error([&] { register_tracker("counting", make); }, "G-REG-1",
+               {"register_tracker: 'counting' is there already"});
+  expect_error([&] { register_tracker("jsonl", make); }, "G-REG-1", {"'jsonl'"});
+  expect_error([&] { register_tracker("all", make); }, "G-REG-1", {"'all'"});
+  register_tracker("swanlab", make);  // a name of transformers that gradus does not have is free
+  EXPECT_NO_THROW(make_tracker("swanlab", "out"));
 }
 
 struct FakeClock {
