@@ -16,12 +16,13 @@
 /// One place per option: the struct holds name, type and default; a table row beside it holds the
 /// rest.
 ///
-///     struct DataArguments { std::optional<std::string> train_file = std::nullopt; int64_t
-///     block_size = 1024; }; constexpr OptionRow<DataArguments> kDataRows[] = {
-///         {&DataArguments::train_file, "train_file", Group::data, any_value(), "The file to train
-///         on."},
-///         {&DataArguments::block_size, "block_size", Group::data, at_least(1), "Tokens per
-///         example."},
+///     struct DataArguments {
+///       std::optional<std::string> train_file = std::nullopt;
+///       int64_t block_size = 1024;
+///     };
+///     constexpr OptionRow<DataArguments> kDataRows[] = {
+///         {&DataArguments::train_file, "train_file", Group::data, any_value(), "The file."},
+///         {&DataArguments::block_size, "block_size", Group::data, at_least(1), "Tokens a row."},
 ///     };
 ///
 /// An `OptionSet` binds tables to objects and does the parsing, checking and explaining.
@@ -65,6 +66,7 @@ enum class Group {
   gradus,
   program,
 };
+/// The heading as people read it: "Learning rate and schedule".
 std::string_view group_title(Group group);
 
 /// Whose option it is: transformers has it too, or only gradus does.
@@ -80,17 +82,17 @@ enum class Shape {
 
 /// What values an option takes. Made by the functions below.
 struct Rule {
-  double least = -std::numeric_limits<double>::infinity();
-  double most = std::numeric_limits<double>::infinity();
-  bool least_open = false;                       ///< `least` itself is out
-  bool most_open = false;                        ///< `most` itself is out
-  std::span<const std::string_view> words = {};  ///< the choices, where they are fixed
+  double least = -std::numeric_limits<double>::infinity();  ///< the lowest number
+  double most = std::numeric_limits<double>::infinity();    ///< the highest number
+  bool least_open = false;                                  ///< `least` itself is out
+  bool most_open = false;                                   ///< `most` itself is out
+  std::span<const std::string_view> words = {};             ///< the choices, where they are fixed
   /// The choices, where they stand in a table that users may add to: `optimizer_choices`.
   std::vector<std::string> (*table)() = nullptr;
-  Shape shape = Shape::plain;
+  Shape shape = Shape::plain;  ///< for fields that hold JSON
   std::string_view type = {};  ///< in place of the type's own name
-  std::string_view when_true =
-      {};  ///< a text option that may be given as a boolean: the words they stand for
+  /// A text option that may be given as a boolean: the words that true and false stand for.
+  std::string_view when_true = {};
   std::string_view when_false = {};  ///< empty: not set
 
   /// The words to choose from, as they are now; empty: any value.
@@ -111,8 +113,11 @@ struct Rule {
   }
 };
 
+/// No bounds.
 constexpr Rule any_value() { return {}; }
+/// `least` is in.
 constexpr Rule at_least(double least) { return {.least = least}; }
+/// `least` is out.
 constexpr Rule above(double least) { return {.least = least, .least_open = true}; }
 /// Both ends are in.
 constexpr Rule within(double least, double most) { return {.least = least, .most = most}; }
@@ -124,12 +129,16 @@ constexpr Rule within_below(double least, double most) {
 constexpr Rule one_of(std::span<const std::string_view> words) { return {.words = words}; }
 /// One of the names in a table that is asked each time.
 constexpr Rule one_of(std::vector<std::string> (*table)()) { return {.table = table}; }
+/// A JSON field of this shape.
 constexpr Rule holds(Shape shape) { return {.shape = shape}; }
 
+/// A list of types, as members of a struct and as pointers.
 template <class... Types>
 struct FieldTypes {
+  /// A member of struct `S`, of one of the types.
   template <class S>
   using Member = std::variant<Types S::*...>;
+  /// A field of one of the types.
   using Reference = std::variant<Types*...>;
 };
 
@@ -144,12 +153,12 @@ using OptionTypes =
 /// One option of struct `S`.
 template <class S>
 struct OptionRow {
-  OptionTypes::Member<S> member;
-  std::string_view name;
-  Group group;
-  Rule rule;
-  std::string_view help;
-  Origin origin = Origin::transformers;
+  OptionTypes::Member<S> member;         ///< the field
+  std::string_view name;                 ///< its name, as flags and files write it
+  Group group;                           ///< the heading it stands under
+  Rule rule;                             ///< what values it takes
+  std::string_view help;                 ///< one or two sentences
+  Origin origin = Origin::transformers;  ///< whose option it is
 };
 
 }  // namespace gradus

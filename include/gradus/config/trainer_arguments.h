@@ -52,6 +52,7 @@ concept HasOwnOptions = requires {
 
 namespace detail {
 
+// Copies a field between two argument structs, whose types may differ as `TrainingDefaults` says.
 template <class To, class From>
 void copy_field(To& to, const From& from) {
   to = from;
@@ -153,6 +154,7 @@ class TrainerArguments {
   virtual void add_own_to(OptionSet& options) = 0;
   /// The fields of `TrainingArguments`.
   virtual TrainingArguments common() const = 0;
+  /// Sets them; those that only the trainer has stay as they are.
   virtual void set_common(const TrainingArguments& common) = 0;
   /// Replaces the values by those that `resolve_arguments` gives.
   virtual void resolve() = 0;
@@ -160,12 +162,14 @@ class TrainerArguments {
   /// The struct itself. Throws `Error` G-CONF-11 (internal) when it is another one.
   template <class Arguments>
   Arguments& as();
+  /// The same to read only.
   template <class Arguments>
   const Arguments& as() const {
     return const_cast<TrainerArguments*>(this)->as<Arguments>();
   }
 
  protected:
+  /// Throws G-CONF-11.
   [[noreturn]] static void throw_other_type();
 };
 
@@ -173,15 +177,17 @@ class TrainerArguments {
 template <class Arguments>
 class ArgumentsOf final : public TrainerArguments {
  public:
+  /// Starts from `args`.
   explicit ArgumentsOf(Arguments args = {}) : value(std::move(args)) {}
 
+  // See TrainerArguments.
   void add_to(OptionSet& options) override { add_options(options, value); }
   void add_own_to(OptionSet& options) override { add_own_options(options, value); }
   TrainingArguments common() const override { return common_arguments(value); }
   void set_common(const TrainingArguments& common) override { set_common_arguments(value, common); }
   void resolve() override { value = resolve_arguments(value); }
 
-  Arguments value;
+  Arguments value;  ///< the struct itself; may be changed at any time
 };
 
 template <class Arguments>

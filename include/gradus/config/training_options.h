@@ -3,6 +3,7 @@
 #include <gradus/config/option_set.h>
 #include <gradus/config/training_arguments.h>
 
+/// The option tables as text, for `gradus options`, and the table of `TrainingArguments`.
 namespace gradus {
 
 /// The table of every option of `TrainingArguments`, in the struct's order.

@@ -12,10 +12,12 @@ namespace gradus {
 ///
 /// Plain text stands for a setting kept under its own name: `{"momentum", {"beta1", "betas"}}`.
 struct OptimSetting {
+  /// Kept under its own name.
   OptimSetting(const char* name) : name(name), group_key(name) {}  // NOLINT: meant to convert
+  /// Kept under another key.
   OptimSetting(const char* name, const char* group_key) : name(name), group_key(group_key) {}
 
-  std::string name;
+  std::string name;  ///< as users write it
   /// The key of the parameter groups in `Optimizer::state_dict` that holds the value.
   std::string group_key;
 };
@@ -52,10 +54,11 @@ class OptimArgs {
   }
 
  private:
+  /// Throws G-OPTIM-7.
   [[noreturn]] void refuse(const std::string& what, const std::string& advice = {}) const;
 
   std::string optimizer_;
-  std::vector<std::string> known_;
+  std::vector<std::string> known_;  // the names of the settings it takes
   std::map<std::string, std::string> values_;
 };
 

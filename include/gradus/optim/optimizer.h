@@ -102,7 +102,7 @@ class Optimizer {
   /// The counterpart of `train()`.
   virtual void eval() {}
 
-  /// HF's name of the optimizer: "adamw_torch_fused".
+  /// What `--optim` calls it: "adamw_torch_fused".
   virtual std::string name() const = 0;
 
   /// Whether `StepContext::grad_scale` is applied inside the step.

@@ -8,8 +8,8 @@
 
 namespace gradus {
 
-/// Names of the parameters weight decay applies to, HF's `get_decay_parameter_names`: not those
-/// inside layer norms (told by type, `torch::nn::LayerNorm` or a type named …LayerNorm or
+/// Names of the parameters weight decay applies to, transformers' `get_decay_parameter_names`: not
+/// those inside layer norms (told by type, `torch::nn::LayerNorm` or a type named …LayerNorm or
 /// …RMSNorm), nor those whose name has "bias", "layernorm", "rmsnorm", a part "norm" or a part
 /// that ends in "_norm".
 std::vector<std::string> decay_parameter_names(const torch::nn::Module& module);

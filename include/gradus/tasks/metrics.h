@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-/// The scores of HF's example scripts, with the numbers of scikit-learn, scipy and seqeval.
+/// The scores of transformers' example scripts, with the numbers of scikit-learn, scipy and
+/// seqeval.
 ///
 /// References (what is right) come first, predictions second, as in scikit-learn; both have the
 /// same length, else G-TASK-6 is thrown. A ratio whose denominator is zero is 0, as there. Where

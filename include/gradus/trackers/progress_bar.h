@@ -9,11 +9,12 @@
 
 namespace gradus {
 
+/// What a progress bar shows, and how often.
 struct ProgressBarOptions {
   int64_t total = 0;  ///< steps in all; 0 when nobody knows
   int64_t initial =
       0;  ///< steps done before, after a resume; they count in the bar, not in the rate
-  std::string description = "";
+  std::string description = "";                    ///< at the front of the line
   std::chrono::milliseconds redraw_interval{100};  ///< on a terminal
   std::chrono::milliseconds line_interval{
       3000};  ///< elsewhere: at most one line in this time, at every tenth …
@@ -29,12 +30,14 @@ struct ProgressBarOptions {
 /// Thread-safety: none.
 class ProgressBar {
  public:
+  /// Draws nothing yet.
   explicit ProgressBar(ProgressBarOptions options);
   /// Closes the bar.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
+  /// That many more steps are done. Draws if it is time.
   void update(int64_t steps = 1);
   /// Text at the end of the bar: "loss=0.25". Shown with the next drawing.
   void set_postfix(std::string text);
@@ -43,6 +46,7 @@ class ProgressBar {
   /// Draws the last state and ends the line. Later calls do nothing.
   void close();
 
+  /// Steps done, with those before a resume.
   int64_t done() const { return done_; }
 
  private:

@@ -8,6 +8,10 @@
 #include <string>
 #include <vector>
 
+/// The table of trainers: which trainer classes there are, and which arguments each one takes.
+///
+/// A trainer that the command line should offer needs a row here and a task that names it. In C++ a
+/// trainer works without one. docs/dev/new-trainer.md shows the whole way.
 namespace gradus {
 
 /// One row of the table of trainers.
@@ -22,7 +26,8 @@ struct TrainerEntry {
       make = nullptr;
 };
 
-/// `options` for a trainer with arguments of its own.
+/// `options` for a trainer with arguments of its own: all members but `args`, which is replaced by
+/// `arguments`.
 template <class Arguments>
 TrainerOptionsWith<Arguments> with_arguments(TrainerOptions options, Arguments arguments) {
   return {std::move(options.model),
