@@ -24,6 +24,7 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::map<std::pair<ModelTask, std::string>, ModelFactory> factories;
+  std::map<std::string, ModelDefaults> defaults;
 };
 
 Registry& registry() {
@@ -31,6 +32,10 @@ Registry& registry() {
   static const bool filled = [] {
     for (auto& model : builtin_models())
       instance.factories[{model.task, model.model_type}] = std::move(model.factory);
+    for (auto& entry : builtin_defaults()) {
+      const auto type = entry.model_type;
+      instance.defaults.emplace(type, std::move(entry));
+    }
     return true;
   }();
   static_cast<void>(filled);
@@ -134,6 +139,30 @@ void register_model(const std::string& model_type, ModelTask task, ModelFactory 
   const auto [place, added] =
       all.factories.emplace(std::pair(task, model_type), std::move(factory));
   if (!added) throw_registered_twice("register_model", model_type + "' for '" + task_name(task));
+}
+
+void register_model_defaults(ModelDefaults defaults) {
+  check_registration("register_model_defaults", defaults.model_type, defaults.config.is_object());
+  auto& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto type = defaults.model_type;
+  const auto [place, added] = all.defaults.emplace(type, std::move(defaults));
+  if (!added) throw_registered_twice("register_model_defaults", type);
+}
+
+std::optional<ModelDefaults> model_defaults(const std::string& model_type) {
+  auto& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.defaults.find(model_type);
+  return found == all.defaults.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<std::string> model_types_with_defaults() {
+  auto& all = registry();
+  const std::lock_guard lock(all.mutex);
+  std::vector<std::string> names;
+  for (const auto& [type, defaults] : all.defaults) names.push_back(type);
+  return names;
 }
 
 std::vector<std::string> known_model_types(ModelTask task) {

@@ -7,13 +7,34 @@
 #include "models/t5/t5.h"
 
 namespace gradus {
+namespace {
+
+struct Architecture {
+  std::vector<BuiltinModel> (*models)();
+  std::vector<ModelDefaults> (*defaults)();
+};
+
+// One row for each folder.
+constexpr Architecture kArchitectures[] = {
+    {bert_models, bert_defaults}, {distilbert_models, distilbert_defaults},
+    {gpt2_models, gpt2_defaults}, {llama_models, llama_defaults},
+    {t5_models, t5_defaults},
+};
+
+}  // namespace
 
 std::vector<BuiltinModel> builtin_models() {
   std::vector<BuiltinModel> models;
-  for (const auto& folder :
-       {bert_models(), distilbert_models(), gpt2_models(), llama_models(), t5_models()})
-    models.insert(models.end(), folder.begin(), folder.end());
+  for (const auto& architecture : kArchitectures)
+    for (auto& model : architecture.models()) models.push_back(std::move(model));
   return models;
+}
+
+std::vector<ModelDefaults> builtin_defaults() {
+  std::vector<ModelDefaults> defaults;
+  for (const auto& architecture : kArchitectures)
+    for (auto& entry : architecture.defaults()) defaults.push_back(std::move(entry));
+  return defaults;
 }
 
 }  // namespace gradus

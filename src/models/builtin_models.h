@@ -13,7 +13,9 @@ struct BuiltinModel {
   ModelFactory factory;
 };
 
-/// Every architecture of the library; builtin_models.cpp has one line for each folder.
+/// Every head of every architecture; builtin_models.cpp has one row for each folder.
 std::vector<BuiltinModel> builtin_models();
+/// The default configuration of every model type.
+std::vector<ModelDefaults> builtin_defaults();
 
 }  // namespace gradus

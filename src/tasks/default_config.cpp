@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/core/nearest.h>
+#include <gradus/models/auto_model.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,108 +12,12 @@
 namespace gradus::tasks {
 namespace {
 
-struct Defaults {
-  const char* model_type;
-  const char* config;
-};
-
-// transformers 5.22; lists that follow from other keys are left out.
-constexpr Defaults kDefaults[] = {
-    {"bert",
-     R"({"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12,
-         "num_attention_heads": 12, "intermediate_size": 3072, "hidden_act": "gelu",
-         "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
-         "max_position_embeddings": 512, "type_vocab_size": 2, "initializer_range": 0.02,
-         "layer_norm_eps": 1e-12, "pad_token_id": 0, "use_cache": true, "classifier_dropout": null,
-         "is_decoder": false, "add_cross_attention": false, "bos_token_id": null,
-         "eos_token_id": null, "tie_word_embeddings": true})"},
-    {"distilbert",
-     R"({"vocab_size": 30522, "max_position_embeddings": 512, "sinusoidal_pos_embds": false,
-         "n_layers": 6, "n_heads": 12, "dim": 768, "hidden_dim": 3072, "dropout": 0.1,
-         "attention_dropout": 0.1, "activation": "gelu", "initializer_range": 0.02,
-         "qa_dropout": 0.1, "seq_classif_dropout": 0.2, "pad_token_id": 0, "eos_token_id": null,
-         "bos_token_id": null, "tie_word_embeddings": true})"},
-    {"gpt2",
-     R"({"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12,
-         "n_inner": null, "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1,
-         "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-05, "initializer_range": 0.02,
-         "summary_type": "cls_index", "summary_use_proj": true, "summary_activation": null,
-         "summary_proj_to_labels": true, "summary_first_dropout": 0.1, "scale_attn_weights": true,
-         "use_cache": true, "bos_token_id": 50256, "eos_token_id": 50256, "pad_token_id": null,
-         "scale_attn_by_inverse_layer_idx": false, "reorder_and_upcast_attn": false,
-         "add_cross_attention": false, "tie_word_embeddings": true})"},
-    {"llama",
-     R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
-         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
-         "hidden_act": "silu", "max_position_embeddings": 2048, "initializer_range": 0.02,
-         "rms_norm_eps": 1e-06, "use_cache": true, "pad_token_id": null, "bos_token_id": 1,
-         "eos_token_id": 2, "pretraining_tp": 1, "tie_word_embeddings": false,
-         "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
-         "attention_bias": false, "attention_dropout": 0.0, "mlp_bias": false, "head_dim": 128})"},
-    {"mistral",
-     R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
-         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-         "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 131072,
-         "initializer_range": 0.02, "rms_norm_eps": 1e-06, "use_cache": true, "pad_token_id": null,
-         "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": false,
-         "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}, "sliding_window": 4096,
-         "attention_dropout": 0.0})"},
-    {"qwen2",
-     R"({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
-         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
-         "hidden_act": "silu", "max_position_embeddings": 32768, "initializer_range": 0.02,
-         "rms_norm_eps": 1e-06, "use_cache": true, "tie_word_embeddings": false,
-         "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
-         "use_sliding_window": false, "sliding_window": null, "max_window_layers": 28,
-         "attention_dropout": 0.0, "pad_token_id": null, "bos_token_id": null,
-         "eos_token_id": null})"},
-    {"qwen3",
-     R"({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
-         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
-         "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 32768,
-         "initializer_range": 0.02, "rms_norm_eps": 1e-06, "use_cache": true,
-         "tie_word_embeddings": false, "rope_parameters": {"rope_theta": 10000.0,
-         "rope_type": "default"}, "attention_bias": false, "use_sliding_window": false,
-         "sliding_window": null, "max_window_layers": 28, "attention_dropout": 0.0,
-         "pad_token_id": null, "bos_token_id": null, "eos_token_id": null})"},
-    {"roberta",
-     R"({"vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12,
-         "num_attention_heads": 12, "intermediate_size": 3072, "hidden_act": "gelu",
-         "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
-         "max_position_embeddings": 512, "type_vocab_size": 2, "initializer_range": 0.02,
-         "layer_norm_eps": 1e-12, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
-         "use_cache": true, "classifier_dropout": null, "is_decoder": false,
-         "add_cross_attention": false, "tie_word_embeddings": true})"},
-    {"t5",
-     R"({"vocab_size": 32128, "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6,
-         "num_decoder_layers": 6, "num_heads": 8, "relative_attention_num_buckets": 32,
-         "relative_attention_max_distance": 128, "dropout_rate": 0.1, "layer_norm_epsilon": 1e-06,
-         "initializer_factor": 1.0, "feed_forward_proj": "relu", "use_cache": true,
-         "pad_token_id": 0, "eos_token_id": 1, "classifier_dropout": 0.0, "is_decoder": false,
-         "scale_decoder_outputs": true, "tie_word_embeddings": true})"},
-};
-
-struct Alias {
-  const char *model_type, *general, *own;
-};
-constexpr Alias kAliases[] = {
-    {"gpt2", "hidden_size", "n_embd"},
-    {"gpt2", "max_position_embeddings", "n_positions"},
-    {"gpt2", "num_attention_heads", "n_head"},
-    {"gpt2", "num_hidden_layers", "n_layer"},
-    {"distilbert", "hidden_size", "dim"},
-    {"distilbert", "num_attention_heads", "n_heads"},
-    {"distilbert", "num_hidden_layers", "n_layers"},
-    {"t5", "hidden_size", "d_model"},
-    {"t5", "num_attention_heads", "num_heads"},
-    {"t5", "num_hidden_layers", "num_layers"},
-    {"t5", "head_dim", "d_kv"},
-};
-
+// The key's name in this model type: "n_embd" for GPT-2's "hidden_size".
 std::string own_name(const std::string& model_type, const std::string& key) {
-  for (const auto& alias : kAliases)
-    if (model_type == alias.model_type && key == alias.general) return alias.own;
-  return key;
+  const auto defaults = model_defaults(model_type);
+  if (!defaults) return key;
+  const auto alias = defaults->aliases.find(key);
+  return alias == defaults->aliases.end() ? key : alias->second;
 }
 
 [[noreturn]] void refuse_override(const std::string& message, const std::string& advice) {
@@ -173,14 +78,11 @@ void set_override(nlohmann::json& config, const std::string& pair) {
 }  // namespace
 
 nlohmann::json default_config(const std::string& model_type) {
-  std::vector<std::string> known;
-  for (const auto& each : kDefaults) {
-    known.emplace_back(each.model_type);
-    if (model_type != each.model_type) continue;
-    auto config = nlohmann::json::parse(each.config);
-    config["model_type"] = model_type;
-    return config;
+  if (auto defaults = model_defaults(model_type)) {
+    defaults->config["model_type"] = model_type;
+    return std::move(defaults->config);
   }
+  const auto known = model_types_with_defaults();
   throw Error("G-TASK-8", ErrorKind::usage,
               fmt::format("--model_type {} is not known; expected {}", model_type, join_or(known)),
               did_you_mean(model_type, known));

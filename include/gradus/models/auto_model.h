@@ -3,7 +3,10 @@
 #include <gradus/models/pretrained_model.h>
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +37,22 @@ using ModelFactory = std::function<std::shared_ptr<PreTrainedModel>(const nlohma
 /// Thread-safe. Throws `Error` G-REG-1 for a model type that has a head for this task already,
 /// G-REG-2 for an empty name or no factory.
 void register_model(const std::string& model_type, ModelTask task, ModelFactory factory);
+
+/// What a model type starts from when there is no config.json (`--model_type`).
+struct ModelDefaults {
+  std::string model_type;
+  nlohmann::json config;  ///< Every key with its default.
+  /// Names of keys that other types share, and what this type calls them: {"hidden_size",
+  /// "n_embd"}. `--config_overrides` takes both.
+  std::map<std::string, std::string> aliases = {};
+};
+
+/// Adds the defaults of a model type. Throws and may be called as `register_model`.
+void register_model_defaults(ModelDefaults defaults);
+/// The defaults of a model type; unset for one that has none.
+std::optional<ModelDefaults> model_defaults(const std::string& model_type);
+/// The model types that have defaults, sorted.
+std::vector<std::string> model_types_with_defaults();
 
 /// The `model_type`s registered for a task, sorted.
 std::vector<std::string> known_model_types(ModelTask task);

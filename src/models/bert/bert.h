@@ -8,5 +8,7 @@ namespace gradus {
 
 /// BERT (MiniLM is one) and RoBERTa, with all heads.
 std::vector<BuiltinModel> bert_models();
+/// What `--model_type` starts from.
+std::vector<ModelDefaults> bert_defaults();
 
 }  // namespace gradus

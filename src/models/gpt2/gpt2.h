@@ -8,5 +8,7 @@ namespace gradus {
 
 /// GPT-2 (model_type "gpt2") and its heads.
 std::vector<BuiltinModel> gpt2_models();
+/// What `--model_type` starts from.
+std::vector<ModelDefaults> gpt2_defaults();
 
 }  // namespace gradus

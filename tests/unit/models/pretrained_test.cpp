@@ -153,6 +153,24 @@ TEST(AutoModel, TakesTheUsersOwn) {
   auto config = tiny_gpt2();
   config["model_type"] = "my-gpt";
   EXPECT_EQ(AutoModelForCausalLM::from_config(config)->class_name(), "GPT2LMHeadModel");
+  expect_error(
+      [] {
+        AutoModelForCausalLM::register_model(
+            "my-gpt", [](const json&) { return std::shared_ptr<PreTrainedModel>(); });
+      },
+      "G-REG-1", {"register_model: 'my-gpt' for 'causal language modeling' is there already"});
+  expect_error([] { AutoModelForCausalLM::register_model("my-other", nullptr); }, "G-REG-2",
+               {"'my-other' comes without a function"});
+}
+
+TEST(AutoModel, KnowsTheDefaultsOfModelTypes) {
+  EXPECT_EQ(model_defaults("gpt2")->config.at("n_embd"), 768);
+  EXPECT_EQ(model_defaults("gpt2")->aliases.at("hidden_size"), "n_embd");
+  EXPECT_FALSE(model_defaults("gpt3"));
+  register_model_defaults({"my-defaults", {{"width", 3}}});
+  EXPECT_EQ(model_defaults("my-defaults")->config.at("width"), 3);
+  expect_error([] { register_model_defaults({"t5", {{"d_model", 3}}}); }, "G-REG-1",
+               {"register_model_defaults: 't5' is there already"});
 }
 
 TEST(PreTrainedModel, InitialisesLikeThePeer) {
