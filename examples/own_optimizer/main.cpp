@@ -13,7 +13,7 @@ std::unique_ptr<gradus::Trainer> train(std::vector<const char*> flags, gradus::R
   const auto args = gradus::parse_args(int(flags.size()), flags.data(),
                                        {.output_dir = "runs/sign_sgd",
                                         .max_steps = 60,
-                                        .learning_rate = 0.05,
+                                        .learning_rate = 0.1,
                                         .optim = "sign_sgd",
                                         .logging_steps = 20,
                                         .save_steps = 30});
