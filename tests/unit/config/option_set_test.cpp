@@ -370,11 +370,5 @@ TEST(OptionText, JsonListHasEveryKey) {
   EXPECT_EQ(list.back()["origin"], "gradus");
 }
 
-TEST(OptionText, ThePageIsUpToDate) {
-  std::ifstream page(GRADUS_SOURCE_DIR "/docs/user/options.md");
-  const std::string text((std::istreambuf_iterator<char>(page)), {});
-  EXPECT_TRUE(text == options_markdown()) << "docs/user/options.md is old: run `make docs`";
-}
-
 }  // namespace
 }  // namespace gradus
