@@ -32,6 +32,7 @@ struct TrainingArguments {
 
   /// Examples per forward pass of this process; one device per process.
   int64_t train_batch_size() const { return per_device_train_batch_size; }
+  /// The same for evaluation.
   int64_t eval_batch_size() const { return per_device_eval_batch_size; }
 
   /// Warm-up steps in a run of `num_training_steps`.
@@ -46,12 +47,16 @@ struct TrainingArguments {
   /// is no size.
   int64_t max_shard_bytes() const;
 
-  /// This process among those a launcher started (see launch_environment.h). Throws G-CONF-8 for a
-  /// broken environment.
+  /// Number of processes that a launcher started (see launch_environment.h). This and the next
+  /// functions throw G-CONF-8 for a broken environment.
   int64_t world_size() const;
+  /// The rank of this process among all.
   int64_t process_index() const;
+  /// Its rank on this machine.
   int64_t local_process_index() const;
+  /// Whether this process logs: the first, or with `log_on_each_node` the first of its machine.
   bool should_log() const;
+  /// Whether it saves: the first, or with `save_on_each_node` the first of its machine.
   bool should_save() const;
   /// `log_level` or, on processes that should not log, `log_level_replica`; "passive" is the level
   /// set now.
@@ -72,14 +77,23 @@ struct TrainingArguments {
 
   // The fluent setters of transformers. They set, and do not check more than transformers does;
   // `resolved()` checks.
+  /// Sets duration, learning rate and batch size of training.
   TrainingArguments& set_training(const TrainingSettings& settings = {});
+  /// Sets when and how to evaluate.
   TrainingArguments& set_evaluate(const EvaluateSettings& settings = {});
+  /// Sets how to predict.
   TrainingArguments& set_testing(const TestingSettings& settings = {});
+  /// Sets when to save.
   TrainingArguments& set_save(const SaveSettings& settings = {});
+  /// Sets when and where to log.
   TrainingArguments& set_logging(const LoggingSettings& settings = {});
+  /// Sets what goes to the Hub.
   TrainingArguments& set_push_to_hub(const HubSettings& settings);
+  /// Sets the optimizer.
   TrainingArguments& set_optimizer(const OptimizerSettings& settings = {});
+  /// Sets the schedule.
   TrainingArguments& set_lr_scheduler(const SchedulerSettings& settings = {});
+  /// Sets how data is loaded.
   TrainingArguments& set_dataloader(const DataLoaderSettings& settings = {});
 
   friend bool operator==(const TrainingArguments&, const TrainingArguments&) = default;

@@ -40,8 +40,8 @@ void register_model(const std::string& model_type, ModelTask task, ModelFactory 
 
 /// What a model type starts from when there is no config.json (`--model_type`).
 struct ModelDefaults {
-  std::string model_type;
-  nlohmann::json config;  ///< Every key with its default.
+  std::string model_type;  ///< As in config.json.
+  nlohmann::json config;   ///< Every key with its default.
   /// Names of keys that other types share, and what this type calls them: {"hidden_size",
   /// "n_embd"}. `--config_overrides` takes both.
   std::map<std::string, std::string> aliases = {};

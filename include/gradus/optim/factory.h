@@ -33,7 +33,7 @@ using OptimizerMaker = std::function<std::shared_ptr<Optimizer>(
 struct OptimizerEntry {
   /// What `--optim` calls it, and what `Optimizer::name` returns.
   std::string name;
-  OptimizerMaker make = nullptr;
+  OptimizerMaker make = nullptr;  ///< makes it
   /// The settings that `--optim_args` may give, each with the group key that holds it. Where they
   /// are changed on resume, the new values replace those of the checkpoint.
   std::vector<OptimSetting> optim_args = {};

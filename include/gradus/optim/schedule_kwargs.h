@@ -22,6 +22,7 @@ class ScheduleKwargs {
 
   /// A number; unset when it was not given.
   std::optional<double> number(const char* key) const;
+  /// A number, or `otherwise`.
   double number(const char* key, double otherwise) const { return number(key).value_or(otherwise); }
   /// A whole number; unset when it was not given.
   std::optional<int64_t> integer(const char* key) const;

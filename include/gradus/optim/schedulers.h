@@ -177,8 +177,9 @@ struct SchedulerArguments {
   std::optional<int64_t> num_training_steps;  ///< unset where nobody knows
   const nlohmann::json& kwargs;  ///< `lr_scheduler_kwargs`; `ScheduleKwargs` reads and checks it
 
-  /// The numbers of steps, for schedules that need them. Throw `Error` G-SCHED-2 where unset.
+  /// `num_warmup_steps`, for schedules that need it. Throws `Error` G-SCHED-2 where unset.
   int64_t warmup_steps() const;
+  /// `num_training_steps`, in the same way.
   int64_t training_steps() const;
 };
 
@@ -188,8 +189,8 @@ using SchedulerMaker =
 
 /// One row of the table of schedules.
 struct SchedulerEntry {
-  std::string name;  ///< what `--lr_scheduler_type` calls it
-  SchedulerMaker make = nullptr;
+  std::string name;               ///< what `--lr_scheduler_type` calls it
+  SchedulerMaker make = nullptr;  ///< makes it
   /// It follows the metric of evaluations. Options are then checked for a run that evaluates, and
   /// `metric_for_best_model` is set.
   bool metric_driven = false;

@@ -25,14 +25,16 @@ enum class Average {
   weighted,  ///< the mean weighted by how often each class occurs in the references
 };
 
+/// Three scores that belong together.
 struct PrecisionRecallF1 {
-  double precision = 0;
-  double recall = 0;
-  double f1 = 0;
+  double precision = 0;  ///< share of the predictions that are right
+  double recall = 0;     ///< share of the references that are found
+  double f1 = 0;         ///< harmonic mean of both
 };
 
 /// The share of equal entries.
 double accuracy(std::span<const int64_t> references, std::span<const int64_t> predictions);
+/// Precision, recall and F1 of classes. A score without a divisor is 0.
 PrecisionRecallF1 precision_recall_f1(std::span<const int64_t> references,
                                       std::span<const int64_t> predictions,
                                       Average average = Average::binary);
@@ -45,6 +47,7 @@ PrecisionRecallF1 multilabel_precision_recall_f1(const torch::Tensor& references
 double matthews_correlation(std::span<const int64_t> references,
                             std::span<const int64_t> predictions);
 
+/// The mean of squared differences.
 double mean_squared_error(std::span<const double> references, std::span<const double> predictions);
 /// NaN for fewer than two rows or a constant column.
 double pearson_correlation(std::span<const double> references, std::span<const double> predictions);
@@ -57,9 +60,10 @@ double perplexity(double loss);
 
 /// A labelled span of a row: tokens [first, last].
 struct Entity {
-  std::string type;
-  int64_t first = 0;
-  int64_t last = 0;
+  std::string type;   ///< "PER"
+  int64_t first = 0;  ///< its first token
+  int64_t last = 0;   ///< its last token
+  /// By type, then by place.
   auto operator<=>(const Entity&) const = default;
 };
 
@@ -68,15 +72,18 @@ struct Entity {
 /// character taken for one.
 std::vector<Entity> entities_of(std::span<const std::string> tags);
 
+/// The scores of entities.
 struct EntityScores {
+  /// Those of one type.
   struct OfType : PrecisionRecallF1 {
     int64_t number = 0;  ///< entities of that type in the references
   };
-  std::map<std::string, OfType> types;
-  PrecisionRecallF1 overall;  ///< micro average
-  double accuracy = 0;        ///< of single tags
+  std::map<std::string, OfType> types;  ///< by type
+  PrecisionRecallF1 overall;            ///< micro average
+  double accuracy = 0;                  ///< of single tags
 };
 
+/// The tags of each row.
 using TagRows = std::vector<std::vector<std::string>>;
 /// An entity counts as found when type, begin and end agree.
 EntityScores entity_scores(const TagRows& references, const TagRows& predictions);

@@ -31,7 +31,7 @@ struct PreparedTask {
   bool predict_has_labels = true;
   /// Writes the predictions into a folder, in the files of transformers' script for the task.
   std::function<void(const PredictionOutput&, const std::filesystem::path&)> write_predictions;
-  std::vector<FurtherSet> further_sets;
+  std::vector<FurtherSet> further_sets;  ///< evaluated and predicted on after the first
   /// Completes the metrics of an evaluation (perplexity, say) before they are written.
   std::function<void(Metrics&)> finish_eval_metrics;
   /// Makes the trainer, where it needs more than its options and arguments (a teacher, say). Unset:

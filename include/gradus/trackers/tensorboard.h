@@ -10,7 +10,7 @@ namespace gradus {
 /// text, and the arguments as hyperparameters.
 ///
 /// The folder is `log_dir`, else the environment's TENSORBOARD_LOGGING_DIR, else
-/// `output_dir`/runs/<date>_<host> as transformers names it; it is made at the first entry. Every
+/// `output_dir`/runs/DATE_HOST as transformers names it; it is made at the first entry. Every
 /// entry is written at once. A folder that already holds events is continued in a new file; what it
 /// has from the first new step on is marked as superseded.
 std::shared_ptr<Tracker> tensorboard_tracker(

@@ -27,6 +27,7 @@ class Tracker {
   /// One log entry. `values` have the Trainer's keys ("loss", "eval_loss"); `step` is the global
   /// step.
   virtual void log(const std::map<std::string, double>& values, int64_t step) = 0;
+  /// The run is over: write what is left and close.
   virtual void finish() {}
 };
 

@@ -62,6 +62,7 @@ class Seq2SeqTrainer : public Trainer {
   /// With options of generation for this call.
   Metrics evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys,
                    const std::string& metric_key_prefix, const GenerationOptions& generation);
+  /// The same for `predict`.
   PredictionOutput predict(DatasetRef test_dataset, std::optional<Names> ignore_keys,
                            const std::string& metric_key_prefix,
                            const GenerationOptions& generation);
@@ -71,10 +72,12 @@ class Seq2SeqTrainer : public Trainer {
   const Seq2SeqTrainingArguments& seq2seq_args() const { return args_; }
 
  protected:
+  /// Generates where `predict_with_generate` asks for it.
   PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
                                  const Names& ignore_keys) override;
   /// Every batch counts as a full one, as in transformers.
   int64_t rows_of_loss(int64_t rows) const override;
+  /// With the five.
   nlohmann::ordered_json arguments_to_save() const override;
   /// Training steps are those of `Trainer`; only evaluation generates.
   StepTraits step_traits() const override;
