@@ -25,6 +25,7 @@ struct AdafactorOptions {
 
 /// `transformers.optimization.Adafactor`: second moments kept as row and column means.
 /// Throws `Error` G-OPTIM-1 for a fixed rate together with `relative_step`, or warm-up without it.
+/// Thread-safety: as `Optimizer`.
 class Adafactor : public Optimizer {
  public:
   /// All parameters in one group.
@@ -32,7 +33,9 @@ class Adafactor : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit Adafactor(std::vector<ParamGroupInit> groups, AdafactorOptions options = {});
 
-  /// Made from training arguments: the table of factory.cpp has a row for it.
+  /// Makes it from training arguments, as `Trainer` does for its name in `--optim`. `extra` holds
+  /// the settings of `--optim_args`. Throws `Error` G-OPTIM-1 or G-OPTIM-7 for a value that cannot
+  /// be used. The table of src/optim/factory.cpp has a row for it.
   static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
@@ -44,6 +47,7 @@ class Adafactor : public Optimizer {
   std::optional<double> current_lr(size_t group) const;
 
  protected:
+  // How the base class updates, saves and loads it: see Optimizer.
   void update(Bucket& bucket, const StepContext& context) override;
   std::vector<std::string> slot_names() const override {
     return {"exp_avg", "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq", "RMS"};

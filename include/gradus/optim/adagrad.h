@@ -18,6 +18,9 @@ struct AdagradOptions {
 };
 
 /// `torch.optim.Adagrad`.
+///
+/// The rate of each element falls with the sum of its squared gradients. Thread-safety: as
+/// `Optimizer`.
 class Adagrad : public Optimizer {
  public:
   /// All parameters in one group.
@@ -25,7 +28,9 @@ class Adagrad : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit Adagrad(std::vector<ParamGroupInit> groups, AdagradOptions options = {});
 
-  /// Made from training arguments: the table of factory.cpp has a row for it.
+  /// Makes it from training arguments, as `Trainer` does for its name in `--optim`. `extra` holds
+  /// the settings of `--optim_args`. Throws `Error` G-OPTIM-1 or G-OPTIM-7 for a value that cannot
+  /// be used. The table of src/optim/factory.cpp has a row for it.
   static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
@@ -33,6 +38,7 @@ class Adagrad : public Optimizer {
   std::string name() const override { return "adagrad"; }
 
  protected:
+  // How the base class updates, saves and loads it: see Optimizer.
   void update(Bucket& bucket, const StepContext& context) override;
   std::vector<std::string> slot_names() const override { return {"sum"}; }
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;

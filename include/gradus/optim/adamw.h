@@ -27,6 +27,7 @@ struct AdamWOptions {
 /// Adam with decoupled weight decay, `torch.optim.AdamW`, on ATen's kernels. On a GPU with the CUDA
 /// plugin one launch per group does everything: clipping, the step, and the bfloat16 copies of
 /// master weights.
+/// Thread-safety: as `Optimizer`.
 class AdamW : public Optimizer {
  public:
   /// All parameters in one group.
@@ -34,7 +35,9 @@ class AdamW : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit AdamW(std::vector<ParamGroupInit> groups, AdamWOptions options = {});
 
-  /// Made from training arguments: the table of factory.cpp has a row for it.
+  /// Makes it from training arguments, as `Trainer` does for its name in `--optim`. `extra` holds
+  /// the settings of `--optim_args`. Throws `Error` G-OPTIM-1 or G-OPTIM-7 for a value that cannot
+  /// be used. The table of src/optim/factory.cpp has a row for it.
   static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
@@ -49,6 +52,7 @@ class AdamW : public Optimizer {
   const AdamWOptions& options(size_t group) const { return options_.at(group); }
 
  protected:
+  // How the base class updates, saves and loads it: see Optimizer.
   bool updates_weights() const override;
   void update(Bucket& bucket, const StepContext& context) override;
   std::vector<std::string> slot_names() const override {

@@ -21,6 +21,9 @@ struct AdEMAMixOptions {
 };
 
 /// AdEMAMix: Adam with a second, slow momentum, as in bitsandbytes (`ademamix`).
+///
+/// The slow momentum remembers gradients of tens of thousands of steps. `t_alpha` and `t_beta3`
+/// bring it in over the first steps. Thread-safety: as `Optimizer`.
 class AdEMAMix : public Optimizer {
  public:
   /// All parameters in one group.
@@ -28,7 +31,9 @@ class AdEMAMix : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit AdEMAMix(std::vector<ParamGroupInit> groups, AdEMAMixOptions options = {});
 
-  /// Made from training arguments: the table of factory.cpp has a row for it.
+  /// Makes it from training arguments, as `Trainer` does for its name in `--optim`. `extra` holds
+  /// the settings of `--optim_args`. Throws `Error` G-OPTIM-1 or G-OPTIM-7 for a value that cannot
+  /// be used. The table of src/optim/factory.cpp has a row for it.
   static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
@@ -36,6 +41,7 @@ class AdEMAMix : public Optimizer {
   std::string name() const override { return "ademamix"; }
 
  protected:
+  // How the base class updates, saves and loads it: see Optimizer.
   void update(Bucket& bucket, const StepContext& context) override;
   /// state1 holds both momenta, stacked.
   std::vector<std::string> slot_names() const override { return {"state1", "state2"}; }

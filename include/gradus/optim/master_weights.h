@@ -25,6 +25,7 @@ class MasterWeights {
   MasterWeights& operator=(const MasterWeights&) = delete;
 
   /// Makes `optimizer`, built over the module's parameters, train the masters.
+  /// The optimizer must outlive this object.
   void attach(Optimizer& optimizer);
 
   /// While one lives, the module's parameters are the masters: to save, average or change them.
@@ -50,7 +51,9 @@ class MasterWeights {
   };
 
  private:
+  /// Makes the parameters hold the masters.
   void show();
+  /// Makes them hold the bfloat16 values, made anew if asked.
   void hide(bool refresh);
 
   std::vector<torch::Tensor> weights_;           // the module's parameters

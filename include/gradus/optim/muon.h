@@ -37,6 +37,7 @@ struct MuonOptions {
 /// Each given group is split in two: two-dimensional parameters, and the rest (biases, norms,
 /// convolutions), which AdamW updates. Embeddings and output heads belong to the rest too; they are
 /// told by name ("embed", "wte", "wpe", "lm_head") where names are given. Empty halves are dropped.
+/// Thread-safety: as `Optimizer`.
 class Muon : public Optimizer {
  public:
   /// All parameters in one group.
@@ -44,7 +45,9 @@ class Muon : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit Muon(std::vector<ParamGroupInit> groups, MuonOptions options = {});
 
-  /// Made from training arguments: the table of factory.cpp has a row for it.
+  /// Makes it from training arguments, as `Trainer` does for its name in `--optim`. `extra` holds
+  /// the settings of `--optim_args`. Throws `Error` G-OPTIM-1 or G-OPTIM-7 for a value that cannot
+  /// be used. The table of src/optim/factory.cpp has a row for it.
   static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
@@ -54,6 +57,7 @@ class Muon : public Optimizer {
   bool is_muon_group(size_t group) const { return uses_muon_.at(group); }
 
  protected:
+  // How the base class updates, saves and loads it: see Optimizer.
   void update(Bucket& bucket, const StepContext& context) override;
   std::vector<std::string> slot_names() const override {
     return {"momentum_buffer", "exp_avg", "exp_avg_sq"};

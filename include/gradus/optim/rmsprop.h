@@ -20,6 +20,9 @@ struct RMSpropOptions {
 };
 
 /// `torch.optim.RMSprop`.
+///
+/// Gradients are divided by the root of a running mean of their squares. Thread-safety: as
+/// `Optimizer`.
 class RMSprop : public Optimizer {
  public:
   /// All parameters in one group.
@@ -27,7 +30,9 @@ class RMSprop : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit RMSprop(std::vector<ParamGroupInit> groups, RMSpropOptions options = {});
 
-  /// Made from training arguments: the table of factory.cpp has a row for it.
+  /// Makes it from training arguments, as `Trainer` does for its name in `--optim`. `extra` holds
+  /// the settings of `--optim_args`. Throws `Error` G-OPTIM-1 or G-OPTIM-7 for a value that cannot
+  /// be used. The table of src/optim/factory.cpp has a row for it.
   static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
@@ -35,6 +40,7 @@ class RMSprop : public Optimizer {
   std::string name() const override { return "rmsprop"; }
 
  protected:
+  // How the base class updates, saves and loads it: see Optimizer.
   void update(Bucket& bucket, const StepContext& context) override;
   std::vector<std::string> slot_names() const override {
     return {"square_avg", "momentum_buffer", "grad_avg"};

@@ -30,6 +30,7 @@ enum class ScheduleFreeKind { adamw, sgd, radam };
 /// Gradients are taken at one set of parameters, evaluation and saving want another. Call `train()`
 /// before steps and `eval()` before evaluation or saving; a step in eval mode throws `Error`
 /// G-OPTIM-4. Use a constant schedule.
+/// Thread-safety: as `Optimizer`.
 class ScheduleFree : public Optimizer {
  public:
   /// All parameters in one group.
@@ -39,7 +40,9 @@ class ScheduleFree : public Optimizer {
   ScheduleFree(ScheduleFreeKind kind, std::vector<ParamGroupInit> groups,
                ScheduleFreeOptions options = {});
 
-  /// Made from training arguments: the table of factory.cpp has a row for it.
+  /// Makes it from training arguments, as `Trainer` does for its name in `--optim`. `extra` holds
+  /// the settings of `--optim_args`. Throws `Error` G-OPTIM-1 or G-OPTIM-7 for a value that cannot
+  /// be used. The table of src/optim/factory.cpp has a row for it.
   static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
@@ -52,6 +55,7 @@ class ScheduleFree : public Optimizer {
   }  // two sets of values per parameter already
 
  protected:
+  // How the base class updates, saves and loads it: see Optimizer.
   void begin_step() override;
   void update(Bucket& bucket, const StepContext& context) override;
   std::vector<std::string> slot_names() const override { return {"z", "exp_avg_sq"}; }

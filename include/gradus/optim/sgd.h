@@ -20,6 +20,7 @@ struct SGDOptions {
 
 /// Stochastic gradient descent, `torch.optim.SGD`, on ATen's fused kernels.
 /// Throws `Error` G-OPTIM-1 for options torch refuses.
+/// Thread-safety: as `Optimizer`.
 class SGD : public Optimizer {
  public:
   /// All parameters in one group.
@@ -27,7 +28,9 @@ class SGD : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit SGD(std::vector<ParamGroupInit> groups, SGDOptions options = {});
 
-  /// Made from training arguments: the table of factory.cpp has a row for it.
+  /// Makes it from training arguments, as `Trainer` does for its name in `--optim`. `extra` holds
+  /// the settings of `--optim_args`. Throws `Error` G-OPTIM-1 or G-OPTIM-7 for a value that cannot
+  /// be used. The table of src/optim/factory.cpp has a row for it.
   static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
@@ -36,6 +39,7 @@ class SGD : public Optimizer {
   bool takes_grad_scale() const override { return true; }
 
  protected:
+  // How the base class updates, saves and loads it: see Optimizer.
   void update(Bucket& bucket, const StepContext& context) override;
   /// The step in torch's separate operations.
   void update_in_steps(Bucket& bucket);

@@ -25,6 +25,7 @@ struct StableAdamWOptions {
 
 /// AdamW whose rate falls per tensor when the update grows too large, `optimi.StableAdamW`.
 /// The stabilising factor stays on the device.
+/// Thread-safety: as `Optimizer`.
 class StableAdamW : public Optimizer {
  public:
   /// All parameters in one group.
@@ -32,14 +33,18 @@ class StableAdamW : public Optimizer {
   /// Parameters in groups, which may have settings of their own.
   explicit StableAdamW(std::vector<ParamGroupInit> groups, StableAdamWOptions options = {});
 
-  /// Made from training arguments: the table of factory.cpp has a row for it.
+  /// Makes it from training arguments, as `Trainer` does for its name in `--optim`. `extra` holds
+  /// the settings of `--optim_args`. Throws `Error` G-OPTIM-1 or G-OPTIM-7 for a value that cannot
+  /// be used. The table of src/optim/factory.cpp has a row for it.
   static std::shared_ptr<Optimizer> from_arguments(std::vector<ParamGroupInit> groups,
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
 
+  /// The name in `--optim`.
   std::string name() const override { return "stable_adamw"; }
 
  protected:
+  // How the base class updates, saves and loads it: see Optimizer.
   void begin_step() override;
   void update(Bucket& bucket, const StepContext& context) override;
   std::vector<std::string> slot_names() const override {
