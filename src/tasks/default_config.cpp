@@ -105,10 +105,8 @@ int64_t max_positions(const nlohmann::json& config) {
     return std::nullopt;
   };
   if (const auto positions = find(config)) return *positions;
-  for (const auto& each : kDefaults)
-    if (config.value("model_type", "") == each.model_type)
-      return find(nlohmann::json::parse(each.config)).value_or(1024);
-  return 1024;
+  const auto defaults = model_defaults(config.value("model_type", ""));
+  return defaults ? find(defaults->config).value_or(1024) : 1024;
 }
 
 }  // namespace gradus::tasks
