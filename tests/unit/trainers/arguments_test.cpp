@@ -3,6 +3,7 @@
 #include <gradus/trainers/registry.h>
 #include <gradus/trainers/seq2seq.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
 
 #include "../../silent_log.h"
 #include "../error_of.h"
