@@ -12,6 +12,7 @@
 #include <gradus/optim/optimizer.h>
 #include <gradus/train/callbacks.h>
 #include <gradus/train/trainer.h>
+#include <gradus/trainers/seq2seq.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
@@ -409,6 +410,68 @@ TEST_F(Gpu, WhatCannotBeRecordedRunsPlainly) {
   EXPECT_EQ(losses(trainer).size(), 20u);
   EXPECT_TRUE(
       log_->has("CUDA graphs are not used in this run: the model or the loss makes the host wait"));
+}
+
+std::shared_ptr<PreTrainedModel> t5() {
+  torch::manual_seed(3);
+  return AutoModelForSeq2SeqLM::from_config({{"model_type", "t5"},
+                                             {"vocab_size", 131},
+                                             {"d_model", 64},
+                                             {"d_kv", 16},
+                                             {"d_ff", 128},
+                                             {"num_layers", 2},
+                                             {"num_heads", 4},
+                                             {"dropout_rate", 0.1},
+                                             {"pad_token_id", 0},
+                                             {"decoder_start_token_id", 0}});
+}
+
+TEST_F(Gpu, Seq2SeqTrainerRecordsItsStepsAndASubclassOfItDoesNot) {
+  struct Own : Seq2SeqTrainer {
+    using Seq2SeqTrainer::Seq2SeqTrainer;
+  };
+  std::map<std::string, std::vector<double>> found;
+  for (const std::string mode : {"auto", "off"}) {
+    log_->clear();
+    Seq2SeqTrainingArguments args{.output_dir = out(mode), .max_steps = 20, .logging_steps = 1};
+    args.log_level = "info";
+    args.disable_tqdm = true;
+    args.save_strategy = "no";
+    args.bf16 = true;
+    args.full_determinism = true;
+    args.cuda_graphs = mode;
+    Seq2SeqTrainer trainer({.model = t5(), .args = args, .train_dataset = tokens(64)});
+    trainer.train();
+    found[mode] = losses(trainer);
+    EXPECT_EQ(log_->has("Recorded a CUDA graph"), mode == "auto");
+    if (mode == "off") continue;
+    log_->clear();
+    Own own({.model = t5(), .args = args, .train_dataset = tokens(64)});
+    own.train();
+    EXPECT_FALSE(log_->has("Recorded a CUDA graph"));
+    EXPECT_TRUE(log_->has("the trainer is a class of your own"));
+  }
+  EXPECT_EQ(found["auto"], found["off"]) << "to the last bit";
+}
+
+TEST_F(Gpu, AUsersComputeLossSeesAFullMask) {
+  struct Looks : Trainer {
+    using Trainer::Trainer;
+    Loss compute_loss(Model& model, Batch inputs,
+                      std::optional<torch::Tensor> num_items_in_batch) override {
+      seen += inputs.contains("attention_mask");
+      return Trainer::compute_loss(model, std::move(inputs), num_items_in_batch);
+    }
+    int seen = 0;
+  };
+  auto args = arguments(out("mask"));
+  args.max_steps = 3;
+  const auto ids = torch::arange(64 * 16).reshape({64, 16}).remainder(131);
+  const auto rows = from_tensors(
+      {{"input_ids", ids}, {"attention_mask", torch::ones_like(ids)}, {"labels", ids}});
+  Looks trainer({.model = gpt2(0), .args = args, .train_dataset = rows});
+  trainer.train();
+  EXPECT_EQ(trainer.seen, 3);
 }
 
 TEST_F(Gpu, OutOfMemoryIsExplainedAndLeavesTheCheckpoint) {
