@@ -19,7 +19,9 @@ namespace gradus {
 /// change the object.
 struct Dataset : std::enable_shared_from_this<Dataset> {
   virtual ~Dataset() = default;
+  /// The number of rows.
   virtual int64_t size() const = 0;
+  /// The row at `index`, from 0 on.
   virtual Example get(int64_t index) const = 0;
   /// Several rows; override where one visit to the source is cheaper than many.
   virtual std::vector<Example> get_many(std::span<const int64_t> indices) const;
@@ -60,10 +62,12 @@ struct IterableDataset {
   /// Where the reading stands, so that `load_state` goes on without reading again; null when it
   /// cannot say, and the loader then reads and drops.
   virtual nlohmann::json save_state() const;
+  /// Goes on from what `save_state` gave.
   virtual void load_state(const nlohmann::json& state);
   /// From now on only the rows of process `rank` of `world`; false when it cannot, and the loader
   /// then drops the others'.
   virtual bool shard(int64_t rank, int64_t world);
+  /// The columns of a row; empty when not known.
   virtual std::vector<std::string> column_names() const { return {}; }
   /// Rows of a pass, of all processes together, for those that know: a run is then planned in
   /// epochs, and needs no `max_steps`.
@@ -74,20 +78,28 @@ struct IterableDataset {
 class DatasetRef {
  public:
   DatasetRef() = default;
+  /// None.
   DatasetRef(std::nullptr_t) {}
   template <class T>
     requires std::is_base_of_v<Dataset, T>
+  /// A data set whose rows can be taken in any order.
   DatasetRef(std::shared_ptr<T> dataset) : map_style_(std::move(dataset)) {}
   template <class T>
     requires std::is_base_of_v<IterableDataset, T>
+  /// A data set that is read from beginning to end.
   DatasetRef(std::shared_ptr<T> dataset) : iterable_(std::move(dataset)) {}
 
+  /// Whether there is one.
   explicit operator bool() const { return map_style_ || iterable_; }
+  /// Whether it is read from beginning to end.
   bool is_iterable() const { return iterable_ != nullptr; }
+  /// The data set whose rows can be taken in any order, or null.
   const std::shared_ptr<const Dataset>& map_style() const { return map_style_; }
+  /// The data set that is read from beginning to end, or null.
   const std::shared_ptr<IterableDataset>& iterable() const { return iterable_; }
   /// Rows, where that is known.
   std::optional<int64_t> size() const;
+  /// The columns of a row, where that is known.
   std::vector<std::string> column_names() const;
 
  private:
