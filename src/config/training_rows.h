@@ -26,11 +26,11 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::num_train_epochs, "num_train_epochs", Group::duration, at_least(0),
      "Passes over the training data; a fraction ends inside the last one."},
     {&A::max_steps, "max_steps", Group::duration, at_least(-1),
-     "Update steps to do, if positive; wins over num_train_epochs. Needed for data without a "
+     "Number of update steps, if positive; overrides num_train_epochs. Needed for data without a "
      "length."},
 
     {&A::learning_rate, "learning_rate", Group::schedule, at_least(0),
-     "The optimizer's learning rate at its highest."},
+     "The highest learning rate of the schedule."},
     {&A::lr_scheduler_type, "lr_scheduler_type", Group::schedule, one_of(scheduler_names),
      "How the learning rate changes over the run."},
     {&A::lr_scheduler_kwargs, "lr_scheduler_kwargs", Group::schedule, holds(Shape::dictionary),
@@ -43,7 +43,7 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::optim_args, "optim_args", Group::optimizer, any_value(),
      "Extra settings of the optimizer, as key=value,key=value."},
     {&A::weight_decay, "weight_decay", Group::optimizer, at_least(0),
-     "Decoupled weight decay; biases and normalization weights are left out."},
+     "Decoupled weight decay; not for biases and normalization weights."},
     {&A::adam_beta1, "adam_beta1", Group::optimizer, within_below(0, 1),
      "Decay of Adam's running mean of gradients."},
     {&A::adam_beta2, "adam_beta2", Group::optimizer, within_below(0, 1),
@@ -61,9 +61,9 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "Divide the loss by the tokens of all processes together, so that every token counts the "
      "same."},
     {&A::max_grad_norm, "max_grad_norm", Group::regularization, any_value(),
-     "Scale gradients down to this norm; 0 leaves them alone (the norm is logged all the same)."},
+     "Clip gradients to this norm; 0 does not clip (the norm is still logged)."},
     {&A::label_smoothing_factor, "label_smoothing_factor", Group::regularization, within(0, 1),
-     "Share of the target spread over all classes; 0 is none."},
+     "Share of the target that is spread over all classes; 0 is none."},
 
     {&A::bf16, "bf16", Group::precision, any_value(),
      "Train in mixed precision with bfloat16."},
@@ -78,32 +78,31 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
 
     {&A::gradient_checkpointing, "gradient_checkpointing", Group::gradient_checkpointing,
      any_value(),
-     "Compute activations again in the backward pass: less memory, more time."},
+     "Recompute activations in the backward pass: less memory, more time."},
     {&A::gradient_checkpointing_kwargs, "gradient_checkpointing_kwargs",
      Group::gradient_checkpointing, holds(Shape::dictionary),
      "Settings of gradient checkpointing: every_n_layers (only the first of every n blocks), "
-     "offload (what is kept waits in the host's memory), preserve_rng_state."},
+     "offload (keep the inputs of a block in host memory), preserve_rng_state."},
 
     {&A::torch_compile, "torch_compile", Group::compilation, any_value(),
-     "A Python feature: accepted with a warning, LibTorch's own kernels run."},
+     "A Python feature; accepted with a warning. LibTorch's own kernels run."},
     {&A::torch_compile_backend, "torch_compile_backend", Group::compilation, any_value(),
      "Backend of torch.compile; turns torch_compile on. No effect here."},
     {&A::torch_compile_mode, "torch_compile_mode", Group::compilation, any_value(),
      "Mode of torch.compile; turns torch_compile on. No effect here."},
 
     {&A::use_liger_kernel, "use_liger_kernel", Group::kernels, any_value(),
-     "A Python package of GPU kernels: accepted with a warning, gradus has its own."},
+     "A Python package of GPU kernels; accepted with a warning. gradus has its own kernels."},
     {&A::liger_kernel_config, "liger_kernel_config", Group::kernels,
      holds(Shape::dictionary).typed("dict | None"),
      "Settings of Liger kernels. No effect here."},
 
     {&A::use_cache, "use_cache", Group::optimizations, any_value(),
-     "What config.json of the trained model says about use_cache. Training itself keeps no keys "
-     "and values."},
+     "The value of use_cache in the trained model's config.json. Training itself uses no cache."},
     {&A::neftune_noise_alpha, "neftune_noise_alpha", Group::optimizations, any_value(),
      "Strength of NEFTune noise on embeddings in training; usual values are 5 to 15."},
     {&A::torch_empty_cache_steps, "torch_empty_cache_steps", Group::optimizations, at_least(1),
-     "Give unused GPU memory back every so many steps."},
+     "Release unused GPU memory every N steps; never when not set."},
     {&A::auto_find_batch_size, "auto_find_batch_size", Group::optimizations, any_value(),
      "After running out of memory, start again with a smaller batch."},
 
@@ -112,11 +111,11 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::logging_steps, "logging_steps", Group::logging, at_least(0),
      "Steps between two logs; a value below 1 is a share of all steps."},
     {&A::logging_first_step, "logging_first_step", Group::logging, any_value(),
-     "Log the first step too."},
+     "Also log the first step."},
     {&A::log_on_each_node, "log_on_each_node", Group::logging, any_value(),
      "With several machines, log on each, not only on the first."},
     {&A::logging_nan_inf_filter, "logging_nan_inf_filter", Group::logging, any_value(),
-     "Leave NaN and infinite losses out of the logged mean; training is not changed."},
+     "Exclude NaN and infinite losses from the logged mean; training is not changed."},
     {&A::include_num_input_tokens_seen, "include_num_input_tokens_seen", Group::logging,
      one_of(kTokenCounts).boolean_as("all", "no").typed("str | bool"),
      "Count the tokens trained on: all, all but padding, or none; true means all."},
@@ -157,32 +156,32 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::eval_on_start, "eval_on_start", Group::evaluation, any_value(),
      "Evaluate once before the first step."},
     {&A::eval_do_concat_batches, "eval_do_concat_batches", Group::evaluation, any_value(),
-     "Join the outputs of all batches; otherwise each batch stays a part of its own."},
+     "Join the outputs of all batches; otherwise they are kept batch by batch."},
     {&A::eval_use_gather_object, "eval_use_gather_object", Group::evaluation, any_value(),
      "Gather Python objects in evaluation. No effect here: outputs are tensors."},
     {&A::eval_accumulation_steps, "eval_accumulation_steps", Group::evaluation, at_least(1),
-     "Move outputs to the CPU every so many batches; when not set, at the end."},
+     "Number of batches after which outputs are moved to the CPU; when not set, at the end."},
 
     {&A::include_for_metrics, "include_for_metrics", Group::metrics, one_of(kMetricInputs),
-     "What compute_metrics gets besides predictions and labels."},
+     "What compute_metrics receives besides predictions and labels."},
     {&A::batch_eval_metrics, "batch_eval_metrics", Group::metrics, any_value(),
      "Call compute_metrics after every batch instead of keeping all outputs."},
 
     {&A::save_only_model, "save_only_model", Group::checkpoints, any_value(),
-     "Checkpoints hold the model alone; such a run cannot be resumed."},
+     "Checkpoints hold only the model; such a run cannot be resumed."},
     {&A::save_strategy, "save_strategy", Group::checkpoints, one_of(kSaveIntervals),
-     "When to save a checkpoint; best: when the metric is better than ever."},
+     "When to save a checkpoint; best: whenever the metric is the best so far."},
     {&A::save_steps, "save_steps", Group::checkpoints, at_least(0),
      "Steps between two checkpoints; a value below 1 is a share of all steps."},
     {&A::save_on_each_node, "save_on_each_node", Group::checkpoints, any_value(),
      "With several machines, save on each; not for a shared disk."},
     {&A::save_total_limit, "save_total_limit", Group::checkpoints, any_value(),
-     "Keep at most so many checkpoints; the newest and the best always stay."},
+     "Number of checkpoints to keep; the newest and the best always stay."},
     {&A::enable_jit_checkpoint, "enable_jit_checkpoint", Group::checkpoints, any_value(),
      "On SIGTERM save a checkpoint and stop."},
 
     {&A::push_to_hub, "push_to_hub", Group::hub, any_value(),
-     "Not done: gradus does not talk to the Hub."},
+     "Not supported: gradus does not use the Hub."},
     {&A::hub_token, "hub_token", Group::hub, any_value(),
      "Token for the Hub. Not used."},
     {&A::hub_private_repo, "hub_private_repo", Group::hub, any_value(),
@@ -197,7 +196,7 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "Branch or tag on the Hub. Not used."},
 
     {&A::load_best_model_at_end, "load_best_model_at_end", Group::best_model, any_value(),
-     "After training, go back to the best checkpoint; eval_strategy and save_strategy must agree."},
+     "After training, load the best checkpoint; eval_strategy and save_strategy must agree."},
     {&A::metric_for_best_model, "metric_for_best_model", Group::best_model, any_value(),
      "The metric that decides which checkpoint is best, with or without eval_; the loss when not "
      "set."},
@@ -205,20 +204,20 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "Whether a higher metric is better; when not set, unless its name ends in loss."},
 
     {&A::ignore_data_skip, "ignore_data_skip", Group::resuming, any_value(),
-     "After a resume begin the epoch's data anew instead of where it stopped."},
+     "On resume, start the epoch's data from the beginning instead of where it stopped."},
     {&A::restore_callback_states_from_checkpoint, "restore_callback_states_from_checkpoint",
      Group::resuming, any_value(),
-     "After a resume restore callbacks from checkpoints of transformers too."},
+     "On resume, restore callbacks also from checkpoints of transformers."},
 
     {&A::full_determinism, "full_determinism", Group::reproducibility, any_value(),
-     "Only deterministic kernels; slower."},
+     "Use only deterministic kernels; slower."},
     {&A::seed, "seed", Group::reproducibility, within(0, kMaxSeed),
-     "Seed of everything random."},
+     "Seed of all random numbers."},
     {&A::data_seed, "data_seed", Group::reproducibility, any_value(),
      "Seed of the data order; `seed` when not set."},
 
     {&A::use_cpu, "use_cpu", Group::hardware, any_value(),
-     "Train on the CPU even when a GPU is there."},
+     "Train on the CPU even if there is a GPU."},
 
     {&A::accelerator_config, "accelerator_config", Group::accelerate,
      holds(Shape::dictionary_or_path),
@@ -226,10 +225,10 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "use_seedable_sampler, non_blocking, gradient_accumulation_kwargs."},
     {&A::parallelism_config, "parallelism_config", Group::accelerate,
      holds(Shape::dictionary).typed("dict | None"),
-     "Tensor and context parallelism of Accelerate. Not done."},
+     "Tensor and context parallelism of Accelerate. Not supported."},
 
     {&A::dataloader_drop_last, "dataloader_drop_last", Group::dataloader, any_value(),
-     "Leave out the last batch of an epoch when it is not full."},
+     "Drop the last batch of an epoch when it is not full."},
     {&A::dataloader_num_workers, "dataloader_num_workers", Group::dataloader, at_least(0),
      "Threads that prepare batches; 0 prepares them in the training thread."},
     {&A::dataloader_pin_memory, "dataloader_pin_memory", Group::dataloader, any_value(),
@@ -238,12 +237,12 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      any_value(),
      "Keep the workers between epochs."},
     {&A::dataloader_prefetch_factor, "dataloader_prefetch_factor", Group::dataloader, at_least(1),
-     "Batches each worker prepares ahead; needs dataloader_num_workers."},
+     "Batches that each worker prepares in advance; needs dataloader_num_workers."},
     {&A::dataloader_multiprocessing_context, "dataloader_multiprocessing_context",
      Group::dataloader, one_of(kStartMethods),
      "How Python starts worker processes. No effect here: workers are threads."},
     {&A::dataloader_in_order, "dataloader_in_order", Group::dataloader, any_value(),
-     "Batches come in order, whichever worker is ready first."},
+     "Return batches in order, whichever worker is ready first."},
     {&A::remove_unused_columns, "remove_unused_columns", Group::dataloader, any_value(),
      "Drop columns that the model does not take."},
     {&A::label_names, "label_names", Group::dataloader, any_value(),
@@ -262,16 +261,16 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::ddp_static_graph, "ddp_static_graph", Group::ddp, any_value(),
      "The same parameters are used in every step."},
     {&A::ddp_backend, "ddp_backend", Group::ddp, one_of(kBackends),
-     "How processes talk: nccl on GPUs, gloo on CPUs."},
+     "How processes communicate: nccl on GPUs, gloo on CPUs."},
     {&A::ddp_timeout, "ddp_timeout", Group::ddp, at_least(1),
      "Seconds before a collective operation fails."},
 
     {&A::fsdp, "fsdp", Group::fsdp, any_value().boolean_as("true", ""),
-     "Shard the model over processes. Not done."},
+     "Shard the model over processes. Not supported."},
     {&A::fsdp_config, "fsdp_config", Group::fsdp, holds(Shape::dictionary_or_path),
      "Settings of FSDP. Not used."},
     {&A::deepspeed, "deepspeed", Group::deepspeed, holds(Shape::dictionary_or_path),
-     "DeepSpeed's configuration. Not done."},
+     "DeepSpeed's configuration. Not supported."},
 
     {&A::debug, "debug", Group::debugging, any_value(),
      "Debug features: underflow_overflow, tpu_metrics_debug."},
@@ -286,26 +285,28 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "Predict on the test data."},
     {&A::resume_from_checkpoint, "resume_from_checkpoint", Group::scripts,
      any_value().boolean_as("true", ""),
-     "Go on from a checkpoint: its folder, true (the newest in output_dir) or last (the newest "
-     "complete one, or from the start)."},
+     "Resume from a checkpoint: its folder, true (the newest in output_dir) or last (the newest "
+     "complete one, or from the beginning)."},
     {&A::local_rank, "local_rank", Group::scripts, any_value(),
-     "Set by old launchers; the environment's LOCAL_RANK counts."},
+     "Set by old launchers; LOCAL_RANK of the environment is used instead."},
 
     {&A::num_threads, "num_threads", Group::gradus, at_least(1),
-     "Threads for CPU kernels; all cores when not set. Workers of the data loader come on "
-     "top.", Origin::gradus},
+     "Threads for CPU kernels; all cores when not set. Data loader workers are "
+     "additional.", Origin::gradus},
     {&A::overwrite_output_dir, "overwrite_output_dir", Group::gradus, any_value(),
-     "Start anew in an output_dir that holds checkpoints.", Origin::gradus},
+     "Start a new run in an output_dir that holds checkpoints; the old run is "
+     "removed.", Origin::gradus},
     {&A::eval_loss_weighting, "eval_loss_weighting", Group::gradus, one_of(kLossWeightings),
      "eval_loss is the mean over samples, as in transformers, or over tokens.", Origin::gradus},
     {&A::max_shard_size, "max_shard_size", Group::gradus, any_value(),
-     "Weights above this size are saved in several files, such as 500MB or 2GiB.", Origin::gradus},
+     "Weights above this size are split into several files, for example 500MB or "
+     "2GiB.", Origin::gradus},
     {&A::cuda_graphs, "cuda_graphs", Group::gradus, one_of(kGraphModes),
-     "Record forward and backward on a GPU once per shape and replay them: auto does so for our "
-     "own models and trainer, on for every one.", Origin::gradus},
+     "Record steps on a GPU once per shape and replay them: auto does so for models and trainers "
+     "of gradus, on for all.", Origin::gradus},
     {&A::bf16_mode, "bf16_mode", Group::gradus, one_of(kBf16Modes),
-     "How bf16 computes: autocast over float32 weights, or bfloat16 weights with float32 masters "
-     "in the optimizer; auto is master on a GPU, autocast on a CPU.", Origin::gradus},
+     "How bf16 computes: autocast over float32 weights, or bfloat16 weights with float32 master "
+     "weights in the optimizer; auto is master on a GPU, autocast on a CPU.", Origin::gradus},
 };
 // clang-format on
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr OptionRow<Seq2SeqTrainingArguments> kSeq2SeqRows[] = {
     {&Seq2SeqTrainingArguments::sortish_sampler, "sortish_sampler", Group::generation, any_value(),
-     "Sort examples roughly by length. As in transformers, the trainer itself does not read it."},
+     "Sort examples roughly by length. As in transformers, the trainer itself does not use it."},
     {&Seq2SeqTrainingArguments::predict_with_generate, "predict_with_generate", Group::generation,
      any_value(), "Evaluate and predict with generated text."},
     {&Seq2SeqTrainingArguments::generation_max_length, "generation_max_length", Group::generation,
