@@ -21,6 +21,7 @@
 #include <gradus/config/trainer_arguments.h>
 #include <gradus/config/training_arguments.h>
 #include <gradus/config/training_options.h>
+#include <gradus/core/byte_size.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gradus/config/launch_environment.h>
 #include <gradus/config/trainer_arguments.h>
+#include <gradus/core/byte_size.h>
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 
@@ -32,30 +33,10 @@ std::string TrainingArguments::mixed_precision() const {
 }
 
 int64_t TrainingArguments::max_shard_bytes() const {
-  static const std::map<std::string, double> kUnits = {{"", 1},
-                                                       {"B", 1},
-                                                       {"KB", 1e3},
-                                                       {"MB", 1e6},
-                                                       {"GB", 1e9},
-                                                       {"TB", 1e12},
-                                                       {"KIB", 1024.0},
-                                                       {"MIB", 1048576.0},
-                                                       {"GIB", 1073741824.0},
-                                                       {"TIB", 1099511627776.0}};
-  const auto digits =
-      std::min(max_shard_size.find_first_not_of("0123456789."), max_shard_size.size());
-  std::string unit = max_shard_size.substr(digits);
-  while (unit.starts_with(' ')) unit.erase(0, 1);
-  const bool bits = unit.size() > 1 && unit.ends_with('b');
-  for (auto& c : unit) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  const auto scale = kUnits.find(unit);
-  const double number = digits > 0 ? std::strtod(max_shard_size.c_str(), nullptr) : 0;
-  const double bytes = scale == kUnits.end() ? 0 : number * scale->second / (bits ? 8 : 1);
-  if (!(bytes >= 1 && bytes < 9e18))
-    throw Error("G-CONF-3", ErrorKind::usage,
-                fmt::format("max_shard_size: must be a size, received \"{}\"", max_shard_size),
-                "Give a number and a unit, such as 500MB, 2GiB or 50GB.");
-  return static_cast<int64_t>(bytes);
+  if (const auto bytes = parse_byte_size(max_shard_size)) return static_cast<int64_t>(*bytes);
+  throw Error("G-CONF-3", ErrorKind::usage,
+              fmt::format("max_shard_size: must be a size, received \"{}\"", max_shard_size),
+              "Give a number and a unit, such as 500MB, 2GiB or 50GB.");
 }
 
 int64_t TrainingArguments::world_size() const { return launch_environment().world_size; }

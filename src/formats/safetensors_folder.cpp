@@ -1,3 +1,4 @@
+#include <gradus/core/byte_size.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
@@ -5,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cmath>
 #include <regex>
 #include <set>
 
@@ -95,38 +94,9 @@ WrittenFile write_text(const fs::path& file, const std::string& text, Sync sync)
 }  // namespace
 
 uint64_t parse_shard_size(std::string_view text) {
-  const auto fail = [&]() {
-    throw Error("G-ST-6", ErrorKind::usage,
-                "the shard size '" + std::string(text) + "' cannot be read",
-                "Give a number with KB, MB, GB or TB, such as 500MB or 50GB.");
-  };
-  const auto trimmed = [](std::string_view part) {
-    while (!part.empty() && part.front() == ' ') part.remove_prefix(1);
-    while (!part.empty() && part.back() == ' ') part.remove_suffix(1);
-    return part;
-  };
-  auto number = trimmed(text);
-  double factor = 1;
-  if (!number.empty() && (number.back() == 'B' || number.back() == 'b')) {
-    number.remove_suffix(1);
-    double base = 1000;
-    if (!number.empty() && number.back() == 'i') {
-      base = 1024;
-      number.remove_suffix(1);
-    }
-    const auto power = number.empty()
-                           ? std::string_view::npos
-                           : std::string_view("KMGT").find(char(std::toupper(number.back())));
-    if (power == std::string_view::npos) fail();
-    factor = std::pow(base, double(power + 1));
-    number = trimmed(number.substr(0, number.size() - 1));
-  }
-  double value = 0;
-  const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (code != std::errc{} || end != number.data() + number.size() || !(value > 0) ||
-      value * factor >= 9.2e18)
-    fail();
-  return uint64_t(value * factor);
+  if (const auto bytes = parse_byte_size(text)) return *bytes;
+  throw Error("G-ST-6", ErrorKind::usage, fmt::format("the shard size '{}' cannot be read", text),
+              "Give a number with KB, MB, GB or TB, such as 500MB or 50GB.");
 }
 
 std::vector<WrittenShard> write_safetensors_folder(const fs::path& folder,

@@ -43,8 +43,7 @@ struct TrainingArguments {
   /// "fp16", "bf16", or what ACCELERATE_MIXED_PRECISION says (default "no").
   std::string mixed_precision() const;
 
-  /// `max_shard_size` in bytes; as in transformers a small b counts bits. Throws G-CONF-3 for what
-  /// is no size.
+  /// `max_shard_size` in bytes (see `parse_byte_size`). Throws G-CONF-3 for what is no size.
   int64_t max_shard_bytes() const;
 
   /// Number of processes that a launcher started (see launch_environment.h). This and the next

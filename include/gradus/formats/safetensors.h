@@ -54,9 +54,8 @@ WrittenFile write_safetensors(const std::filesystem::path& file, const NamedTens
                               const SafetensorsMetadata& metadata = {{"format", "pt"}},
                               Sync sync = Sync::no);
 
-/// Bytes of a size such as "5MB", "50GB" or "200 KB", as huggingface_hub reads it: TB, GB, MB and
-/// KB are powers of 1000, fractions are allowed. Also takes KiB, MiB, GiB, TiB and plain bytes.
-/// Throws `Error` G-ST-6.
+/// The bytes of "5MB", "50GB" or "2GiB", as `parse_byte_size` reads them. Throws G-ST-6 for what is
+/// no size.
 uint64_t parse_shard_size(std::string_view text);
 
 /// One of the files that `write_safetensors_folder` wrote.

@@ -128,11 +128,9 @@ TEST(TrainingArguments, SettersReturnTheObjectAndCheckAsTransformersDoes) {
 
 TEST(TrainingArguments, ShardSizes) {
   EXPECT_EQ(TrainingArguments().max_shard_bytes(), 50'000'000'000);
-  const std::pair<const char*, int64_t> cases[] = {{"2GiB", 2147483648},
-                                                   {"500MB", 500000000},
-                                                   {"8Mb", 1000000},
-                                                   {"1.5 KiB", 1536},
-                                                   {"4096", 4096}};
+  const std::pair<const char*, int64_t> cases[] = {{"2GiB", 2147483648}, {"2GIB", 2147483648},
+                                                   {"500MB", 500000000}, {"8Mb", 8000000},
+                                                   {"1.5 KiB", 1536},    {"4096", 4096}};
   for (const auto& [text, bytes] : cases)
     EXPECT_EQ((TrainingArguments{.max_shard_size = text}).max_shard_bytes(), bytes) << text;
   for (const auto* text : {"", "GB", "5XB", "-1GB", "0MB"})
