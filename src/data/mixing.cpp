@@ -144,6 +144,20 @@ class InterleavedStream final : public IterableDataset {
 
   std::vector<std::string> column_names() const override { return parts_.front()->column_names(); }
 
+  /// Known when the parts take turns and know their sizes: part i of k runs out in turn size·k + i.
+  std::optional<int64_t> size() const override {
+    if (!sums_.empty()) return std::nullopt;
+    std::vector<int64_t> last_turns;
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      const auto rows = parts_[part]->size();
+      if (!rows || *rows == 0) return std::nullopt;
+      last_turns.push_back(*rows * static_cast<int64_t>(parts_.size()) +
+                           static_cast<int64_t>(part));
+    }
+    const auto [first, last] = std::minmax_element(last_turns.begin(), last_turns.end());
+    return options_.stopping == Stopping::first_exhausted ? *first : *last;
+  }
+
  private:
   std::vector<std::shared_ptr<IterableDataset>> parts_;
   InterleaveOptions options_;

@@ -90,6 +90,11 @@ class CutStream final : public SourceView {
   bool shard(int64_t, int64_t) override {
     return false;
   }  // the count is that of all processes together
+  std::optional<int64_t> size() const override {
+    const auto rows = source_->size();
+    if (!rows) return std::nullopt;
+    return std::clamp<int64_t>(*rows - skip_, 0, std::max<int64_t>(count_, 0));
+  }
   std::vector<std::string> column_names() const override { return source_->column_names(); }
 
  private:
@@ -146,6 +151,8 @@ class ShuffledStream final : public SourceView {
     place_ = static_cast<size_t>(place);
   }
 
+  std::optional<int64_t> size() const override { return source_->size(); }
+
   std::vector<std::string> column_names() const override { return source_->column_names(); }
 
  private:
@@ -191,6 +198,7 @@ class DatasetStream final : public IterableDataset {
     step_ = world;
     return true;
   }
+  std::optional<int64_t> size() const override { return dataset_->size(); }
   std::vector<std::string> column_names() const override { return dataset_->column_names(); }
 
  private:
@@ -253,6 +261,12 @@ class ShardStream final : public SourceView {
 
   bool shard(int64_t, int64_t) override { return false; }
   std::vector<std::string> column_names() const override { return source_->column_names(); }
+  std::optional<int64_t> size() const override {
+    const auto rows = source_->size();
+    if (!rows) return std::nullopt;
+    const auto extra = drop_last_ ? 0 : plan_.step_rows() - 1;
+    return (*rows + extra) / plan_.step_rows() * plan_.part_rows();
+  }
 
  private:
   bool read_round() {

@@ -5,7 +5,8 @@
 namespace gradus {
 
 // Views of iterable data sets. Each takes the source over: from then on only the view reads it.
-// Every one can be resumed where its source can.
+// Every one can be resumed where its source can. All but `filter_stream` know their size when
+// their source does, so that training by epochs needs no max_steps.
 
 /// `function` applied to each row.
 std::shared_ptr<IterableDataset> map_stream(std::shared_ptr<IterableDataset> source,

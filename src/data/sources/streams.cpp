@@ -259,6 +259,7 @@ class DatasetStream : public IterableDataset {
     }
   }
   std::vector<std::string> column_names() const override { return dataset_->column_names(); }
+  std::optional<int64_t> size() const override { return dataset_->size(); }
 
  private:
   std::shared_ptr<const Dataset> dataset_;

@@ -218,6 +218,30 @@ TEST(Streams, GoOnFromTheirState) {
   }
 }
 
+TEST(Streams, KnowHowManyRowsTheyGive) {
+  const auto rows = [] { return as_stream(row_numbers(25)); };
+  const std::vector<std::shared_ptr<IterableDataset>> streams = {
+      rows(),
+      shuffle_stream(rows(), 7, 3),
+      take_stream(rows(), 11),
+      take_stream(rows(), 11, 20),
+      take_stream(rows(), 11, 30),
+      map_stream(rows(), [](const Example& row) { return row; }),
+      shard_stream(rows(), 2, 0, 3),
+      shard_stream(rows(), 2, 2, 3),
+      shard_stream(rows(), 2, 1, 3, /*drop_last=*/true),
+      take_stream(shuffle_stream(rows(), 4, 1), 9),
+      interleave(two_streams()),
+      interleave(two_streams(), {.stopping = Stopping::all_exhausted}),
+      interleave({as_stream(row_numbers(2)), as_stream(row_numbers(2))}),
+  };
+  for (size_t i = 0; i < streams.size(); ++i)
+    EXPECT_EQ(streams[i]->size(), int64_t(rows_of(*streams[i]).size())) << "stream " << i;
+  EXPECT_EQ(filter_stream(rows(), [](const Example&) { return true; })->size(), std::nullopt);
+  EXPECT_EQ(interleave(two_streams(), {.probabilities = {0.3, 0.7}, .seed = 8})->size(),
+            std::nullopt);
+}
+
 TEST(Streams, ShuffleWithinTheirBuffer) {
   const auto stream = shuffle_stream(as_stream(row_numbers(100)), 10, 1);
   const auto order = rows_of(*stream, 0);
