@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "config/field_value.h"
+#include "config/removed_names.h"
 
 namespace gradus {
 namespace {
@@ -44,6 +45,10 @@ const OptionSet::Option* OptionSet::find(std::string_view name) const {
 }
 
 void OptionSet::throw_unknown(const std::string& name, const std::string& where) const {
+  if (const auto removed = config::find_removed(with_underscores(name));
+      removed && find(removed->successor) != nullptr)
+    throw Error("G-CONF-1", ErrorKind::usage, where + ", which transformers 5 has removed",
+                std::string(removed->advice));
   std::vector<std::string> names;
   for (const auto& option : options_) names.emplace_back(option.name);
   const auto hint = did_you_mean(name.starts_with("no_") ? name.substr(3) : name, names);

@@ -61,8 +61,14 @@ void warn_about_what_does_nothing(const TrainingArguments& args) {
   const TrainingArguments defaults;
   warn(args.torch_compile, "torch_compile has no effect: gradus runs LibTorch's own kernels.");
   warn(args.use_liger_kernel,
-       "use_liger_kernel has no effect: Liger kernels are a Python package; gradus has its own "
+       "use_liger_kernel has no effect: Liger kernels are a Python "
+       "package; gradus has its own "
        "kernels.");
+  warn(!args.liger_kernel_config.is_null(),
+       "liger_kernel_config has no effect: Liger kernels are a Python package.");
+  warn(args.optim_target_modules.has_value(),
+       "optim_target_modules has no effect: only GaLore and APOLLO, which gradus does not have, "
+       "use it.");
   warn(!args.fsdp_config.is_null(), "fsdp_config has no effect: gradus does not do FSDP.");
   const bool trackio = args.trackio_space_id || args.trackio_bucket_id ||
                        !args.trackio_static_space_id.is_null() || args.project != defaults.project;

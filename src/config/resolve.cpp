@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "config/field_value.h"
+#include "config/nested_options.h"
 #include "config/python_only.h"
 #include "config/training_choices.h"
 
@@ -146,64 +147,6 @@ void validate(TrainingArguments& args) {
   args.max_shard_bytes();
 }
 
-// ---- 7. accelerator_config
-
-void resolve_accelerator(TrainingArguments& args) {
-  json all = {{"split_batches", false},       {"dispatch_batches", nullptr},
-              {"even_batches", true},         {"use_seedable_sampler", true},
-              {"non_blocking", false},        {"gradient_accumulation_kwargs", nullptr},
-              {"use_configured_state", false}};
-  std::string where = "accelerator_config";
-  json given = args.accelerator_config;
-  if (given.is_string()) {
-    where += " (" + given.get<std::string>() + ")";
-    try {
-      given = read_json(expand_user(given.get<std::string>()));
-    } catch (const Error& error) {
-      throw Error("G-CONF-6", ErrorKind::usage, "accelerator_config: " + error.message(),
-                  "Give a dictionary as JSON, or the path of a JSON file.");
-    }
-  }
-  if (!given.is_null() && !given.is_object())
-    throw Error("G-CONF-2", ErrorKind::usage,
-                where + ": expected a dictionary, received " + dump_json(given));
-  std::vector<std::string> names;
-  for (const auto& item : all.items()) names.push_back(item.key());
-  for (const auto& item : given.items()) {
-    if (!all.contains(item.key()))
-      throw Error("G-CONF-1", ErrorKind::usage,
-                  fmt::format("{}: unknown key {}", where, item.key()),
-                  did_you_mean(item.key(), names));
-    const bool dictionary = item.key() == "gradient_accumulation_kwargs";
-    const bool nullable = all[item.key()].is_null() && item.value().is_null();
-    if (!nullable && !(dictionary ? item.value().is_object() : item.value().is_boolean()))
-      throw Error(
-          "G-CONF-2", ErrorKind::usage,
-          fmt::format("{}: {}: expected {}, received {}", where, item.key(),
-                      dictionary ? "a dictionary" : "true or false", dump_json(item.value())));
-    all[item.key()] = item.value();
-  }
-  if (const auto& kwargs = all["gradient_accumulation_kwargs"];
-      kwargs.is_object() && kwargs.contains("num_steps")) {
-    const auto& steps = kwargs["num_steps"];
-    if (!steps.is_number_integer() || steps < 1)
-      throw Error("G-CONF-2", ErrorKind::usage,
-                  where + ": num_steps: expected a positive integer, received " + dump_json(steps));
-    if (args.gradient_accumulation_steps != 1 && args.gradient_accumulation_steps != steps)
-      contradiction(
-          fmt::format("gradient_accumulation_steps is {}, but accelerator_config says num_steps {}",
-                      args.gradient_accumulation_steps, steps.get<int64_t>()),
-          "Give one of the two.");
-    args.gradient_accumulation_steps = steps;
-  }
-  if (all["use_configured_state"] == true)
-    throw Error("G-CONF-5", ErrorKind::usage,
-                where + ": use_configured_state needs an Accelerator made in Python",
-                "Leave it out.");
-  all.erase("use_configured_state");  // as transformers does once it has been read
-  args.accelerator_config = std::move(all);
-}
-
 }  // namespace
 
 TrainingArguments TrainingArguments::resolved() const {
@@ -217,7 +160,7 @@ TrainingArguments TrainingArguments::resolved() const {
   validate(args);
   if (args.torch_compile_mode || args.torch_compile_backend) args.torch_compile = true;
   if (args.torch_compile && !args.torch_compile_backend) args.torch_compile_backend = "inductor";
-  resolve_accelerator(args);
+  config::resolve_nested_options(args);
   if (args.use_cpu) args.dataloader_pin_memory = false;
   config::answer_python_only(args);
   return args;
