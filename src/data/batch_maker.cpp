@@ -59,7 +59,7 @@ class MapMaker final : public BatchMaker {
  public:
   MapMaker(std::shared_ptr<const DataLoaderOptions> options, PassStart start)
       : options_(std::move(options)),
-        batches_(open_batches(*options_, start.epoch)),
+        batches_(open_batches(*options_, start.epoch, start.state)),
         default_collator_(uses_default_collator(*options_)),
         start_(std::move(start)),
         next_(start_.first_batch),
@@ -89,6 +89,8 @@ class MapMaker final : public BatchMaker {
     }
     return collate_rows(*options_, std::move(rows), ticket.number);
   }
+
+  nlohmann::json state() const override { return batches_->state(); }
 
  private:
   /// Finds the row that cannot be read by asking for each alone, and rethrows with its index.

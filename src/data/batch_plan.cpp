@@ -3,6 +3,7 @@
 #include <gradus/core/error.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace gradus::data {
 namespace {
@@ -15,6 +16,7 @@ class CutOrder final : public BatchOrder {
   void read(int64_t number, std::vector<int64_t>& indices) const override {
     plan_.read(*order_, number, indices);
   }
+  nlohmann::json state() const override { return order_->state(); }
 
  private:
   BatchPlan plan_;
@@ -62,12 +64,14 @@ void BatchPlan::read(const IndexOrder& order, int64_t number, std::vector<int64_
   }
 }
 
-std::shared_ptr<const BatchOrder> open_batches(const DataLoaderOptions& options, int64_t epoch) {
+std::shared_ptr<const BatchOrder> open_batches(const DataLoaderOptions& options, int64_t epoch,
+                                               const nlohmann::json& state) {
   if (options.batch_sampler) return options.batch_sampler->open(epoch);
   const auto sampler =
       options.sampler ? options.sampler : sequential_sampler(*options.dataset.size());
-  return std::make_shared<CutOrder>(BatchPlan(options.batch_size, options.drop_last, options.shard),
-                                    sampler->open(epoch));
+  return std::make_shared<CutOrder>(
+      BatchPlan(options.batch_size, options.drop_last, options.shard),
+      state.is_null() ? sampler->open(epoch) : sampler->reopen(epoch, state));
 }
 
 }  // namespace gradus::data

@@ -36,7 +36,8 @@ class BatchPlan {
 };
 
 /// The batches of pass `epoch` over a map-style data set: those of the batch sampler, or the
-/// sampler's order cut by a `BatchPlan`.
-std::shared_ptr<const BatchOrder> open_batches(const DataLoaderOptions& options, int64_t epoch);
+/// sampler's order cut by a `BatchPlan`. `state` is that of an order begun before, or null.
+std::shared_ptr<const BatchOrder> open_batches(const DataLoaderOptions& options, int64_t epoch,
+                                               const nlohmann::json& state);
 
 }  // namespace gradus::data

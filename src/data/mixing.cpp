@@ -144,7 +144,7 @@ class InterleavedStream final : public IterableDataset {
 
   std::vector<std::string> column_names() const override { return parts_.front()->column_names(); }
 
-  /// Known when the parts take turns and know their sizes: part i of k runs out in turn size·k + i.
+  /// Known when the parts take turns and know their sizes: part i of k ends in turn size * k + i.
   std::optional<int64_t> size() const override {
     if (!sums_.empty()) return std::nullopt;
     std::vector<int64_t> last_turns;

@@ -3,14 +3,16 @@
 #include "data/random_order.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/randperm.h>
+#include <nlohmann/json.hpp>
 
 #include <numeric>
 
 namespace gradus {
 namespace {
 
-class StoredOrder final : public IndexOrder {
+class StoredOrder : public IndexOrder {
  public:
   explicit StoredOrder(std::vector<int64_t> indices) : indices_(std::move(indices)) {}
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
@@ -22,7 +24,7 @@ class StoredOrder final : public IndexOrder {
   std::vector<int64_t> indices_;
 };
 
-class ShuffledOrder final : public IndexOrder {
+class ShuffledOrder : public IndexOrder {
  public:
   explicit ShuffledOrder(data::IndexBuffer indices) : indices_(std::move(indices)) {}
   int64_t size() const override { return static_cast<int64_t>(indices_.values().size()); }
@@ -70,6 +72,44 @@ std::vector<int64_t> torch_randperm(int64_t rows, uint64_t seed) {
   return {data, data + rows};
 }
 
+/// Rows in the order that `seed` gives, which is kept to give it again.
+template <class Order>
+class DrawnOrder final : public Order {
+ public:
+  template <class Indices>
+  DrawnOrder(Indices indices, int64_t seed) : Order(std::move(indices)), seed_(seed) {}
+  nlohmann::json state() const override { return {{"seed", seed_}}; }
+
+ private:
+  int64_t seed_;
+};
+
+class GlobalRandomSampler final : public Sampler {
+ public:
+  explicit GlobalRandomSampler(int64_t rows) : rows_(rows) {}
+  int64_t size() const override { return rows_; }
+  std::vector<int64_t> order(int64_t) const override {
+    return torch_randperm(rows_, static_cast<uint64_t>(draw_seed()));
+  }
+  std::shared_ptr<const IndexOrder> open(int64_t) const override { return drawn(draw_seed()); }
+  std::shared_ptr<const IndexOrder> reopen(int64_t, const nlohmann::json& state) const override {
+    return drawn(state.at("seed").get<int64_t>());
+  }
+
+ private:
+  /// As `RandomSampler.__iter__` of torch does.
+  static int64_t draw_seed() { return at::empty({}, at::kLong).random_().item<int64_t>(); }
+
+  std::shared_ptr<const IndexOrder> drawn(int64_t seed) const {
+    const auto bits = static_cast<uint64_t>(seed);
+    if (data::fits_random_order(rows_))
+      return std::make_shared<DrawnOrder<ShuffledOrder>>(data::random_order(rows_, bits), seed);
+    return std::make_shared<DrawnOrder<StoredOrder>>(torch_randperm(rows_, bits), seed);
+  }
+
+  int64_t rows_;
+};
+
 class RandomSampler final : public Sampler {
  public:
   RandomSampler(int64_t rows, int64_t seed) : rows_(rows), seed_(seed) {}
@@ -93,8 +133,15 @@ class RandomSampler final : public Sampler {
 
 }  // namespace
 
+nlohmann::json IndexOrder::state() const { return nullptr; }
+nlohmann::json BatchOrder::state() const { return nullptr; }
+
 std::shared_ptr<const IndexOrder> Sampler::open(int64_t epoch) const {
   return std::make_shared<StoredOrder>(order(epoch));
+}
+
+std::shared_ptr<const IndexOrder> Sampler::reopen(int64_t epoch, const nlohmann::json&) const {
+  return open(epoch);
 }
 
 std::shared_ptr<Sampler> sequential_sampler(int64_t rows) {
@@ -103,6 +150,10 @@ std::shared_ptr<Sampler> sequential_sampler(int64_t rows) {
 
 std::shared_ptr<Sampler> random_sampler(int64_t rows, int64_t seed) {
   return std::make_shared<RandomSampler>(rows, seed);
+}
+
+std::shared_ptr<Sampler> global_random_sampler(int64_t rows) {
+  return std::make_shared<GlobalRandomSampler>(rows);
 }
 
 }  // namespace gradus

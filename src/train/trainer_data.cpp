@@ -68,12 +68,28 @@ DataLoaderOptions loader_options(const TrainingArguments& args, const DatasetRef
           .seed = args.data_seed.value_or(args.seed)};
 }
 
+// Whether the data have a column of lengths that is still there when a sampler is made. As in
+// transformers, unused columns are removed before, and the model hardly ever takes this one.
+bool has_length_column(const Dataset& rows, const TrainingArguments& args, const Model& model) {
+  const auto columns = rows.column_names();
+  const auto& name = args.length_column_name;
+  if (std::find(columns.begin(), columns.end(), name) == columns.end()) return false;
+  const auto inputs = model.input_names();
+  if (!args.remove_unused_columns || inputs.empty() ||
+      std::find(inputs.begin(), inputs.end(), name) != inputs.end())
+    return true;
+  log_info(
+      fmt::format("The column '{}' (length_column_name) is removed as an unused column: "
+                  "lengths are counted. Set --remove_unused_columns false to use it.",
+                  name));
+  return false;
+}
+
 // The length of every row, from its own column where there is one.
 std::vector<int64_t> row_lengths(const DatasetRef& dataset, const TrainingArguments& args,
-                                 const TokenizerLike* tokenizer) {
+                                 const Model& model, const TokenizerLike* tokenizer) {
   const auto& rows = *dataset.map_style();
-  const auto columns = rows.column_names();
-  if (std::find(columns.begin(), columns.end(), args.length_column_name) == columns.end()) {
+  if (!has_length_column(rows, args, model)) {
     const auto inputs = tokenizer != nullptr ? tokenizer->model_input_names() : Names();
     return column_lengths(rows, inputs.empty() ? "input_ids" : inputs.front());
   }
@@ -137,8 +153,12 @@ std::shared_ptr<Sampler> Trainer::get_train_sampler() {
   }
   if (strategy == "sequential") return sequential_sampler(*rows);
   if (strategy == "group_by_length")
-    return length_grouped_sampler(row_lengths(p.train_dataset, p.args, p.processing_class.get()),
-                                  p.train_batch_size * p.args.gradient_accumulation_steps, seed);
+    return length_grouped_sampler(
+        row_lengths(p.train_dataset, p.args, *p.model, p.processing_class.get()),
+        p.train_batch_size * p.args.gradient_accumulation_steps, seed);
+  const auto& accelerator = p.args.accelerator_config;
+  if (accelerator.is_object() && !accelerator.value("use_seedable_sampler", true))
+    return global_random_sampler(*rows);
   return random_sampler(*rows, seed);
 }
 
@@ -148,20 +168,22 @@ std::shared_ptr<BatchSampler> Trainer::get_train_batch_sampler() {
     return nullptr;
   const auto steps = p.args.gradient_accumulation_steps, world = p.args.world_size();
   // The sampler's own seed: the peer gives it neither seed nor data_seed.
-  return batch_rebalance_sampler(row_lengths(p.train_dataset, p.args, p.processing_class.get()),
-                                 {.effective_batch_size = p.train_batch_size * steps * world,
-                                  .gradient_accumulation_steps = steps,
-                                  .rank = p.args.process_index(),
-                                  .world = world,
-                                  .drop_last = p.args.dataloader_drop_last});
+  return batch_rebalance_sampler(
+      row_lengths(p.train_dataset, p.args, *p.model, p.processing_class.get()),
+      {.effective_batch_size = p.train_batch_size * steps * world,
+       .gradient_accumulation_steps = steps,
+       .rank = p.args.process_index(),
+       .world = world,
+       .drop_last = p.args.dataloader_drop_last});
 }
 
 std::shared_ptr<Sampler> Trainer::get_eval_sampler(const DatasetRef& eval_dataset) {
   const auto& p = *parts_;
   if (has_order_of_its_own(eval_dataset)) return nullptr;
   if (p.args.train_sampling_strategy == "group_by_length")
-    return length_grouped_sampler(row_lengths(eval_dataset, p.args, p.processing_class.get()),
-                                  p.args.eval_batch_size(), p.args.data_seed.value_or(p.args.seed));
+    return length_grouped_sampler(
+        row_lengths(eval_dataset, p.args, *p.model, p.processing_class.get()),
+        p.args.eval_batch_size(), p.args.data_seed.value_or(p.args.seed));
   return sequential_sampler(*eval_dataset.size());
 }
 

@@ -145,6 +145,8 @@ def option_set(rng, index):
             run["metrics"] = "whole"
     if best and rng.random() < 0.5:
         run["early_stopping"] = rng.choice([1, 2])
+    if index % 3 == 1:  # the order is then drawn from torch's global generator
+        args["accelerator_config"] = {"use_seedable_sampler": False}
     return run
 
 

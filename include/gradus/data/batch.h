@@ -15,16 +15,20 @@ namespace gradus {
 /// Copying is cheap (tensors share their storage). Thread-safety: as a `std::vector`.
 class Batch {
  public:
-  using Entry = std::pair<std::string, torch::Tensor>;
+  using Entry = std::pair<std::string, torch::Tensor>;  ///< A name and its tensor.
 
+  /// An empty batch.
   Batch() = default;
+  /// A batch with these entries, in this order.
   Batch(std::initializer_list<Entry> entries);
 
+  /// Whether there is an entry `name`.
   bool contains(std::string_view name) const { return find(name) != nullptr; }
-  /// Null when absent.
+  /// The tensor of an entry; null when there is none.
   const torch::Tensor* find(std::string_view name) const;
   /// Throws `Error` G-DATA-1 with the missing name and the names that are there.
   const torch::Tensor& operator[](std::string_view name) const;
+  /// The same as `operator[]`.
   const torch::Tensor& at(std::string_view name) const { return (*this)[name]; }
 
   /// Adds or replaces; a replaced entry keeps its place.
@@ -53,9 +57,11 @@ class Batch {
 
   /// Number of entries.
   size_t size() const { return entries_.size(); }
+  /// Whether there are no entries.
   bool empty() const { return entries_.empty(); }
   /// Rows: the first dimension of the first entry that has one; 0 when there is none.
   int64_t rows() const;
+  /// The names of the entries, in order.
   std::vector<std::string> names() const;
 
   auto begin() const { return entries_.begin(); }

@@ -9,10 +9,11 @@
 
 namespace gradus {
 
+/// Options of `map_rows`.
 struct MapOptions {
   /// Rows handed to the function at a time.
   int64_t batch_size = 1000;
-  /// Batches never cross the borders of this many even runs of rows, as with HF's
+  /// Batches never cross the borders of this many even runs of rows, as with transformers'
   /// `preprocessing_num_workers`, so that grouped remainders are the same. It says nothing about
   /// threads.
   int64_t runs = 1;
@@ -30,6 +31,7 @@ struct MapOptions {
   std::string description = "map";
 };
 
+/// Makes new rows of a batch of rows; it may return more or fewer than it got.
 using MapFunction = std::function<std::vector<Example>(std::vector<Example>)>;
 
 /// Applies `function` to all rows now. It may give more or fewer rows than it got; their order is

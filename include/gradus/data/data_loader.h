@@ -12,30 +12,32 @@
 
 namespace gradus {
 
+/// Makes a batch of rows. Several loader threads may call it at once.
 using DataCollator = std::function<Batch(std::vector<Example>)>;
 
 /// Which batch is being collated. Collators that draw random numbers seed their generator from it,
 /// so that the result is the same for any number of workers and after a resume.
 struct CollateContext {
-  int64_t seed = 0;
-  int64_t epoch = 0;
-  int64_t batch_index = 0;
+  int64_t seed = 0;         ///< `DataLoaderOptions::seed`.
+  int64_t epoch = 0;        ///< Number of the pass.
+  int64_t batch_index = 0;  ///< Number of the batch in the pass.
 };
 /// The context of the batch that is read and collated on this thread; zeros outside of one.
 const CollateContext& collate_context();
 
-/// The loader thread that calls, as `torch.utils.data.get_worker_info()`; nothing on other threads.
+/// A loader thread, as `torch.utils.data.get_worker_info()` describes one.
 struct WorkerInfo {
-  int64_t id = 0;
-  int64_t num_workers = 0;
-  int64_t seed = 0;  ///< the loader's seed + id
+  int64_t id = 0;           ///< From 0 to `num_workers` - 1.
+  int64_t num_workers = 0;  ///< Threads of the loader.
+  int64_t seed = 0;         ///< The loader's seed + `id`.
 };
+/// The worker that runs the calling thread; `nullopt` on other threads.
 std::optional<WorkerInfo> worker_info();
 
 /// Which of the batches this process takes when several train together.
 struct DataShard {
-  int64_t rank = 0;
-  int64_t world = 1;
+  int64_t rank = 0;   ///< This process.
+  int64_t world = 1;  ///< Number of processes.
   /// Go on with the first rows at the end, so that every process has as many full batches as the
   /// others.
   bool even_batches = true;
@@ -50,7 +52,9 @@ struct DataShard {
 /// Batches from elsewhere, for users who make them themselves.
 struct BatchSource {
   virtual ~BatchSource() = default;
+  /// The next batch, or nothing at the end of the pass.
   virtual std::optional<Batch> next() = 0;
+  /// Goes to the first batch of pass number `epoch`.
   virtual void reset(int64_t epoch) = 0;
   /// Batches of a pass, where that is known.
   virtual std::optional<int64_t> size() const { return std::nullopt; }
@@ -59,9 +63,10 @@ struct BatchSource {
   virtual void load_state(const nlohmann::json& state);
 };
 
+/// Options of `DataLoader`.
 struct DataLoaderOptions {
-  DatasetRef dataset = {};
-  int64_t batch_size = 1;
+  DatasetRef dataset = {};                ///< The rows.
+  int64_t batch_size = 1;                 ///< Rows of a batch.
   std::shared_ptr<Sampler> sampler = {};  ///< default: sequential; not for iterable data sets
   /// Decides on whole batches in place of `sampler`, `batch_size` and `drop_last`; not for iterable
   /// data sets, and `shard` must be left alone.
@@ -121,21 +126,22 @@ class BatchIterator {
   std::optional<Batch> next();
   /// Batches given so far, those skipped by `first_batch` included.
   int64_t position() const;
-  /// What `DataLoader::iterate` needs besides the position to go on after the last batch given: for
-  /// iterable data, and with `in_order = false` when later batches have overtaken earlier ones;
-  /// null otherwise.
+  /// What `DataLoader::iterate` needs, besides the position, to go on after the last batch given.
+  /// It is not null for iterable data, for samplers with a state (`IndexOrder::state`), and with
+  /// `in_order = false` when later batches have overtaken earlier ones.
   nlohmann::json state() const;
 
  private:
   std::unique_ptr<Impl> impl_;
 };
 
+/// Options of `tensor_loader`.
 struct TensorLoaderOptions {
-  int64_t batch_size = 1;
-  bool shuffle = false;
-  int64_t seed = 0;
-  bool drop_last = false;
-  int64_t num_workers = 0;
+  int64_t batch_size = 1;   ///< Rows of a batch.
+  bool shuffle = false;     ///< Random order, a new one in every pass.
+  int64_t seed = 0;         ///< For `shuffle`.
+  bool drop_last = false;   ///< Leaves out the last batch when it is short.
+  int64_t num_workers = 0;  ///< Threads that work ahead.
 };
 
 /// A loader over tensors in memory: `from_tensors` with a sequential or random order.

@@ -9,6 +9,7 @@
 
 namespace gradus {
 
+/// Options of `data_show`.
 struct DataShowOptions {
   LoadOptions load = {};
   /// First rows to show.

@@ -17,11 +17,15 @@ namespace gradus {
 /// or nested JSON (lists of lists, structs, chat messages).
 class Value {
  public:
-  using Ints = std::vector<int64_t>;
-  using Floats = std::vector<double>;
-  using Strings = std::vector<std::string>;
+  using Ints = std::vector<int64_t>;         ///< A list of integers.
+  using Floats = std::vector<double>;        ///< A list of floats.
+  using Strings = std::vector<std::string>;  ///< A list of texts.
 
-  Value() = default;  // null
+  // A value is made of any of its types without a cast.
+
+  /// Null.
+  Value() = default;
+  /// Null.
   Value(std::nullptr_t) {}
   Value(bool value) : value_(value) {}
   Value(int value) : value_(int64_t{value}) {}
@@ -33,7 +37,10 @@ class Value {
   Value(Ints value) : value_(std::move(value)) {}
   Value(Floats value) : value_(std::move(value)) {}
   Value(Strings value) : value_(std::move(value)) {}
+  /// JSON that none of the other types can hold.
   static Value nested(nlohmann::json value);
+
+  // Which type it holds. Exactly one of these is true.
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
@@ -46,21 +53,23 @@ class Value {
   bool is_strings() const { return std::holds_alternative<Strings>(value_); }
   bool is_nested() const { return std::holds_alternative<Nested>(value_); }
 
-  /// Typed access; throws `Error` G-DATA-2 naming the type found and the one asked for.
-  bool boolean() const;
-  int64_t integer() const;  ///< also from a bool
-  double number() const;    ///< also from an int
-  const std::string& str() const;
-  const torch::Tensor& tensor() const;
-  const Ints& ints() const;
-  const Floats& floats() const;
-  const Strings& strings() const;
-  const nlohmann::json& json() const;  ///< of a nested value
+  // The value as one type. Each throws `Error` G-DATA-2, which names the type found and the one
+  // asked for.
 
-  /// A number, list or tensor as a tensor (int64, float32 for floats, bool); throws G-DATA-2 for
-  /// text and null.
+  bool boolean() const;                 ///< The bool.
+  int64_t integer() const;              ///< The int; a bool is 0 or 1.
+  double number() const;                ///< The float; an int is converted.
+  const std::string& str() const;       ///< The text.
+  const torch::Tensor& tensor() const;  ///< The tensor.
+  const Ints& ints() const;             ///< The list of integers.
+  const Floats& floats() const;         ///< The list of floats.
+  const Strings& strings() const;       ///< The list of texts.
+  const nlohmann::json& json() const;   ///< The nested JSON.
+
+  /// A number, list or tensor as a tensor: int64, float32 for floats, or bool. Throws `Error`
+  /// G-DATA-2 for text and null.
   torch::Tensor to_tensor() const;
-  /// "int", "list of int", "text", "tensor" …
+  /// The type in words, for messages: "int", "list of int", "text", "tensor".
   std::string type_name() const;
 
  private:
@@ -71,24 +80,33 @@ class Value {
 };
 
 /// One row of a data set: an ordered map from column name to value.
+///
+/// Thread-safety: as a `std::vector`.
 class Example {
  public:
-  using Entry = std::pair<std::string, Value>;
+  using Entry = std::pair<std::string, Value>;  ///< A column's name and value.
 
+  /// A row without columns.
   Example() = default;
+  /// A row with these columns, in this order.
   Example(std::initializer_list<Entry> entries) : entries_(entries) {}
 
+  /// Whether there is a column `name`.
   bool contains(std::string_view name) const { return find(name) != nullptr; }
+  /// The value of a column; null when there is no such column.
   const Value* find(std::string_view name) const;
-  /// Throws `Error` G-DATA-1 with the missing column and those there are.
+  /// The value of a column. Throws `Error` G-DATA-1 with the missing name and the names there are.
   const Value& at(std::string_view name) const;
+  /// The same as `at`.
   const Value& operator[](std::string_view name) const { return at(name); }
-  /// Adds or replaces; a replaced column keeps its place.
+  /// Adds a column, or replaces one in its place.
   void set(std::string name, Value value);
-  /// Removes a column if it is there; says whether it was.
+  /// Removes a column. Returns whether it was there.
   bool erase(std::string_view name);
 
+  /// Number of columns.
   size_t size() const { return entries_.size(); }
+  /// The names of the columns, in order.
   std::vector<std::string> names() const;
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }

@@ -6,6 +6,7 @@
 
 namespace gradus {
 
+/// Options of `idx_images`.
 struct IdxImagesOptions {
   std::filesystem::path images = {};  ///< idx file of bytes [count, height, width], plain or .gz
   std::filesystem::path labels = {};  ///< idx file of bytes [count], plain or .gz
@@ -21,6 +22,7 @@ struct IdxImagesOptions {
 /// label out of range.
 std::shared_ptr<Dataset> idx_images(IdxImagesOptions options);
 
+/// The two parts of an image data set.
 struct ImageSplits {
   std::shared_ptr<Dataset> train;
   std::shared_ptr<Dataset> test;

@@ -35,6 +35,7 @@ enum class TextUnit {
   document,   ///< one row per file
 };
 
+/// Options of `load_dataset` and `stream_dataset`.
 struct LoadOptions {
   /// "parquet", "arrow", "csv", "tsv", "json", "jsonl", "text" or "tokens"; empty: by the file's
   /// extension.

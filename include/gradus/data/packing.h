@@ -6,27 +6,29 @@
 
 namespace gradus {
 
+/// How rows are packed, by trl's names.
 enum class PackingStrategy {
-  bfd,        ///< best fit, longest first; what is longer than a row is cut off
-  bfd_split,  ///< the same, but what is cut off goes into other rows
-  wrapped,    ///< all tokens behind each other, cut every `seq_length`
+  bfd,        ///< Best fit, longest first. Tokens beyond `seq_length` are dropped.
+  bfd_split,  ///< The same, but these tokens go into other rows.
+  wrapped,    ///< All tokens joined and cut every `seq_length`.
 };
 
 /// "bfd", "bfd_split" or "wrapped". Throws G-DATA-15.
 PackingStrategy packing_strategy(std::string_view name);
 
+/// Options of `pack_dataset`.
 struct PackingOptions {
-  int64_t seq_length = 1024;
-  PackingStrategy strategy = PackingStrategy::bfd;
-  int64_t rows_at_once =
-      1000;  ///< rows packed among each other; the peer's (`datasets.map`) is 1000
+  int64_t seq_length = 1024;                        ///< Longest packed row.
+  PackingStrategy strategy = PackingStrategy::bfd;  ///< How rows are packed.
+  /// Rows that are packed together, as the batches of `datasets.map` in trl.
+  int64_t rows_at_once = 1000;
 };
 
 /// The places packed rows take their tokens from: list `row`, tokens [begin, begin + length).
 struct PackedPiece {
-  int64_t row = 0;
-  int64_t begin = 0;
-  int64_t length = 0;
+  int64_t row = 0;     ///< Number of the list.
+  int64_t begin = 0;   ///< First token.
+  int64_t length = 0;  ///< Number of tokens.
 };
 
 /// Which pieces of lists of these lengths form each packed row. Pure; `pack_dataset` is this for a

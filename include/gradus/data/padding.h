@@ -11,28 +11,31 @@
 
 namespace gradus {
 
-/// How far rows are filled up.
+/// How far rows are padded.
 enum class PaddingStrategy {
-  longest,     ///< to the longest row of the batch (`padding=True`)
-  max_length,  ///< to `max_length`, or what the model takes at most
-  do_not_pad,  ///< not at all; rows must be equally long
+  longest,     ///< To the longest row of the batch (`padding=True` in transformers).
+  max_length,  ///< To `max_length`, or to the longest input the model takes.
+  do_not_pad,  ///< Not at all; all rows must have the same length.
 };
 
+/// Options of `pad_rows`.
 struct PaddingOptions {
-  PaddingStrategy padding = PaddingStrategy::longest;
-  std::optional<int64_t> max_length = {};
-  std::optional<int64_t> pad_to_multiple_of = {};
+  PaddingStrategy padding = PaddingStrategy::longest;  ///< How far rows are padded.
+  std::optional<int64_t> max_length = {};              ///< For `PaddingStrategy::max_length`.
+  std::optional<int64_t> pad_to_multiple_of = {};      ///< Rounds the padded length up.
 };
 
-/// `tokenizer.pad(rows, return_tensors="pt")`: `input_ids`, `attention_mask`, `token_type_ids` and
-/// `special_tokens_mask` are filled up on the tokenizer's side; an attention mask is made where
-/// rows have none; other columns are stacked. Throws G-DATA-13 when padding is asked for and the
-/// tokenizer has no padding token, G-DATA-7 when lengths differ.
+/// Pads and stacks rows, as `tokenizer.pad(rows, return_tensors="pt")` does in transformers.
+///
+/// `input_ids`, `attention_mask`, `token_type_ids` and `special_tokens_mask` are padded on the
+/// tokenizer's side. Rows without an attention mask get one. Other columns are stacked. Throws
+/// `Error` G-DATA-13 when rows need padding and the tokenizer has no padding token, and G-DATA-7
+/// when lengths differ.
 Batch pad_rows(const std::vector<Example>& rows, const TokenizerLike& tokenizer,
                const PaddingOptions& options = {});
 
-/// Lists of integers as one int64 tensor `[lists, longest]`, filled up with `value`. `width` makes
-/// it wider than that.
+/// Makes one int64 tensor `[lists, longest]` of lists of integers, padded with `value`. It has at
+/// least `width` columns.
 torch::Tensor pad_lists(std::span<const std::span<const int64_t>> lists, int64_t value,
                         PaddingSide side = PaddingSide::right,
                         std::optional<int64_t> pad_to_multiple_of = std::nullopt,

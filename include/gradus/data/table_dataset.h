@@ -28,14 +28,16 @@ std::string kind_name(ColumnKind kind);
 
 /// A column as its source describes it.
 struct ColumnInfo {
-  std::string name = {};
-  ColumnKind kind = ColumnKind::null;
+  std::string name = {};               ///< As in the file.
+  ColumnKind kind = ColumnKind::null;  ///< What it holds.
   std::string stored_as = {};  ///< the source's own word: "list<item: int32>", "json", "line"
-  std::vector<std::string> class_names = {};  ///< of a `datasets.ClassLabel`, else empty
+  /// Names of the classes of a `datasets.ClassLabel`, by number; empty for other columns.
+  std::vector<std::string> class_names = {};
 };
 
 /// A data set read from files, with a schema.
 struct TableDataset : Dataset {
+  /// The schema.
   virtual const std::vector<ColumnInfo>& columns() const = 0;
   /// Rows left out because they could not be read (see `LoadOptions::skip_bad_rows`).
   virtual int64_t skipped_rows() const { return 0; }

@@ -54,13 +54,15 @@ class TokenFile {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Options of `token_windows`.
 struct TokenWindowOptions {
-  int64_t block_size = 1024;
+  int64_t block_size = 1024;  ///< Ids of a row.
   /// From one window's start to the next one's; default `block_size`, so that windows do not
   /// overlap.
   std::optional<int64_t> stride = {};
-  /// False: labels are the input ids, as HF models want them (they shift inside). True: labels are
-  /// the ids one further on, as nanoGPT and llm.c feed them; a window then needs one id more.
+  /// False: labels are the input ids, as Hugging Face models expect them (they shift inside). True:
+  /// labels are the ids one further on, as nanoGPT and llm.c feed them; a window then needs one id
+  /// more.
   bool shifted_labels = false;
   /// Ids at or above it are an error that names the place. Nothing: not checked.
   std::optional<int64_t> vocab_size = {};

@@ -16,6 +16,7 @@ namespace gradus {
 using TokenizeFunction =
     std::function<std::vector<std::vector<uint32_t>>(std::span<const std::string>)>;
 
+/// Options of `tokenize_files`.
 struct TokenizeOptions {
   LoadOptions load = {};
   /// The column that holds the text.
@@ -39,6 +40,7 @@ struct TokenizeOptions {
   std::function<bool()> stop = {};
 };
 
+/// What `tokenize_files` wrote.
 struct TokenizeResult {
   std::filesystem::path tokens_file;  ///< PREFIX.bin
   std::filesystem::path index_file;   ///< PREFIX.idx

@@ -105,6 +105,17 @@ TEST(Checkpointing, TestResumeTrainingWithGradientAccumulation) {
                              {3, 6, 9});
 }
 
+// The order is drawn from the global generator, so a resume needs the seed it was drawn from.
+TEST(Checkpointing, TestResumeWithoutASeedableSampler) {
+  TrainingArguments args{.learning_rate = 0.1, .logging_steps = 5};
+  args.save_steps = 5;
+  args.accelerator_config = {{"use_seedable_sampler", false}};
+  expect_resume_is_bit_equal(args, {5, 15, 20, 45, 48});
+  args.save_steps = 8;
+  args.dataloader_num_workers = 2;
+  expect_resume_is_bit_equal(args, {8, 16, 24});
+}
+
 TEST(Checkpointing, TestResumeAtTheEndOfAPass) {
   // The checkpoint of step 16 is written before on_epoch_end: the log and the evaluation of the
   // pass still follow.
