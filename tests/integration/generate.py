@@ -41,8 +41,8 @@ def tensors_file(path, shapes):
             else 0.0 if name.endswith("bias") else rng.gauss(0, 0.6) for _ in range(count)
         ]
         header[name] = {
-            "dtype": "F32", "shape": shape,
-            "data_offsets": [len(body), len(body) + 4 * count]
+            "dtype": "F32", "shape": shape, "data_offsets": [len(body),
+                                                             len(body) + 4 * count]
         }
         body += struct.pack(f"<{count}f", *values)
     text = json.dumps(header).encode()
@@ -185,6 +185,9 @@ def check_options(folder, cwd):
     assert len(
         texts(*model, "--num_beams", 3, "--num_return_sequences", 2, "--early_stopping", "never",
               "--length_penalty", 0.5)) == 2
+    past = run(*model, "--min_new_tokens", 100, "--max_new_tokens", 100)
+    assert len(past.stdout.split()) >= 50, past.stdout
+    assert "64 positions" in past.stderr and "max_new_tokens" in past.stderr, past.stderr
     (cwd / "options.yaml").write_text("max_new_tokens: 2\nrepetition_penalty: 1.5\n")
     assert len(texts(*model, cwd / "options.yaml", "--min_new_tokens", 2)[0].split()) <= 2
     free = texts(*model, "--min_new_tokens", 20, "--max_new_tokens", 20)[0].split()

@@ -68,6 +68,8 @@ class Backbone : public torch::nn::Module {
   virtual layers::Embedding& input_embeddings() = 0;
   /// Width of the hidden states.
   virtual int64_t hidden_size() const = 0;
+  /// The rows of the table of positions; `nullopt` when there is none.
+  virtual std::optional<int64_t> position_limit() const { return std::nullopt; }
   /// How the blocks call attention; `batch`, `tokens` and `dtype` are filled in by others.
   /// `nullopt`: their attention is of a kind that is not measured.
   virtual std::optional<AttentionShape> attention_shape() const { return std::nullopt; }

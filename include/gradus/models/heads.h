@@ -84,6 +84,7 @@ class CausalLM : public BackboneModel {
   bool shifts_labels() const override { return true; }
   bool counts_shifted_labels() const override { return options_.counts_shifted_labels; }
   bool can_generate() const override { return true; }
+  std::optional<int64_t> position_limit() const override { return body_->position_limit(); }
   torch::Tensor decode(const Batch& inputs, layers::KeyValueCache& cache) override;
 
  protected:

@@ -118,6 +118,9 @@ class PreTrainedModel : public Model {
   GenerationConfig generation_config;
   /// Whether the model has a language modeling head.
   virtual bool can_generate() const { return false; }
+  /// How many tokens a row can have when the model generates: the size of its table of positions.
+  /// `nullopt` when there is no such table (rotary or relative positions).
+  virtual std::optional<int64_t> position_limit() const { return std::nullopt; }
   /// Whether the model has a separate encoder, as T5 has.
   virtual bool is_encoder_decoder() const { return false; }
   /// One step of generation. Returns the logits (rows, vocabulary) after the last token.

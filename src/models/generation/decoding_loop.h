@@ -24,6 +24,8 @@ class Decoder {
   const torch::Tensor& prompt() const { return prompt_; }
   /// What was given to generate() (prompts, tokens): the encoder's input where there is an encoder.
   const torch::Tensor& given_ids() const { return given_ids_; }
+  /// The highest position in the prompt; -1 for encoder-decoder models, which have none here.
+  int64_t last_position() const;
   /// Logits (rows, vocabulary) in float32 behind the last of `ids`; all tokens before must have
   /// been given in earlier calls.
   torch::Tensor next_logits(const torch::Tensor& ids);

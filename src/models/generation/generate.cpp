@@ -116,6 +116,30 @@ int64_t length_limit(const GenerationOptions& options, const nlohmann::json& con
   return capped;
 }
 
+/// Tokens of a row, at most, with the model's positions. The last token needs none: it is not read
+/// any more.
+std::optional<int64_t> longest_row(const PreTrainedModel& model, const Decoder& decoder) {
+  const auto positions = model.position_limit();
+  const auto used = decoder.last_position() + 1;
+  if (!positions || used == 0) return std::nullopt;
+  if (used > *positions)
+    refuse(
+        fmt::format("the prompt has {} tokens, but the model has {} positions", used, *positions),
+        "Shorten the prompt, or use a model with more positions.");
+  return decoder.prompt().size(1) + *positions - used + 1;
+}
+
+void warn_of_positions(const PreTrainedModel& model, const GenerationOptions& options,
+                       int64_t new_tokens) {
+  const auto asked = options.max_new_tokens
+                         ? fmt::format("max_new_tokens (={})", *options.max_new_tokens)
+                         : fmt::format("max_length (={})", options.max_length.value_or(0));
+  log_warning(fmt::format(
+      "Generation stopped after {} new tokens, where the model's {} positions end; {} asks for "
+      "more. Lower it, shorten the prompt, or use a model with more positions.",
+      new_tokens, *model.position_limit(), asked));
+}
+
 Tensor repeated(const Tensor& rows, int64_t copies) {
   return copies == 1 ? rows : rows.repeat_interleave(copies, 0);
 }
@@ -238,6 +262,10 @@ void Decoder::prepare_start(const Batch& inputs, const GenerationOptions& option
   prompt_ = ids;
 }
 
+int64_t Decoder::last_position() const {
+  return positions_.defined() ? positions_.max().item<int64_t>() : -1;
+}
+
 Tensor Decoder::next_logits(const Tensor& ids) {
   if (!use_cache_) cache_ = {};
   const auto seen = cache_.length(), fresh = ids.size(1) - seen;
@@ -356,10 +384,11 @@ Tensor PreTrainedModel::generate(const Batch& inputs, const GenerationOptions& g
   const EvalMode mode(*this);
   const auto beams = *options.num_beams;
   Decoder decoder(*this, inputs, options, std::max(beams, *options.num_return_sequences));
-  const auto prompt = decoder.prompt().size(1),
-             limit = length_limit(options, config_,
-                                  is_encoder_decoder() ? "the start of the decoder" : "the prompt",
-                                  prompt);
+  const auto prompt = decoder.prompt().size(1);
+  const auto longest = longest_row(*this, decoder);
+  const auto asked = length_limit(
+      options, config_, is_encoder_decoder() ? "the start of the decoder" : "the prompt", prompt);
+  const auto limit = longest ? std::min(asked, *longest) : asked;
   warn_of_lengths(options, prompt, limit);
   refuse_unread(generation_config.other);
   if (options.streamer && decoder.prompt().size(0) != 1)
@@ -368,7 +397,9 @@ Tensor PreTrainedModel::generate(const Batch& inputs, const GenerationOptions& g
   const DecodingPlan plan{options, limit, pad_of(options),
                           make_logits_processors(options, {prompt, limit, decoder.given_ids()}),
                           StopRules(options, limit)};
-  return beams > 1 ? beam_search(decoder, plan) : sample(decoder, plan);
+  auto made = beams > 1 ? beam_search(decoder, plan) : sample(decoder, plan);
+  if (limit < asked && made.size(1) >= limit) warn_of_positions(*this, options, limit - prompt);
+  return made;
 }
 
 }  // namespace gradus

@@ -172,6 +172,7 @@ class GPT2 : public Backbone {
   layers::Embedding& input_embeddings() override { return *wte_; }
   int64_t hidden_size() const override { return width_; }
   std::optional<AttentionShape> attention_shape() const override { return attention_; }
+  std::optional<int64_t> position_limit() const override { return wpe_->weight.size(0); }
 
   BackboneOutput forward(const BackboneInputs& inputs) override {
     const auto embedded = embed(inputs);

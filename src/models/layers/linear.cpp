@@ -20,13 +20,16 @@ Tensor without_values(torch::IntArrayRef sizes) { return torch::empty(sizes, tor
 [[noreturn]] void throw_bad_id(const std::string& what, int64_t lowest, int64_t highest,
                                int64_t count) {
   const auto id = lowest < 0 ? lowest : highest;
+  const auto* advice =
+      what == "position_ids"
+          ? "The row is longer than the model's positions. Use shorter rows (--block_size, "
+            "--max_seq_length or a shorter prompt), or a model with more positions."
+          : "The tokenizer and the model do not belong together. Use the tokenizer of the model's "
+            "folder, or resize_token_embeddings().";
   throw Error("G-MODEL-9", ErrorKind::model,
               fmt::format("{} holds {}, but the model's table has {} rows (0 to {})", what, id,
                           count, count - 1),
-              "The tokenizer and the model do not belong together, or the text is longer than the "
-              "model's positions.\n"
-              "Use the tokenizer of the model's folder, a shorter max length, or "
-              "resize_token_embeddings().");
+              advice);
 }
 
 }  // namespace

@@ -34,6 +34,14 @@ std::shared_ptr<PreTrainedModel> tiny_model() {
   return model;
 }
 
+struct WarningLines : LogSink {
+  void message(LogLevel level, std::string_view line) override {
+    if (level == LogLevel::warning) lines.emplace_back(line);
+  }
+  void print(std::string_view) override {}
+  std::vector<std::string> lines;
+};
+
 Batch prompt() { return {{"input_ids", torch::tensor({{5, 6, 7}})}}; }
 
 TEST(Generate, CacheChangesNothing) {
@@ -91,6 +99,41 @@ TEST(Generate, StopsWhereItShould) {
   };
   // The prompt reads "cab", so the fourth b is the third new token.
   EXPECT_EQ(model.generate(prompt(), text).size(1), 6);
+}
+
+TEST(Generate, StopsWhereThePositionsEnd) {
+  torch::manual_seed(1);
+  const auto model = AutoModelForCausalLM::from_config({{"model_type", "gpt2"},
+                                                        {"vocab_size", 40},
+                                                        {"n_embd", 16},
+                                                        {"n_layer", 1},
+                                                        {"n_head", 2},
+                                                        {"n_positions", 8},
+                                                        {"eos_token_id", nullptr}});
+  EXPECT_EQ(model->position_limit(), 8);
+  model->generation_config.options.eos_token_id.reset();
+  const auto sink = std::make_shared<WarningLines>();
+  const auto before = set_log_sink(sink);
+  const auto fits = model->generate(prompt(), {.max_new_tokens = 6});
+  EXPECT_TRUE(sink->lines.empty()) << sink->lines.front();
+  const auto cut = model->generate(prompt(), {.max_new_tokens = 50});
+  const auto beams = model->generate(prompt(), {.max_new_tokens = 50, .num_beams = 2});
+  const auto padded = model->generate({{"input_ids", torch::tensor({{0, 0, 5, 6, 7}})},
+                                       {"attention_mask", torch::tensor({{0, 0, 1, 1, 1}})}},
+                                      {.max_new_tokens = 50});
+  set_log_sink(before);
+  EXPECT_EQ(fits.size(1), 9);  // the last token is not read, so it needs no position
+  EXPECT_TRUE(torch::equal(cut, fits));
+  EXPECT_EQ(beams.size(1), 9);
+  EXPECT_TRUE(torch::equal(padded.narrow(1, 5, 6), fits.narrow(1, 3, 6)));
+  ASSERT_EQ(sink->lines.size(), 3u);
+  EXPECT_TEXT(sink->lines[0],
+              "Generation stopped after 6 new tokens, where the model's 8 positions end; "
+              "max_new_tokens (=50) asks for more");
+  const Batch nine{{"input_ids", torch::ones({1, 9}, torch::kLong)}};
+  EXPECT_EQ(message_of("G-GEN-2", [&] { model->generate(nine, {.max_new_tokens = 1}); }),
+            "generate: the prompt has 9 tokens, but the model has 8 positions");
+  EXPECT_EQ(tiny_model()->position_limit(), std::nullopt) << "rotary positions have no end";
 }
 
 TEST(Generate, AppliesOwnProcessors) {
