@@ -57,9 +57,11 @@ void check_keys(const json& given, std::span<const Key> keys, const std::string&
   for (const auto& key : keys) names.emplace_back(key.name);
   for (const auto& [name, value] : given.items()) {
     const auto key = std::find(names.begin(), names.end(), name);
-    if (key == names.end())
+    if (key == names.end()) {
+      const auto hint = did_you_mean(name, names);
       throw Error("G-CONF-1", ErrorKind::usage, fmt::format("{}: unknown key {}", where, name),
-                  did_you_mean(name, names) + " Known are " + join_or(names) + ".");
+                  fmt::format("{}Known are {}.", hint.empty() ? "" : hint + " ", join_or(names)));
+    }
     const auto type = keys[static_cast<size_t>(key - names.begin())].type;
     if (const auto expected = expected_instead(type, value); !expected.empty())
       throw Error(

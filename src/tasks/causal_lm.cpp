@@ -25,9 +25,7 @@ constexpr OptionRow<CausalFlags> kCausalRows[] = {
      "Lines of text files keep their line break."},
 };
 
-bool is_token_file(const std::optional<std::string>& file) {
-  return file && file->ends_with(".bin");
-}
+bool is_token_file(const std::string& file) { return file.ends_with(".bin"); }
 
 int64_t pick_block_size(std::optional<int64_t> wanted, const Tokenizer* tokenizer,
                         int64_t positions) {
@@ -60,23 +58,27 @@ class CausalLanguageModeling : public LanguageModeling {
   }
 
   void check(const TrainingArguments& args) const override {
-    check_data_flags(args, data_, nullptr, /*splits_train=*/true);
-    if (args.do_train && args.do_eval && data_.validation_file &&
-        is_token_file(data_.train_file) != is_token_file(data_.validation_file))
-      throw Error("G-TASK-9", ErrorKind::usage,
-                  fmt::format("--train_file {} and --validation_file {} are of different kinds: "
-                              "expected tokens (.bin) in both or in none",
-                              *data_.train_file, *data_.validation_file),
-                  "Turn the text into tokens with `gradus tokenize`.");
-    check_model_flags(model_,
-                      {.fresh = &fresh_, .do_train = args.do_train, .tokenizer = !reads_tokens()});
+    check_data_flags(args, data_, predict_, /*splits_train=*/true);
+    const auto files = used_files(args);
+    for (const auto& file : files)
+      if (is_token_file(file.name) != is_token_file(files.front().name))
+        throw Error("G-TASK-9", ErrorKind::usage,
+                    fmt::format("--{} {} and --{} {} are of different kinds: expected tokens "
+                                "(.bin) in both or in none",
+                                files.front().flag, files.front().name, file.flag, file.name),
+                    "Turn the text into tokens with `gradus tokenize`.");
+    check_model_flags(
+        model_, {.fresh = &fresh_, .do_train = args.do_train, .tokenizer = !reads_tokens(args)});
   }
 
   PreparedTask prepare(const TrainingArguments& args) override {
-    auto splits = reads_tokens()
-                      ? LanguageSplits{}
-                      : open_language_splits(args, data_, language_,
-                                             {.keep_linebreaks = causal_.keep_linebreaks});
+    const bool from_tokens = reads_tokens(args);
+    const LoadOptions reading{.keep_linebreaks = causal_.keep_linebreaks};
+    LanguageSplits splits;
+    if (!from_tokens) {
+      splits = open_language_splits(args, data_, language_, reading);
+      splits.test = open_test(args, reading);
+    }
     const auto tokenizer = load_tokenizer(model_);
     const auto model = load_model(ModelTask::causal_lm, model_, fresh_, nullptr);
     if (tokenizer) grow_embeddings(*model, *tokenizer);
@@ -85,13 +87,13 @@ class CausalLanguageModeling : public LanguageModeling {
     if (block_size > positions)
       log_warning(fmt::format("block_size is {}, but the model was made for at most {} positions.",
                               block_size, positions));
-    if (reads_tokens()) splits = open_token_splits(args, block_size, embedding_rows(*model));
+    if (from_tokens) splits = open_token_splits(args, block_size, embedding_rows(*model));
 
     PreparedTask prepared;
     auto& trainer = prepared.trainer;
     trainer.data_collator = default_data_collator;
-    for (auto* split : {&splits.train, &splits.validation}) {
-      if (!*split || reads_tokens()) continue;
+    for (auto* split : {&splits.train, &splits.validation, &splits.test}) {
+      if (!*split || from_tokens) continue;
       if (is_tokenized(*split)) {
         *split = tokenized_rows(std::move(*split), embedding_rows(*model), /*copy_labels=*/true);
         if (tokenizer && tokenizer->pad_token_id())
@@ -112,9 +114,25 @@ class CausalLanguageModeling : public LanguageModeling {
   }
 
  private:
-  bool reads_tokens() const {
-    return is_token_file(data_.train_file) ||
-           (!data_.train_file && is_token_file(data_.validation_file));
+  struct NamedFile {
+    const char* flag;
+    std::string name;
+  };
+  // The files that the stages of `args` read.
+  std::vector<NamedFile> used_files(const TrainingArguments& args) const {
+    std::vector<NamedFile> files;
+    const auto add = [&](bool used, const char* flag, const std::optional<std::string>& name) {
+      if (used && name) files.push_back({flag, *name});
+    };
+    const bool splits_train = args.do_eval && !data_.validation_file;
+    add(args.do_train || splits_train, "train_file", data_.train_file);
+    add(args.do_eval, "validation_file", data_.validation_file);
+    add(args.do_predict, "test_file", predict_.test_file);
+    return files;
+  }
+  bool reads_tokens(const TrainingArguments& args) const {
+    const auto files = used_files(args);
+    return !files.empty() && is_token_file(files.front().name);
   }
 
   Split token_split(const std::string& file, int64_t block_size, int64_t vocabulary) const {
@@ -127,9 +145,10 @@ class CausalLanguageModeling : public LanguageModeling {
   LanguageSplits open_token_splits(const TrainingArguments& args, int64_t block_size,
                                    int64_t vocabulary) const {
     LanguageSplits splits;
+    if (args.do_predict) splits.test = token_split(*predict_.test_file, block_size, vocabulary);
     if (data_.validation_file && args.do_eval)
       splits.validation = token_split(*data_.validation_file, block_size, vocabulary);
-    if (!data_.train_file) return splits;
+    if (!data_.train_file || (!args.do_train && !args.do_eval)) return splits;
     splits.train = token_split(*data_.train_file, block_size, vocabulary);
     if (data_.validation_file || !args.do_eval) return splits;
     const auto blocks = splits.train.rows->size(),

@@ -78,8 +78,15 @@ int64_t ClassLabels::number_of(const std::string& label, const std::string& colu
   return found - names.begin();
 }
 
-Value ClassLabels::target(const Value& cell, const std::string& column,
-                          const std::string& where) const {
+const std::string* ClassLabels::stored_name(int64_t number,
+                                            const std::vector<std::string>& stored) const {
+  if (number < 0 || number >= int64_t(stored.size())) return nullptr;
+  const auto& name = stored[static_cast<size_t>(number)];
+  return std::find(names.begin(), names.end(), name) != names.end() ? &name : nullptr;
+}
+
+Value ClassLabels::target(const Value& cell, const std::string& column, const std::string& where,
+                          const std::vector<std::string>& stored) const {
   if (problem == Problem::regression) {
     if (!cell.is_double() && !cell.is_int() && !cell.is_bool())
       refuse_cell(where, column, cell.is_null() ? "null" : cell.type_name(), "a number",
@@ -88,8 +95,11 @@ Value ClassLabels::target(const Value& cell, const std::string& column,
   }
   if (problem == Problem::multi_label) {
     Value::Floats hot(names.size(), 0.0);
-    for (const auto& item : list_items(cell, column, where))
-      hot[static_cast<size_t>(number_of(item, column, where))] = 1.0;
+    auto items = list_items(cell, column, where);
+    if (cell.is_ints())
+      for (size_t i = 0; i < items.size(); ++i)
+        if (const auto* name = stored_name(cell.ints()[i], stored)) items[i] = *name;
+    for (const auto& item : items) hot[static_cast<size_t>(number_of(item, column, where))] = 1.0;
     return hot;
   }
   if (cell.is_null() || cell.is_tensor() || cell.is_nested() || cell.is_ints() ||
@@ -99,6 +109,9 @@ Value ClassLabels::target(const Value& cell, const std::string& column,
   const bool is_none = (cell.is_int() || cell.is_double()) &&
                        cell.number() == -1;  // the text "-1" is a label like others
   if (is_none) return int64_t{-1};
+  if (cell.is_int())
+    if (const auto* name = stored_name(cell.integer(), stored))
+      return number_of(*name, column, where);
   const bool counts =
       cell.is_int() && !are_own_names(names) && cell.integer() >= 0 &&
       cell.integer() < int64_t(names.size());  // LABEL_0, LABEL_1 …: numbers are all there is

@@ -27,11 +27,15 @@ struct ClassLabels {
   /// What config.json is to say.
   nlohmann::json config_changes() const;
   /// The target of a cell: a float, a class number (the number -1 stays -1; where the classes are
-  /// called LABEL_0, LABEL_1 … numbers are taken as they are), or a 0/1 list. Throws G-TASK-11
-  /// for other types and for classes that are not among `names`.
-  Value target(const Value& cell, const std::string& column, const std::string& where) const;
+  /// called LABEL_0, LABEL_1 … numbers are taken as they are), or a 0/1 list. `stored` are the
+  /// names of a ClassLabel column: what the numbers in it mean. Throws G-TASK-11 for other types
+  /// and for classes that are not among `names`.
+  Value target(const Value& cell, const std::string& column, const std::string& where,
+               const std::vector<std::string>& stored = {}) const;
 
  private:
+  /// The name of `number` in `stored`, when it is one of `names`; else null.
+  const std::string* stored_name(int64_t number, const std::vector<std::string>& stored) const;
   int64_t number_of(const std::string& label, const std::string& column,
                     const std::string& where) const;
 };

@@ -12,7 +12,7 @@ void LabelingTask::add_options(OptionSet& options) {
 }
 
 void LabelingTask::check(const TrainingArguments& args) const {
-  check_data_flags(args, data_, &predict_, /*splits_train=*/false);
+  check_data_flags(args, data_, predict_, /*splits_train=*/false);
   check_model_flags(model_, {.do_train = args.do_train});
 }
 

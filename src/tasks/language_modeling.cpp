@@ -43,10 +43,10 @@ Metrics token_accuracy(const EvalPrediction& prediction, LabelOf label) {
   return {{"accuracy", double(right) / double(all)}};
 }
 
-// `perplexity` = exp(eval_loss).
-void add_perplexity(Metrics& metrics) {
-  if (const auto loss = metrics.find("eval_loss"); loss != metrics.end())
-    metrics["perplexity"] = metrics::perplexity(loss->second);
+// Adds exp(loss) as `name`.
+void add_perplexity(Metrics& metrics, const std::string& loss_name, const std::string& name) {
+  if (const auto loss = metrics.find(loss_name); loss != metrics.end())
+    metrics[name] = metrics::perplexity(loss->second);
 }
 
 }  // namespace
@@ -58,6 +58,7 @@ void add_options(OptionSet& options, LanguageFlags& flags) {
 LanguageSplits open_language_splits(const TrainingArguments& args, const DataFlags& data,
                                     const LanguageFlags& flags, const LoadOptions& options) {
   LanguageSplits splits;
+  if (!args.do_train && !args.do_eval) return splits;
   if (args.do_eval || data.dataset_name)
     splits.validation = open_split(data, data.validation_file, "validation", options);
   const bool own_validation = splits.validation || data.validation_file;
@@ -148,7 +149,17 @@ void LanguageModeling::add_options(OptionSet& options) {
   tasks::add_options(options, model_);
   tasks::add_options(options, fresh_);
   tasks::add_options(options, data_);
+  tasks::add_options(options, predict_);
   tasks::add_options(options, language_);
+}
+
+Split LanguageModeling::open_test(const TrainingArguments& args, const LoadOptions& options) const {
+  if (!args.do_predict) return {};
+  auto split = open_split(data_, predict_.test_file, "test", options);
+  if (!split)
+    throw Error("G-TASK-9", ErrorKind::data, *data_.dataset_name + " has no split test",
+                "Name the rows to predict on with --test_file.");
+  return split;
 }
 
 void LanguageModeling::hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model,
@@ -159,13 +170,19 @@ void LanguageModeling::hand_over(PreparedTask& prepared, std::shared_ptr<PreTrai
   trainer.processing_class = std::move(tokenizer);
   trainer.train_dataset = first_rows(splits.train, data_.max_train_samples).reference();
   trainer.eval_dataset = first_rows(splits.validation, data_.max_eval_samples).reference();
-  if (splits.validation) {
+  prepared.predict_dataset = first_rows(splits.test, predict_.max_predict_samples).reference();
+  if (splits.validation || splits.test) {
     trainer.preprocess_logits_for_metrics = argmax_logits;
     trainer.compute_metrics = [label](const EvalPrediction& prediction) {
       return token_accuracy(prediction, label);
     };
   }
-  prepared.finish_eval_metrics = add_perplexity;
+  prepared.finish_eval_metrics = [](Metrics& metrics) {
+    add_perplexity(metrics, "eval_loss", "perplexity");  // the name of the scripts
+  };
+  prepared.finish_predict_metrics = [](Metrics& metrics) {
+    add_perplexity(metrics, "predict_loss", "predict_perplexity");
+  };
 }
 
 }  // namespace gradus::tasks

@@ -15,10 +15,11 @@ struct LanguageFlags {
 void add_options(OptionSet& options, LanguageFlags& flags);
 
 struct LanguageSplits {
-  Split train, validation;
+  Split train = {}, validation = {}, test = {};
 };
-/// Opens what `args` asks for. Without validation rows of their own the first share of the training
-/// rows is taken, cut at round(percentage · rows / 100) with halves to even.
+/// Opens what `args` asks for to train and evaluate on. Without validation rows of their own the
+/// first share of the training rows is taken, cut at round(percentage · rows / 100) with halves to
+/// even.
 LanguageSplits open_language_splits(const TrainingArguments& args, const DataFlags& data,
                                     const LanguageFlags& flags, const LoadOptions& options);
 
@@ -51,9 +52,12 @@ class LanguageModeling : public Task {
   void add_options(OptionSet& options) override;
 
  protected:
-  /// Gives the trainer the model, the prepared rows (at most --max_train_samples and
-  /// --max_eval_samples of them), the token accuracy and the perplexity; the collator stays as it
-  /// is.
+  /// The rows to predict on: --test_file, or the split `test` of the data set; without rows when
+  /// `args` does not ask for predictions. Throws G-TASK-9 when the data set has none.
+  Split open_test(const TrainingArguments& args, const LoadOptions& options) const;
+  /// Gives the trainer the model, the prepared rows (at most --max_train_samples,
+  /// --max_eval_samples and --max_predict_samples of them), the token accuracy and the perplexity;
+  /// the collator stays as it is.
   void hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model,
                  std::shared_ptr<Tokenizer> tokenizer, const LanguageSplits& splits,
                  LabelOf label) const;
@@ -61,6 +65,7 @@ class LanguageModeling : public Task {
   ModelFlags model_;
   FreshModelFlags fresh_;
   DataFlags data_;
+  PredictFlags predict_;
   LanguageFlags language_;
 };
 

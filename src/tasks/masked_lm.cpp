@@ -89,12 +89,13 @@ class MaskedLanguageModeling : public LanguageModeling {
   }
 
   void check(const TrainingArguments& args) const override {
-    check_data_flags(args, data_, nullptr, /*splits_train=*/true);
+    check_data_flags(args, data_, predict_, /*splits_train=*/true);
     check_model_flags(model_, {.fresh = &fresh_, .do_train = args.do_train});
   }
 
   PreparedTask prepare(const TrainingArguments& args) override {
     auto splits = open_language_splits(args, data_, language_, {});
+    splits.test = open_test(args, {});
     const auto tokenizer = load_tokenizer(model_);
     const auto model = load_model(ModelTask::masked_lm, model_, fresh_, nullptr);
     grow_embeddings(*model, *tokenizer);
@@ -103,7 +104,7 @@ class MaskedLanguageModeling : public LanguageModeling {
     PreparedTask prepared;
     auto& trainer = prepared.trainer;
     bool masked_already = false;
-    for (auto* split : {&splits.train, &splits.validation}) {
+    for (auto* split : {&splits.train, &splits.validation, &splits.test}) {
       if (!*split) continue;
       if (is_tokenized(*split)) {
         const auto names = split->column_names();

@@ -28,11 +28,25 @@ void check_output_dir(const TrainingArguments& args) {
         "or name another --output_dir.");
 }
 
+// Whether a file of an output folder says what came of a run.
+bool is_result_of_a_run(const std::string& name) {
+  return name.ends_with("_results.json") || name == "trainer_state.json" ||
+         name == "predictions.txt" || name == "generated_predictions.txt" ||
+         (name.starts_with("predict_results") && name.ends_with(".txt"));
+}
+
 // Only once the new run can begin: what is wrong with its data or model must not cost the
-// checkpoints of the old one.
+// checkpoints of the old one. The results go too: what the new run does not write anew would pass
+// for its own.
 void clear_output_dir(const TrainingArguments& args) {
   if (!args.do_train || args.resume_from_checkpoint) return;
   for (const auto& dir : list_checkpoints(*args.output_dir)) remove_checkpoint(dir);
+  if (!args.overwrite_output_dir) return;
+  std::vector<fs::path> results;
+  for (const auto& entry : fs::directory_iterator(*args.output_dir))
+    if (entry.is_regular_file() && is_result_of_a_run(entry.path().filename().string()))
+      results.push_back(entry.path());
+  for (const auto& file : results) fs::remove(file);
 }
 
 // What the metrics and predictions of all tasks rely on.
@@ -101,6 +115,7 @@ Metrics predict_stage(Trainer& trainer, const PreparedTask& prepared, const fs::
     std::erase_if(output.metrics, [](const auto& entry) { return !is_speed_key(entry.first); });
   if (const auto rows = prepared.predict_dataset.size())
     output.metrics["predict_samples"] = double(*rows);
+  if (prepared.finish_predict_metrics) prepared.finish_predict_metrics(output.metrics);
   if (prepared.report_predict_metrics) {
     trainer.log_metrics("predict", output.metrics);
     trainer.save_metrics("predict", output.metrics);

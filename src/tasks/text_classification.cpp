@@ -254,9 +254,16 @@ class TextClassification : public LabelingTask {
     return labels;
   }
 
-  // Every label of the training rows, and those only found in other data that is there, whether or
-  // not it is used.
+  // What the numbers of a ClassLabel column mean; empty for other columns.
+  std::vector<std::string> stored_names(const Split& split) const {
+    const auto* info = split.column(label_column_);
+    return info != nullptr ? info->class_names : std::vector<std::string>();
+  }
+
+  // The names of a ClassLabel column. Else every label of the training rows, and those only found
+  // in other data that is there, whether or not it is used.
   std::vector<std::string> names_in(Splits splits) const {
+    if (auto stored = stored_names(splits.train); !stored.empty()) return stored;
     auto labels = labels_in(splits.train, label_column_);
     const bool evaluates = bool(splits.validation);
     if (!evaluates)
@@ -327,12 +334,13 @@ class TextClassification : public LabelingTask {
   }
 
   // In GLUE's own files labels are numbers in the order of the task's names.
-  Value target_of(const Value& cell, const ClassLabels& labels, const std::string& where) const {
+  Value target_of(const Value& cell, const ClassLabels& labels, const std::string& where,
+                  const std::vector<std::string>& stored) const {
     if (glue_ != nullptr && cell.is_int() && cell.integer() >= 0 &&
         static_cast<size_t>(cell.integer()) < glue_->labels.size())
       return labels.target(glue_->labels[static_cast<size_t>(cell.integer())], label_column_,
                            where);
-    return labels.target(cell, label_column_, where);
+    return labels.target(cell, label_column_, where, stored);
   }
 
   Split prepare_rows(const Split& split, const std::shared_ptr<Tokenizer>& tokenizer,
@@ -352,6 +360,7 @@ class TextClassification : public LabelingTask {
         .truncation = true,
         .ids_only = true};
     if (flags_.pad_to_max_length) encode.padding = "max_length";
+    const auto stored = stored_names(split);
     const auto function = [=, this, &split](std::vector<Example> rows) {
       std::vector<std::string> first, second;
       for (const auto& row : rows) {
@@ -363,15 +372,16 @@ class TextClassification : public LabelingTask {
         check_ids(encoding.ids(), vocabulary, split.where);
         auto row = encoding.example();
         if (labels != nullptr)
-          row.set("label", target_of(rows[result.size()].at(label_column_), *labels, split.where));
+          row.set("label",
+                  target_of(rows[result.size()].at(label_column_), *labels, split.where, stored));
         result.push_back(std::move(row));
       }
       return result;
     };
-    const auto targets = labels == nullptr
-                             ? "none"
-                             : fmt::format("{} {} {}", label_column_, problem_name(labels->problem),
-                                           fmt::join(labels->names, "\n"));
+    const auto targets =
+        labels == nullptr ? "none"
+                          : fmt::format("{} {} {} {}", label_column_, problem_name(labels->problem),
+                                        fmt::join(labels->names, "\n"), fmt::join(stored, "\n"));
     const auto settings =
         fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", fmt::join(columns.first, ","),
                     columns.second.value_or(""), columns.delimiter, targets, *encode.max_length,

@@ -137,7 +137,7 @@ void add_options(OptionSet& options, PredictFlags& flags) {
 }
 
 void check_data_flags(const TrainingArguments& args, const DataFlags& data,
-                      const PredictFlags* predict, bool splits_train) {
+                      const PredictFlags& predict, bool splits_train) {
   if (data.dataset_name && !fs::exists(expand_user(*data.dataset_name)))
     refuse_data("there is no folder " + *data.dataset_name + " (--dataset_name)",
                 "Name a folder that save_to_disk wrote, or give --train_file and "
@@ -147,21 +147,19 @@ void check_data_flags(const TrainingArguments& args, const DataFlags& data,
                 "Leave one out.");
   check_file("train_file", data.train_file);
   check_file("validation_file", data.validation_file);
-  if (predict != nullptr) check_file("test_file", predict->test_file);
+  check_file("test_file", predict.test_file);
   if (data.dataset_name) return;
   if (args.do_train && !data.train_file)
     refuse_data("--do_train requires a train dataset: --train_file is not set",
                 "Name the file to train on.");
   const bool can_evaluate = data.validation_file || (splits_train && data.train_file) ||
-                            (!splits_train && predict != nullptr && predict->test_file);
+                            (!splits_train && predict.test_file);
   if (args.do_eval && !can_evaluate)
     refuse_data("--do_eval requires a validation dataset: there is nothing to evaluate on",
                 "Name the file with --validation_file.");
-  if (args.do_predict && (predict == nullptr || !predict->test_file))
-    refuse_data(predict == nullptr ? "this task does not predict"
-                                   : "--do_predict requires a test dataset: --test_file is not set",
-                predict == nullptr ? "Leave --do_predict out; `gradus generate` continues texts."
-                                   : "Name the file with --test_file.");
+  if (args.do_predict && !predict.test_file)
+    refuse_data("--do_predict requires a test dataset: --test_file is not set",
+                "Name the file with --test_file.");
 }
 
 std::vector<std::string> Split::column_names() const {

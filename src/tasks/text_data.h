@@ -34,7 +34,7 @@ void add_options(OptionSet& options, PredictFlags& flags);
 /// Looks at names alone: whether each stage has data, and the files are there. `splits_train`:
 /// validation rows may be taken from the training rows. Throws G-TASK-9 (usage).
 void check_data_flags(const TrainingArguments& args, const DataFlags& data,
-                      const PredictFlags* predict, bool splits_train);
+                      const PredictFlags& predict, bool splits_train);
 
 /// Rows of one split. `where` names them in messages, `key` stands for their contents in the names
 /// of cached files.

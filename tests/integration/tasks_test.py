@@ -8,6 +8,7 @@ Uses only the standard library.
 
 import csv
 import json
+import math
 import os
 import re
 import struct
@@ -132,6 +133,21 @@ def causal(cwd):
            abs(a - b) < 1e-6 * abs(a), f"eval_loss {b} of the saved model, {a} after training")
     expect("causal-lm eval", "eval_model_preparation_time"
            in keys_of(cwd / "clm-eval/eval_results.json"), "eval_model_preparation_time is missing")
+    predicted = run("causal-lm predict", cwd, "predict", "--task", "causal-lm",
+                    "--model_name_or_path", "clm", "--test_file", "text.txt", "--block_size", "32",
+                    "--max_predict_samples", "3", "--output_dir", "clm-predict", *SHORT[6:])
+    predicted = predicted["metrics"].get("predict", {})
+    expect(
+        "causal-lm predict",
+        keys_of(cwd / "clm-predict/predict_results.json") == set(predicted) and
+        {"predict_loss", "predict_perplexity", "predict_accuracy"} <= set(predicted),
+        f"{sorted(predicted)}")
+    expect(
+        "causal-lm predict",
+        abs(predicted.get("predict_loss", 0) - b) < 1e-6 * abs(b) and
+        abs(predicted.get("predict_perplexity", 0) - math.exp(b)) < 1e-4 * math.exp(b),
+        f"{predicted}, eval_loss of the same rows is {b}")
+    overwritten(cwd, base)
     run("causal-lm fresh", cwd, *base, "--config_name", "config.json", "--tokenizer_name", "gpt2",
         "--train_file", "text.jsonl", "--block_size", "16", "--do_eval", "--output_dir", "fresh",
         "--overwrite_cache")
@@ -185,7 +201,9 @@ def causal(cwd):
     bad("unknown type", 2, "gpt2", "--model_type", "gpt3", "--tokenizer_name", "gpt2", *data)
     bad("batches apart", 2, "G-TASK-14", *model, *data, "--do_eval", "--eval_do_concat_batches",
         "false")
-    bad("prediction", 2, "does not predict", *model, *data, "--do_predict")
+    bad("prediction", 2, "--do_predict requires a test dataset", *model, *data, "--do_predict")
+    bad("tokens and text", 2, "of different kinds", *model, *data, "--do_predict", "--test_file",
+        "ids.bin")
     bad("block above the text", 1, "at least one block of 64 tokens", *model, "--train_file",
         "short.txt")
     bad("empty file", 1, "no rows", *model, "--train_file", "empty.txt")
@@ -207,6 +225,27 @@ def causal(cwd):
         "larger than the maximum length for the model (64)" in warned.stderr, warned.stderr[-800:])
 
 
+def overwritten(cwd, base):
+    """--overwrite_output_dir leaves nothing that could pass for a result of the new run."""
+    words = [
+        "--model_name_or_path", "gpt2", "--train_file", "text.txt", "--block_size", "32",
+        "--output_dir", "twice", "--save_strategy", "steps", "--save_steps", "6"
+    ]
+    run("overwritten: first", cwd, *base, *words, "--do_eval", "--do_predict", "--test_file",
+        "text.txt")
+    out = cwd / "twice"
+    expect("overwritten", (out / "eval_results.json").exists() and
+           (out / "predict_results.json").exists(), "the first run has no results")
+    (out / "notes.txt").write_text("mine")
+    run("overwritten: second", cwd, *base, *words, "--overwrite_output_dir")
+    expect("overwritten", not (out / "eval_results.json").exists() and
+           not (out / "predict_results.json").exists(), "results of the old run are left")
+    expect("overwritten",
+           keys_of(out / "all_results.json") == TRAIN_KEYS,
+           f"all_results.json has {sorted(keys_of(out / 'all_results.json'))}")
+    expect("overwritten", (out / "notes.txt").exists(), "a file that is not ours was removed")
+
+
 def masked(cwd):
     base = [
         "train", "--task", "masked-lm", *SHORT, "--model_name_or_path", "bert", "--train_file",
@@ -226,10 +265,35 @@ def masked(cwd):
             keys_of(cwd /
                     f"mlm-{name}/eval_results.json") == EVAL_KEYS | {"eval_accuracy", "perplexity"},
             f"{sorted(keys_of(cwd / f'mlm-{name}/eval_results.json'))}")
+    predicted = run("masked-lm predict", cwd, "predict", "--task", "masked-lm",
+                    "--model_name_or_path", "mlm-chunks", "--test_file", "text.txt",
+                    "--max_seq_length", "32", "--output_dir", "mlm-predict", *SHORT[6:])
+    expect("masked-lm predict", {"predict_loss", "predict_perplexity"}
+           <= set(predicted["metrics"].get("predict", {})), f"{predicted}")
     refused("masked-lm: head", cwd, 1, "has no head for masked language modeling", *base[:-5],
             "--model_name_or_path", "gpt2", "--train_file", "text.txt", "--output_dir", "bad")
     refused("masked-lm: blank lines", cwd, 1, "at least one line that is not blank", *base[:-3],
             "--train_file", "blank.txt", "--line_by_line", "--output_dir", "bad")
+
+
+def class_labels(cwd, base):
+    """A `datasets.save_to_disk` folder whose label is a ClassLabel: its names are the classes."""
+    saved = Path(__file__).resolve().parents[1] / "parity/data/sources/saved_dict"
+    run("class labels", cwd, *base, "--model_name_or_path", "bert", "--dataset_name", saved,
+        "--text_column_names", "text", "--do_predict", "--output_dir", "named")
+    config = json.loads((cwd / "named/config.json").read_text())
+    expect("class labels",
+           config.get("id2label") == {"0": "bad", "1": "good"}, f"{config.get('id2label')}")
+    expect("class labels",
+           config.get("label2id") == {"bad": 0, "good": 1}, f"{config.get('label2id')}")
+    predicted = lines_of(cwd / "named/predict_results.txt")[1:]
+    expect(
+        "class labels",
+        len(predicted) == 4 and all(line.split("\t")[1] in ("bad", "good") for line in predicted),
+        f"{predicted}")
+    run("class labels: eval", cwd, "eval", "--task", "text-classification", "--model_name_or_path",
+        "named", "--dataset_name", saved, "--validation_split_name", "test", "--text_column_names",
+        "text", "--max_seq_length", "32", "--output_dir", "named-eval", *SHORT[6:])
 
 
 def classification(cwd):
@@ -273,6 +337,7 @@ def classification(cwd):
         lines_of(cwd / "again/predict_results.txt") == lines_of(
             cwd / "classes-bert/predict_results.txt") and again["metrics"],
         "the saved model predicts otherwise")
+    class_labels(cwd, base)
     run("regression", cwd, *base, "--model_name_or_path", "bert", "--train_file", "values.csv",
         "--validation_file", "values.csv", "--test_file", "values.csv", "--do_eval", "--do_predict",
         "--metric_name", "spearmanr", "--no_pad_to_max_length", "--output_dir", "values")
@@ -330,8 +395,8 @@ def classification(cwd):
     write_csv(cwd / "one.csv", ["sentence", "label"], [(text, "same") for text, _ in rows])
     write_csv(cwd / "nolabel.csv", ["sentence", "lable"], rows)
     write_csv(cwd / "missing.csv", ["sentence", "label"], [*rows, ("no label", "")])
-    bad("no label in a row", 1, "missing.csv, row 121: column 'label' holds null",
-        "--train_file", "missing.csv")
+    bad("no label in a row", 1, "missing.csv, row 121: column 'label' holds null", "--train_file",
+        "missing.csv")
     bad("one class", 1, "1 different labels, expected at least 2", "--train_file", "one.csv")
     bad("no label column", 1, "lable", "--train_file", "nolabel.csv")
     bad("no text column", 1, "columns", "--train_file", "classes.csv", "--text_column_names",

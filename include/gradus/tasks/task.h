@@ -34,6 +34,8 @@ struct PreparedTask {
   std::vector<FurtherSet> further_sets;  ///< evaluated and predicted on after the first
   /// Completes the metrics of an evaluation (perplexity, say) before they are written.
   std::function<void(Metrics&)> finish_eval_metrics;
+  /// The same for the metrics of a prediction.
+  std::function<void(Metrics&)> finish_predict_metrics;
   /// Makes the trainer, where it needs more than its options and arguments (a teacher, say). Unset:
   /// the table of trainers makes the one that `Task::trainer` names.
   std::function<std::unique_ptr<Trainer>(TrainerOptions)> make_trainer;

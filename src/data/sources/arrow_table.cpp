@@ -10,6 +10,7 @@
 #include <arrow/util/key_value_metadata.h>
 #include <fmt/format.h>
 #include <gradus/core/error.h>
+#include <gradus/core/files.h>
 #include <gradus/core/json.h>
 
 #include <cstring>
@@ -21,20 +22,32 @@ namespace gradus::sources {
 namespace fs = std::filesystem;
 namespace {
 
-// The names of a `datasets.ClassLabel` column, or of a list of them, from what `datasets` writes
-// beside the schema.
-void read_class_names(const arrow::Schema& schema, std::vector<ColumnInfo>& infos) {
-  if (schema.metadata() == nullptr) return;
+// `info.features` of what `datasets` writes into the schema of a file; null when it is not there.
+nlohmann::json features_in(const arrow::Schema& schema) {
+  if (schema.metadata() == nullptr) return nullptr;
   const auto text = schema.metadata()->Get("huggingface");
-  if (!text.ok()) return;
+  if (!text.ok()) return nullptr;
   const auto document = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   const auto features = nlohmann::json::json_pointer("/info/features");
-  if (!document.is_object() || !document.contains(features) || !document.at(features).is_object())
-    return;
+  return document.is_object() && document.contains(features) ? document.at(features)
+                                                             : nlohmann::json();
+}
+
+// `features` of the dataset_info.json that `datasets` writes beside its files; null without one.
+nlohmann::json features_beside(const fs::path& file) {
+  const auto path = file.parent_path() / "dataset_info.json";
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return nullptr;
+  const auto document = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  return document.is_object() ? document.value("features", nlohmann::json()) : nlohmann::json();
+}
+
+// The names of a `datasets.ClassLabel` column, or of a list of them.
+void read_class_names(const nlohmann::json& features, std::vector<ColumnInfo>& infos) {
+  if (!features.is_object()) return;
   for (auto& info : infos) {
-    const auto& all = document.at(features);
-    const auto feature = all.find(info.name);
-    if (feature == all.end() || !feature->is_object()) continue;
+    const auto feature = features.find(info.name);
+    if (feature == features.end() || !feature->is_object()) continue;
     const auto& label = feature->contains("feature") && (*feature)["feature"].is_object()
                             ? (*feature)["feature"]
                             : *feature;
@@ -109,7 +122,8 @@ ArrowColumns ArrowColumns::of(const arrow::Schema& schema, const std::vector<std
     columns.infos.push_back(describe(*field));
     columns.codings.push_back(coding_of(*field));
   }
-  read_class_names(schema, columns.infos);
+  const auto features = features_in(schema);
+  read_class_names(features.is_object() ? features : features_beside(file), columns.infos);
   return columns;
 }
 

@@ -99,40 +99,6 @@ TEST(RandomSampler, IsTorchRandperm) {
   EXPECT_EQ(random_sampler(100, 40)->order(2), random_sampler(100, 42)->order(0));
 }
 
-// The numbers are those of torch.utils.data.RandomSampler(range(10)) after torch.manual_seed(7).
-TEST(GlobalRandomSampler, IsTorchsRandomSamplerWithoutAGenerator) {
-  torch::manual_seed(7);
-  const auto sampler = global_random_sampler(10);
-  EXPECT_EQ(sampler->order(0), (Rows{3, 0, 1, 9, 4, 7, 2, 5, 6, 8}));
-  EXPECT_EQ(sampler->order(0), (Rows{3, 2, 7, 8, 6, 1, 5, 9, 0, 4}));
-  torch::manual_seed(7);
-  Rows opened(10);
-  sampler->open(0)->read(0, opened);
-  EXPECT_EQ(opened, (Rows{3, 0, 1, 9, 4, 7, 2, 5, 6, 8}));
-}
-
-TEST(GlobalRandomSampler, APassGoesOnFromItsStateWhateverTheGeneratorGives) {
-  for (const int64_t workers : {0, 2}) {
-    torch::manual_seed(3);
-    const DataLoader loader({.dataset = numbered(20),
-                             .batch_size = 3,
-                             .sampler = global_random_sampler(20),
-                             .num_workers = workers});
-    auto iterator = loader.iterate(1);
-    std::vector<Rows> first;
-    for (int i = 0; i < 3; ++i) first.push_back(rows_of(*iterator.next()));
-    const auto state = nlohmann::json::parse(iterator.state().dump());
-    const auto remaining = rest(std::move(iterator));
-    torch::manual_seed(99);
-    const auto before = torch::rand({1}).item<double>();
-    torch::manual_seed(99);
-    auto resumed = loader.iterate(1, 3, state);
-    EXPECT_EQ(torch::rand({1}).item<double>(), before) << "a pass that goes on draws nothing";
-    EXPECT_EQ(rest(std::move(resumed)), remaining);
-    EXPECT_NE(rest(loader.iterate(1)).front(), first.front());
-  }
-}
-
 TEST(LengthGroupedSampler, BeginsWithTheLongest) {  // peer's test_group_by_length
   Rows lengths(100);
   for (size_t i = 0; i < 100; ++i) lengths[i] = static_cast<int64_t>(i * 37 % 100);

@@ -108,8 +108,7 @@ TEST(Generate, StopsWhereThePositionsEnd) {
                                                         {"n_embd", 16},
                                                         {"n_layer", 1},
                                                         {"n_head", 2},
-                                                        {"n_positions", 8},
-                                                        {"eos_token_id", nullptr}});
+                                                        {"n_positions", 8}});
   EXPECT_EQ(model->position_limit(), 8);
   model->generation_config.options.eos_token_id.reset();
   const auto sink = std::make_shared<WarningLines>();

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "data/sources/column_kind.h"
 
@@ -122,6 +123,24 @@ TEST(SourceParity, StreamsGoOnWhereTheyWereSaved) {
       EXPECT_FALSE(second->next().has_value());
     }
   }
+}
+
+TEST(SourceParity, ClassNamesStandBesideAFileThatHasNone) {
+  if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
+  const auto folder = std::filesystem::path(testing::TempDir()) / "gradus_class_names";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy_file(kFolder / "rows_stream.arrow", folder / "rows.arrow");
+  const auto names_of_id = [&](const std::string& info) {
+    std::ofstream(folder / "dataset_info.json") << info;
+    for (const auto& column : load_dataset((folder / "rows.arrow").string())->columns())
+      if (column.name == "id") return column.class_names;
+    return std::vector<std::string>{"there is no id"};
+  };
+  EXPECT_EQ(names_of_id(R"({"features": {"id": {"_type": "ClassLabel", "names": ["a", "b"]}}})"),
+            (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(names_of_id(R"({"features": {"id": {"_type": "Value"}}})").empty());
+  EXPECT_TRUE(names_of_id("not JSON").empty());
 }
 
 TEST(SourceParity, ClassNamesAndKinds) {

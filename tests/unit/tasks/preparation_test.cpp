@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "tasks/class_labels.h"
 #include "tasks/classification_scores.h"
 #include "tasks/default_config.h"
 #include "tasks/language_modeling.h"
@@ -241,6 +242,25 @@ TEST(ClassificationScores, NamesFitTheProblem) {
             std::string::npos);
   EXPECT_NE(message_of([] { check_metric("f1", Problem::single_label, 3); }).find("f1_macro"),
             std::string::npos);
+}
+
+TEST(ClassLabels, NumbersOfAClassLabelColumnMeanItsNames) {
+  const ClassLabels labels{.names = {"good", "bad"}};
+  const std::vector<std::string> stored = {"bad", "good"};
+  EXPECT_EQ(labels.target(int64_t{0}, "label", "here", stored).integer(), 1);
+  EXPECT_EQ(labels.target(int64_t{1}, "label", "here", stored).integer(), 0);
+  EXPECT_EQ(labels.target(int64_t{-1}, "label", "here", stored).integer(), -1);
+  EXPECT_EQ(labels.target(std::string("bad"), "label", "here", stored).integer(), 1);
+  EXPECT_NE(message_of([&] {
+              labels.target(int64_t{2}, "label", "here", stored);
+            }).find("the label '2', expected one of the 2 labels good, bad"),
+            std::string::npos);
+  const ClassLabels several{.problem = Problem::multi_label, .names = {"a", "b", "c"}};
+  EXPECT_EQ(several.target(Ints{2, 0}, "label", "here", {"a", "b", "c"}).floats(),
+            (Value::Floats{1, 0, 1}));
+  const ClassLabels unnamed{.names = {"LABEL_0", "LABEL_1"}};
+  EXPECT_EQ(unnamed.target(int64_t{1}, "label", "here", stored).integer(), 1)
+      << "a model without names takes numbers as they are";
 }
 
 }  // namespace gradus::tasks
