@@ -23,7 +23,7 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& run_dir, int6
 /// The directories named `checkpoint-N`, by step. Empty when the folder does not exist.
 std::vector<CheckpointDir> list_checkpoints(const std::filesystem::path& run_dir);
 
-/// The one with the largest step, complete or not (HF's get_last_checkpoint).
+/// The one with the largest step, complete or not, as `get_last_checkpoint` of transformers.
 std::optional<CheckpointDir> newest_checkpoint(const std::filesystem::path& run_dir);
 
 /// The one with the largest step that passes `verify_checkpoint`.

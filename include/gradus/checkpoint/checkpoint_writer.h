@@ -16,7 +16,7 @@ namespace gradus {
 /// A checkpoint is written as `.tmp-checkpoint-N-PID`, synced, renamed, and its parent synced
 /// (`StagedFolder`); then the rotation policy is asked and acted on. A failed write removes what it
 /// wrote and leaves every older checkpoint as it was. Thread-safety: called from the training
-/// thread; at most one write is under way.
+/// thread; at most one write is in progress.
 class CheckpointWriter {
  public:
   ~CheckpointWriter();
@@ -40,7 +40,7 @@ class CheckpointWriter {
   /// Returns when nothing is being written. Throws `Error` G-CKPT-6 or what the write failed with,
   /// once.
   void wait();
-  /// Memory for the next snapshot. Call `wait` before using it: the write under way reads from it.
+  /// Memory for the next snapshot. Call `wait` before using it: the current write reads from it.
   SnapshotBuffers& buffers() { return buffers_; }
 
  private:

@@ -28,7 +28,7 @@ WriteFiles text_file_writer(std::string name, std::string text);
 ///
 /// It does not know what the files are for; `RunCheckpoint` makes one from the parts of a run.
 struct Snapshot {
-  /// Called on the training thread, before training goes on: for small files whose source may
+  /// Called on the training thread, before training continues: for small files whose source may
   /// change later (config, tokenizer).
   std::vector<std::function<void(const std::filesystem::path& folder)>> side_files;
   /// Called by the writer's thread, in this order.

@@ -64,9 +64,13 @@ class Batch {
   /// The names of the entries, in order.
   std::vector<std::string> names() const;
 
+  /// Iterates over the entries in order.
   auto begin() const { return entries_.begin(); }
+  /// The end of the entries.
   auto end() const { return entries_.end(); }
+  /// Iterates over the entries, to change them.
   auto begin() { return entries_.begin(); }
+  /// The end of the entries.
   auto end() { return entries_.end(); }
 
  private:

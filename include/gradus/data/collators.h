@@ -62,6 +62,7 @@ struct DataCollatorForTokenClassificationOptions {
 /// Pads the rows and, in the same way, their labels: one per token, in `label` or `labels`.
 class DataCollatorForTokenClassification {
  public:
+  /// Throws `Error` G-DATA-13 without a tokenizer.
   explicit DataCollatorForTokenClassification(DataCollatorForTokenClassificationOptions options);
   /// The batch of these rows.
   Batch operator()(std::vector<Example> rows) const;
@@ -74,6 +75,7 @@ class DataCollatorForTokenClassification {
 /// `labels` is the number of the right choice.
 class DataCollatorForMultipleChoice {
  public:
+  /// Throws `Error` G-DATA-13 without a tokenizer.
   explicit DataCollatorForMultipleChoice(DataCollatorWithPaddingOptions options);
   /// The batch of these rows.
   Batch operator()(std::vector<Example> rows) const;
@@ -98,6 +100,7 @@ struct DataCollatorForSeq2SeqOptions {
 /// labels, make a batch without labels.
 class DataCollatorForSeq2Seq {
  public:
+  /// Throws `Error` G-DATA-13 without a tokenizer.
   explicit DataCollatorForSeq2Seq(DataCollatorForSeq2SeqOptions options);
   /// The batch of these rows.
   Batch operator()(std::vector<Example> rows) const;
@@ -158,6 +161,7 @@ struct DataCollatorForPermutationLanguageModelingOptions {
 /// mask token and for an odd length.
 class DataCollatorForPermutationLanguageModeling {
  public:
+  /// Throws `Error` G-DATA-14 for options that cannot be used.
   explicit DataCollatorForPermutationLanguageModeling(
       DataCollatorForPermutationLanguageModelingOptions options);
   /// The batch of these rows.
@@ -180,6 +184,7 @@ struct DataCollatorWithFlatteningOptions {
 /// tensors without dimensions.
 class DataCollatorWithFlattening {
  public:
+  /// A collator with these options, which are checked with the first batch.
   explicit DataCollatorWithFlattening(DataCollatorWithFlatteningOptions options = {})
       : options_(options) {}
   /// The batch of these rows.
@@ -203,6 +208,7 @@ struct DataCollatorForSftOptions {
 /// `seq_lengths` of a packed row).
 class DataCollatorForSft {
  public:
+  /// A collator with these options, which are checked with the first batch.
   explicit DataCollatorForSft(DataCollatorForSftOptions options) : options_(options) {}
   /// The batch of these rows.
   Batch operator()(std::vector<Example> rows) const;
@@ -231,6 +237,7 @@ struct DataCollatorForPreferenceOptions {
 /// `ref_chosen_logps`, `ref_rejected_logps` and `margin` are kept.
 class DataCollatorForPreference {
  public:
+  /// A collator with these options, which are checked with the first batch.
   explicit DataCollatorForPreference(DataCollatorForPreferenceOptions options)
       : options_(options) {}
   /// The batch of these rows.
@@ -251,6 +258,7 @@ struct DataCollatorForUnpairedPreferenceOptions {
 /// KL_completion_ids.
 class DataCollatorForUnpairedPreference {
  public:
+  /// A collator with these options, which are checked with the first batch.
   explicit DataCollatorForUnpairedPreference(DataCollatorForUnpairedPreferenceOptions options)
       : options_(options) {}
   /// The batch of these rows.
@@ -271,6 +279,7 @@ struct RemoveColumnsOptions {
 /// Removes the columns that the model does not take, then calls another collator.
 class RemoveColumnsCollator {
  public:
+  /// A collator with these options, which are checked with the first batch.
   explicit RemoveColumnsCollator(RemoveColumnsOptions options);
   /// The batch of these rows.
   Batch operator()(std::vector<Example> rows) const;

@@ -60,6 +60,7 @@ struct BatchSource {
   virtual std::optional<int64_t> size() const { return std::nullopt; }
   /// As in `IterableDataset`: null means "read and drop".
   virtual nlohmann::json save_state() const;
+  /// Continues after what `save_state` returned. Throws `Error` G-DATA-9 by default.
   virtual void load_state(const nlohmann::json& state);
 };
 
@@ -88,9 +89,12 @@ class BatchIterator;
 class DataLoader {
  public:
   DataLoader() = default;
+  /// A loader over a data set. Throws `Error` G-DATA-8 for options that contradict each other.
   explicit DataLoader(DataLoaderOptions options);
+  /// A loader over batches that the user makes.
   explicit DataLoader(std::shared_ptr<BatchSource> source);
 
+  /// Whether there is anything to load from.
   explicit operator bool() const { return options_ != nullptr || source_ != nullptr; }
   /// Batches of a pass, where that is known.
   std::optional<int64_t> size() const;
@@ -99,10 +103,11 @@ class DataLoader {
   /// Null for a loader over a user's batch source.
   const DataLoaderOptions* options() const { return options_.get(); }
 
-  /// The batches of pass `epoch` from number `first_batch` on. Nothing before it is read for
-  /// map-style data; iterable data goes on from `state` (see `BatchIterator::state`) when it is
-  /// given, else reads and drops.
+  /// The batches of pass `epoch` from number `first_batch` on. Map-style data reads nothing before
+  /// it; iterable data is read from the start and dropped.
   BatchIterator iterate(int64_t epoch, int64_t first_batch = 0) const;
+  /// The same for iterable data that continues from a `BatchIterator::state`, without reading what
+  /// came before.
   BatchIterator iterate(int64_t epoch, int64_t first_batch, const nlohmann::json& state) const;
 
  private:
@@ -116,8 +121,11 @@ class DataLoader {
 class BatchIterator {
  public:
   struct Impl;
+  /// For `DataLoader` only.
   explicit BatchIterator(std::unique_ptr<Impl> impl);
+  /// An iterator can be moved, not copied.
   BatchIterator(BatchIterator&&) noexcept;
+  /// Stops the workers of the iterator that is replaced.
   BatchIterator& operator=(BatchIterator&&) noexcept;
   ~BatchIterator();
 

@@ -11,6 +11,7 @@ namespace gradus {
 
 /// Options of `data_show`.
 struct DataShowOptions {
+  /// How the file is read.
   LoadOptions load = {};
   /// First rows to show.
   int64_t rows = 3;

@@ -34,7 +34,7 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
 
   // Views. Each keeps this data set alive, so it must be held by a `std::shared_ptr`.
 
-  /// `function` applied to each row when it is asked for (nothing is computed ahead).
+  /// Applies `function` to each row when the row is read; nothing is computed in advance.
   std::shared_ptr<Dataset> map(std::function<Example(const Example&)> function) const;
   /// The rows for which `keep` is true; asks it once for every row, now.
   std::shared_ptr<Dataset> filter(const std::function<bool(const Example&)>& keep) const;
@@ -43,7 +43,7 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
   /// Every `count`-th row from `index` on, or, if `contiguous`, the `index`-th of `count` even
   /// runs.
   std::shared_ptr<Dataset> shard(int64_t count, int64_t index, bool contiguous = true) const;
-  /// Only these columns, in the data set's own order. Columns a row does not have are passed over.
+  /// Only these columns, in the data set's own order. Columns that a row does not have are ignored.
   std::shared_ptr<Dataset> select_columns(std::vector<std::string> names) const;
   /// All but these columns.
   std::shared_ptr<Dataset> remove_columns(std::vector<std::string> names) const;
@@ -59,10 +59,10 @@ struct IterableDataset {
   virtual std::optional<Example> next() = 0;
   /// Back to the first row of pass number `epoch`.
   virtual void reset(int64_t epoch) = 0;
-  /// Where the reading stands, so that `load_state` goes on without reading again; null when it
-  /// cannot say, and the loader then reads and drops.
+  /// The position, from which `load_state` continues without reading again. Null when it is not
+  /// known; the loader then reads from the start and drops rows.
   virtual nlohmann::json save_state() const;
-  /// Goes on from what `save_state` gave.
+  /// Continues from what `save_state` returned.
   virtual void load_state(const nlohmann::json& state);
   /// From now on only the rows of process `rank` of `world`; false when it cannot, and the loader
   /// then drops the others'.
@@ -80,13 +80,13 @@ class DatasetRef {
   DatasetRef() = default;
   /// None.
   DatasetRef(std::nullptr_t) {}
+  /// A data set whose rows can be taken in any order.
   template <class T>
     requires std::is_base_of_v<Dataset, T>
-  /// A data set whose rows can be taken in any order.
   DatasetRef(std::shared_ptr<T> dataset) : map_style_(std::move(dataset)) {}
+  /// A data set that is read from beginning to end.
   template <class T>
     requires std::is_base_of_v<IterableDataset, T>
-  /// A data set that is read from beginning to end.
   DatasetRef(std::shared_ptr<T> dataset) : iterable_(std::move(dataset)) {}
 
   /// Whether there is one.

@@ -27,34 +27,54 @@ class Value {
   Value() = default;
   /// Null.
   Value(std::nullptr_t) {}
+  /// A bool.
   Value(bool value) : value_(value) {}
+  /// An integer.
   Value(int value) : value_(int64_t{value}) {}
+  /// An integer.
   Value(int64_t value) : value_(value) {}
+  /// A number.
   Value(double value) : value_(value) {}
+  /// A text.
   Value(const char* value) : value_(std::string(value)) {}
+  /// A text.
   Value(std::string value) : value_(std::move(value)) {}
+  /// A tensor; not copied.
   Value(torch::Tensor value) : value_(std::move(value)) {}
+  /// A list of integers.
   Value(Ints value) : value_(std::move(value)) {}
+  /// A list of numbers.
   Value(Floats value) : value_(std::move(value)) {}
+  /// A list of texts.
   Value(Strings value) : value_(std::move(value)) {}
   /// JSON that none of the other types can hold.
   static Value nested(nlohmann::json value);
 
   // Which type it holds. Exactly one of these is true.
 
+  /// Whether there is no value.
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
+  /// Whether it is a bool.
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
+  /// Whether it is an integer.
   bool is_int() const { return std::holds_alternative<int64_t>(value_); }
+  /// Whether it is a number with a fraction.
   bool is_double() const { return std::holds_alternative<double>(value_); }
+  /// Whether it is a text.
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
+  /// Whether it is a tensor.
   bool is_tensor() const { return std::holds_alternative<torch::Tensor>(value_); }
+  /// Whether it is a list of integers.
   bool is_ints() const { return std::holds_alternative<Ints>(value_); }
+  /// Whether it is a list of numbers.
   bool is_floats() const { return std::holds_alternative<Floats>(value_); }
+  /// Whether it is a list of texts.
   bool is_strings() const { return std::holds_alternative<Strings>(value_); }
+  /// Whether it is nested JSON.
   bool is_nested() const { return std::holds_alternative<Nested>(value_); }
 
   // The value as one type. Each throws `Error` G-DATA-2, which names the type found and the one
-  // asked for.
+  // expected.
 
   bool boolean() const;                 ///< The bool.
   int64_t integer() const;              ///< The int; a bool is 0 or 1.
@@ -108,7 +128,9 @@ class Example {
   size_t size() const { return entries_.size(); }
   /// The names of the columns, in order.
   std::vector<std::string> names() const;
+  /// Iterates over the columns in order.
   auto begin() const { return entries_.begin(); }
+  /// The end of the columns.
   auto end() const { return entries_.end(); }
 
  private:

@@ -24,7 +24,9 @@ std::shared_ptr<Dataset> idx_images(IdxImagesOptions options);
 
 /// The two parts of an image data set.
 struct ImageSplits {
+  /// The images to train on.
   std::shared_ptr<Dataset> train;
+  /// The images to evaluate on.
   std::shared_ptr<Dataset> test;
 };
 

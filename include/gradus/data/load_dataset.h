@@ -17,11 +17,17 @@ namespace gradus {
 /// of one format.
 class DataFiles {
  public:
+  /// A file, pattern or folder.
   DataFiles(const char* path) : paths_{path} {}
+  /// A file, pattern or folder.
   DataFiles(std::string path) : paths_{std::move(path)} {}
+  /// A file or folder.
   DataFiles(const std::filesystem::path& path) : paths_{path.string()} {}
+  /// Several, read one after the other.
   DataFiles(std::vector<std::string> paths) : paths_(std::move(paths)) {}
+  /// Several, read one after the other.
   DataFiles(std::initializer_list<std::string> paths) : paths_(paths) {}
+  /// What was given, before patterns are expanded.
   const std::vector<std::string>& paths() const { return paths_; }
 
  private:
@@ -45,6 +51,7 @@ struct LoadOptions {
   std::vector<std::string> columns = {};
   /// Text lines keep their line break (always "\n").
   bool keep_linebreaks = false;
+  /// What a row of a text file is.
   TextUnit text_unit = TextUnit::line;
   /// JSON: the rows are the list under this key of the top-level object.
   std::optional<std::string> field = {};

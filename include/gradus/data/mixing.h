@@ -46,7 +46,7 @@ std::shared_ptr<Dataset> interleave(std::vector<std::shared_ptr<const Dataset>> 
                                     InterleaveOptions options = {});
 
 /// The same for streams, drawn while reading. Its state holds the states of its parts. A part
-/// counts as ended when it is asked for a row and has none; with `all_exhausted` it then starts
+/// has ended when it has no row left at its turn; with `all_exhausted` it then starts
 /// again.
 std::shared_ptr<IterableDataset> interleave(std::vector<std::shared_ptr<IterableDataset>> parts,
                                             InterleaveOptions options = {});

@@ -36,8 +36,8 @@ struct PackedPiece {
 std::vector<std::vector<PackedPiece>> pack_lengths(std::span<const int64_t> lengths,
                                                    const PackingOptions& options);
 
-/// Rows of lists of integers put together into rows of at most `seq_length`, as TRL's
-/// `pack_dataset`. The lengths are found now; rows are put together when they are asked for. `bfd`
+/// Packs rows of integer lists into rows of at most `seq_length`, as `pack_dataset` of trl. The
+/// lengths are read now; rows are packed when they are read. `bfd`
 /// and `bfd_split` add the column `seq_lengths`. Throws G-DATA-15 when a column is not a list, or
 /// lists of a row differ in length.
 std::shared_ptr<Dataset> pack_dataset(const std::shared_ptr<const Dataset>& dataset,

@@ -71,7 +71,7 @@ std::shared_ptr<Sampler> distributed_length_grouped_sampler(std::vector<int64_t>
                                                             int64_t rank, int64_t world,
                                                             bool drop_last = false);
 
-/// 0, 1, 2, … dealt to processes batch by batch, going on from the start to fill the last round
+/// 0, 1, 2, … distributed to processes batch by batch. The first rows fill up the last round
 /// (`ShardSampler`).
 std::shared_ptr<Sampler> shard_sampler(int64_t rows, int64_t batch_size, int64_t rank,
                                        int64_t world, bool drop_last = false);
@@ -81,7 +81,9 @@ struct RepeatSamplerOptions {
   int64_t mini_repeat_count = 1;  ///< how often an index is repeated in a row
   int64_t batch_size = 1;         ///< different indices of a batch; a short last batch is left out
   int64_t repeat_count = 1;       ///< how often a batch is repeated
+  /// Whether the rows are shuffled.
   bool shuffle = true;
+  /// Seed of the shuffle.
   int64_t seed = 0;
 };
 
@@ -89,7 +91,7 @@ struct RepeatSamplerOptions {
 /// one generator.
 std::shared_ptr<Sampler> repeat_sampler(int64_t rows, RepeatSamplerOptions options);
 
-/// The batches of one pass, each to be asked for by its number.
+/// The batches of one pass, each read by its number.
 /// Thread-safety: `read` may be called from any thread.
 class BatchOrder {
  public:
@@ -110,6 +112,7 @@ class BatchSampler {
   virtual ~BatchSampler() = default;
   /// Batches of a pass.
   virtual int64_t size() const = 0;
+  /// The batches of pass `epoch`.
   virtual std::shared_ptr<const BatchOrder> open(int64_t epoch) const = 0;
 };
 
@@ -117,9 +120,13 @@ class BatchSampler {
 struct BatchRebalanceOptions {
   int64_t effective_batch_size =
       1;  ///< rows of an optimizer step, of all processes and accumulation steps together
+  /// Batches per optimizer step.
   int64_t gradient_accumulation_steps = 1;
+  /// Number of this process, from 0.
   int64_t rank = 0;
+  /// Number of processes.
   int64_t world = 1;
+  /// Whether the rows are shuffled.
   bool shuffle = true;
   int64_t seed = 42;      ///< the order of epoch e is drawn from `seed + e`
   bool drop_last = true;  ///< leave out the rows at the end that fill no step

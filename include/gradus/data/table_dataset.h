@@ -46,6 +46,7 @@ struct TableDataset : Dataset {
 
 /// A column somebody relies on.
 struct ColumnNeed {
+  /// Name of the column.
   std::string name = {};
   std::vector<ColumnKind> kinds = {};  ///< any of these; empty: any kind
 };

@@ -31,13 +31,18 @@ class TokenFile {
   explicit TokenFile(const std::filesystem::path& file,
                      std::optional<TokenType> type = std::nullopt);
   ~TokenFile();
+  /// A file can be moved, not copied.
   TokenFile(TokenFile&&) noexcept;
+  /// Closes the file that is replaced.
   TokenFile& operator=(TokenFile&&) noexcept;
 
+  /// Which of the three formats it has.
   TokenLayout layout() const;
+  /// The type of the stored ids.
   TokenType type() const;
   /// Ids in the file.
   int64_t size() const;
+  /// The id at a position, which is not checked.
   uint32_t operator[](int64_t position) const;
   /// Ids [first, first + count) as int64. Throws G-SRC-17 outside of the file, G-SRC-11 when the
   /// file got shorter.
@@ -47,6 +52,7 @@ class TokenFile {
   int64_t documents() const;
   /// Where document `index` begins; `document_start(documents())` is `size()`.
   int64_t document_start(int64_t index) const;
+  /// The path of the file.
   const std::filesystem::path& path() const;
 
  private:
@@ -66,6 +72,7 @@ struct TokenWindowOptions {
   bool shifted_labels = false;
   /// Ids at or above it are an error that names the place. Nothing: not checked.
   std::optional<int64_t> vocab_size = {};
+  /// The width of the ids; detected when it is not set.
   std::optional<TokenType> type = {};
 };
 
@@ -74,6 +81,7 @@ struct TokenWindowOptions {
 /// window; reading a row throws G-SRC-13 for an id outside the vocabulary.
 std::shared_ptr<TableDataset> token_windows(const std::vector<std::filesystem::path>& files,
                                             const TokenWindowOptions& options);
+/// The same for one file.
 std::shared_ptr<TableDataset> token_windows(const std::filesystem::path& file,
                                             const TokenWindowOptions& options);
 

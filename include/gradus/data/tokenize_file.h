@@ -18,6 +18,7 @@ using TokenizeFunction =
 
 /// Options of `tokenize_files`.
 struct TokenizeOptions {
+  /// How the input is read.
   LoadOptions load = {};
   /// The column that holds the text.
   std::string text_column = "text";
@@ -31,7 +32,7 @@ struct TokenizeOptions {
   int64_t batch_size = 256;
   /// 0: one per core.
   int64_t threads = 0;
-  /// Start anew even where an unfinished run was left.
+  /// Start again even if there is an unfinished run.
   bool overwrite = false;
   /// Called now and then from the calling thread; documents and tokens so far, share of the input
   /// in 0..1 where known.
@@ -44,9 +45,12 @@ struct TokenizeOptions {
 struct TokenizeResult {
   std::filesystem::path tokens_file;  ///< PREFIX.bin
   std::filesystem::path index_file;   ///< PREFIX.idx
+  /// Documents written.
   int64_t documents = 0;
+  /// Tokens written.
   int64_t tokens = 0;
   int64_t resumed_documents = 0;  ///< of these, taken over from an earlier run
+  /// False when it was interrupted.
   bool finished = true;
 };
 
@@ -54,7 +58,7 @@ struct TokenizeResult {
 /// documents begin).
 ///
 /// A run that was interrupted, also by a power cut, leaves `PREFIX.bin.part`, `PREFIX.idx.part` and
-/// `PREFIX.progress.json`; the same call goes on from there, and the result is the same, byte for
+/// `PREFIX.progress.json`; the same call continues from there, and the result is the same, byte for
 /// byte. Throws G-SRC-6 for a missing column, G-SRC-13 for an id outside the vocabulary, G-SRC-16
 /// when an unfinished run with other input or options is in the way.
 TokenizeResult tokenize_files(const DataFiles& files, const std::filesystem::path& prefix,

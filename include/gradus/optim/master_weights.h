@@ -29,7 +29,7 @@ class MasterWeights {
   void attach(Optimizer& optimizer);
 
   /// While one lives, the module's parameters are the masters: to save, average or change them.
-  /// With `written`, the bfloat16 values are made anew at its end. Does nothing for a null
+  /// With `written`, the bfloat16 values are recomputed at its end. Does nothing for a null
   /// `masters`.
   class Shown {
    public:
@@ -53,7 +53,7 @@ class MasterWeights {
  private:
   /// Makes the parameters hold the masters.
   void show();
-  /// Makes them hold the bfloat16 values, made anew if asked.
+  /// Makes them hold the bfloat16 values, recomputed if `refresh` is set.
   void hide(bool refresh);
 
   std::vector<torch::Tensor> weights_;           // the module's parameters

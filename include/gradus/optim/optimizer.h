@@ -115,13 +115,13 @@ class Optimizer {
   /// step to step is on the device. It holds as long as `arrangement()` and the groups' weight
   /// decay stay as they are.
   virtual bool is_recordable() const { return false; }
-  /// Changes whenever the lists that a step works on are made anew.
+  /// Changes whenever the lists that a step works on are rebuilt.
   int64_t arrangement() const { return arrangement_; }
 
   /// Master weights: from now on `masters[i]` (float32) is trained in place of the parameter
   /// `weights[i]` (bfloat16), which keeps the gradients and receives the new values after every
   /// step. The groups hold the masters; state is made and saved for them. Only where
-  /// `can_train_masters()`; a weight that no group has is passed over.
+  /// `can_train_masters()`; a weight that is in no group is ignored.
   void train_masters(const std::vector<torch::Tensor>& weights,
                      const std::vector<torch::Tensor>& masters);
   /// Undoes it: the groups hold the weights again.
@@ -156,7 +156,7 @@ class Optimizer {
         grads;  ///< refreshed every step; in float32 unless `updates_weights()`
     std::vector<std::vector<torch::Tensor>>
         slots;                  ///< [slot][parameter]; empty for a slot not in use
-    int64_t step = 0;           ///< steps taken; already counts the one under way in `update`
+    int64_t step = 0;           ///< steps taken; in `update` including the current one
     torch::Tensor step_tensor;  ///< the same for kernels that read it; see `advance_step_tensor`
     std::vector<torch::Tensor> steps;  ///< `step_tensor` once per parameter
   };
@@ -187,8 +187,8 @@ class Optimizer {
   virtual StepForm step_form() const { return StepForm::tensor; }
   /// Makes the slots of a parameter at its first gradient.
   virtual std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const = 0;
-  /// Whether there are lists for the next step that it will not have to make anew as long as the
-  /// same parameters get gradients.
+  /// Whether the lists for the next step exist. They are kept as long as the same parameters have
+  /// gradients.
   bool is_arranged() const { return !stale_ && !buckets_.empty(); }
   /// The step count of a bucket; reads the device where the truth is there.
   virtual int64_t bucket_step(const Bucket& bucket) const { return bucket.step; }

@@ -65,7 +65,7 @@ class ScheduleFree : public Optimizer {
   void load_group_options(size_t group, const StateTree& saved) override;
 
  private:
-  /// What the package keeps in a group, and the factors of the step under way.
+  /// What the package keeps in a group, and the factors of the current step.
   struct Progress {
     int64_t k = 0;
     double weight_sum = 0.0, lr_max = -1.0, scheduled_lr = 0.0;

@@ -13,7 +13,7 @@
 
 namespace gradus {
 
-/// Sets the learning rates of an optimizer's groups as training goes on.
+/// Sets the learning rates of an optimizer's groups during training.
 ///
 /// A schedule sets the rates for step 0 when it is made; `step()` moves on by one. The optimizer
 /// must outlive it. States have the layout of the Python class of the same name. Thread-safety:
@@ -173,8 +173,8 @@ class GreedyLR : public LRScheduler {
 /// What a schedule is made from.
 struct SchedulerArguments {
   const std::string& name;                    ///< what `--lr_scheduler_type` says
-  std::optional<int64_t> num_warmup_steps;    ///< unset where nobody knows
-  std::optional<int64_t> num_training_steps;  ///< unset where nobody knows
+  std::optional<int64_t> num_warmup_steps;    ///< unset when not known
+  std::optional<int64_t> num_training_steps;  ///< unset when not known
   const nlohmann::json& kwargs;  ///< `lr_scheduler_kwargs`; `ScheduleKwargs` reads and checks it
 
   /// `num_warmup_steps`, for schedules that need it. Throws `Error` G-SCHED-2 where unset.

@@ -77,7 +77,7 @@ using TaskMaker = std::function<std::unique_ptr<Task>()>;
 ///
 ///     gradus::register_task("sorting", [] { return std::make_unique<Sorting>(); });
 ///
-/// Call it before the task is asked for, from main() or while static objects are set up.
+/// Call it before the task is used, from main() or while static objects are set up.
 /// Thread-safe. Throws `Error` G-REG-1 for a name that is taken, G-REG-2 for an empty name or no
 /// `make`.
 void register_task(const std::string& name, TaskMaker make);

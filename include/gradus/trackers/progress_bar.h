@@ -11,7 +11,7 @@ namespace gradus {
 
 /// What a progress bar shows, and how often.
 struct ProgressBarOptions {
-  int64_t total = 0;  ///< steps in all; 0 when nobody knows
+  int64_t total = 0;  ///< number of steps; 0 when it is not known
   int64_t initial =
       0;  ///< steps done before, after a resume; they count in the bar, not in the rate
   std::string description = "";                    ///< at the front of the line

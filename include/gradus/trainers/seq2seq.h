@@ -88,7 +88,7 @@ class Seq2SeqTrainer : public Trainer {
 
   Seq2SeqTrainingArguments args_;
   std::shared_ptr<TokenizerLike> tokenizer_;
-  GenerationOptions given_;  ///< to the evaluate() or predict() under way
+  GenerationOptions given_;  ///< to the current evaluate() or predict()
 };
 
 }  // namespace gradus

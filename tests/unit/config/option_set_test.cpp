@@ -146,9 +146,10 @@ TEST(OptionSet, UnknownFlagNamesTheNearest) {
 }
 
 TEST(OptionSet, WrongTypeNamesOptionExpectedAndReceived) {
-  EXPECT_EQ(parse_failure({"--learning_rate", "fast"}),
-            "G-CONF-2: --learning_rate: expected a number, received \"fast\" | The highest learning "
-            "rate of the schedule.");
+  EXPECT_EQ(
+      parse_failure({"--learning_rate", "fast"}),
+      "G-CONF-2: --learning_rate: expected a number, received \"fast\" | The highest learning "
+      "rate of the schedule.");
   EXPECT_TRUE(
       parse_failure({"--max_steps", "1.5"})
           .starts_with("G-CONF-2: --max_steps: expected an integer, received \"1.5\" | Upd"));
