@@ -2,6 +2,7 @@
 // fail.
 #include <gradus/checkpoint/checkpoint_writer.h>
 #include <gradus/checkpoint/manifest.h>
+#include <gradus/checkpoint/staged_folder.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gtest/gtest.h>
@@ -182,6 +183,21 @@ TEST_F(Checkpoints, ARemovedOneLeavesNothing) {
   for (const auto& dir : list_checkpoints(folder_)) remove_checkpoint(dir);
   remove_checkpoint({folder_ / "checkpoint-7", 7});  // not there: nothing happens
   EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(Checkpoints, AStagedFolderAppearsWhenItIsPublished) {
+  const auto final_path = folder_ / "model";
+  for (const char* text : {"first", "second"}) {
+    StagedFolder staged(final_path);
+    write_file_atomically(staged.path() / "file.txt", text);
+    EXPECT_EQ(fs::exists(final_path / "file.txt"), text == std::string("second"));
+    staged.publish();
+    EXPECT_EQ(read_file(final_path / "file.txt"), text);
+  }
+  {
+    const StagedFolder given_up(folder_ / "other");
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "nothing else is left";
 }
 
 TEST_F(Checkpoints, SnapshotsAreCopies) {
