@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "train/trainer_parts.h"
+
 namespace gradus {
 namespace {
 
