@@ -27,6 +27,7 @@ constexpr OptionRow<Seq2SeqTrainingArguments> kSeq2SeqRows[] = {
 };
 
 PreTrainedModel& generator_of(Model& model) {
+  // Only models of the library generate; a model of the user is told so.
   auto* found = dynamic_cast<PreTrainedModel*>(&model);
   if (found == nullptr || !found->can_generate())
     throw Error("G-TRAIN-19", ErrorKind::usage,
