@@ -186,7 +186,7 @@ def check_options(folder, cwd):
         texts(*model, "--num_beams", 3, "--num_return_sequences", 2, "--early_stopping", "never",
               "--length_penalty", 0.5)) == 2
     past = run(*model, "--min_new_tokens", 100, "--max_new_tokens", 100)
-    assert len(past.stdout.split()) >= 50, past.stdout
+    assert len(past.stdout.split()) >= 40, past.stdout
     assert "64 positions" in past.stderr and "max_new_tokens" in past.stderr, past.stderr
     (cwd / "options.yaml").write_text("max_new_tokens: 2\nrepetition_penalty: 1.5\n")
     assert len(texts(*model, cwd / "options.yaml", "--min_new_tokens", 2)[0].split()) <= 2
