@@ -5,6 +5,7 @@
 // torch's dispatcher.
 
 /// The version of gradus this plugin was built with; the loader refuses another one.
+extern "C" const char* gradus_cuda_version();
 extern "C" __attribute__((visibility("default"))) const char* gradus_cuda_version() {
   return gradus::kVersion;
 }

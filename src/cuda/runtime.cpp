@@ -161,6 +161,7 @@ class Plugin : public CudaPlugin {
 }  // namespace
 }  // namespace gradus::device
 
+extern "C" gradus::device::CudaPlugin* gradus_cuda_plugin(int interface_version);
 extern "C" __attribute__((visibility("default"))) gradus::device::CudaPlugin* gradus_cuda_plugin(
     int interface_version) {
   if (interface_version != gradus::device::CudaPlugin::kInterface) return nullptr;
