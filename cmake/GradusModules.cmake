@@ -6,7 +6,10 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 # One set of flags for everything, so that all targets can share the precompiled header.
-add_compile_options(-fPIC -Wall -Wextra -Werror -Wno-psabi)
+add_compile_options(-fPIC -Wall -Wextra -Wmissing-declarations -Wno-psabi)
+if(GRADUS_WERROR)
+  add_compile_options(-Werror)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-fpch-preprocess)  # lets ccache see through the precompiled header
   if(GRADUS_UNITY)
