@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "core/file_errors.h"
+
 namespace gradus {
 namespace fs = std::filesystem;
 namespace {
@@ -28,17 +30,7 @@ class Descriptor {
   int fd_;
 };
 
-Error cannot_read(const fs::path& file, int code) {
-  return {"G-IO-1", ErrorKind::io, "cannot read " + file.string() + ": " + system_reason(code),
-          "Check that the path is right and may be read by this user."};
-}
-
-Error cannot_write(const fs::path& path, int code) {
-  return {
-      "G-IO-2", ErrorKind::io, "cannot write " + path.string() + ": " + system_reason(code),
-      "Nothing that was there before was changed. Check free space, quotas and permissions of the "
-      "folder."};
-}
+constexpr const char* kNothingChanged = "Nothing that was there before was changed. ";
 
 bool write_all(int fd, std::string_view content) {
   while (!content.empty()) {
@@ -51,6 +43,16 @@ bool write_all(int fd, std::string_view content) {
 }
 
 }  // namespace
+
+Error cannot_read(const fs::path& file, int code) {
+  return {"G-IO-1", ErrorKind::io, "cannot read " + file.string() + ": " + system_reason(code),
+          "Check that the path is right and may be read by this user."};
+}
+
+Error cannot_write(const fs::path& file, int code, const std::string& before) {
+  return {"G-IO-2", ErrorKind::io, "cannot write " + file.string() + ": " + system_reason(code),
+          before + "Check free space, quotas and permissions of the folder."};
+}
 
 std::string system_reason(int code) { return std::generic_category().message(code); }
 
@@ -76,11 +78,11 @@ void write_file_atomically(const fs::path& file, std::string_view content) {
   temporary += ".tmp-" + std::to_string(::getpid());
   const auto fail = [&](int code) {
     ::unlink(temporary.c_str());
-    throw cannot_write(file, code);
+    throw cannot_write(file, code, kNothingChanged);
   };
   {
     const Descriptor out(temporary, O_WRONLY | O_CREAT | O_TRUNC);
-    if (out.get() < 0) throw cannot_write(file, errno);
+    if (out.get() < 0) throw cannot_write(file, errno, kNothingChanged);
     if (!write_all(out.get(), content) || ::fsync(out.get()) != 0) fail(errno);
   }
   if (::rename(temporary.c_str(), file.c_str()) != 0) fail(errno);
@@ -102,17 +104,18 @@ void make_directory(const fs::path& directory) {
 void sync_path(const fs::path& path) {
   const Descriptor target(path, O_RDONLY);
   if (target.get() < 0 || (::fsync(target.get()) != 0 && errno != EINVAL))
-    throw cannot_write(path, errno);
+    throw cannot_write(path, errno, kNothingChanged);
 }
 
 void publish_directory(const fs::path& temporary, const fs::path& final_name) {
   sync_path(temporary);
-  if (::rename(temporary.c_str(), final_name.c_str()) != 0) throw cannot_write(final_name, errno);
+  if (::rename(temporary.c_str(), final_name.c_str()) != 0)
+    throw cannot_write(final_name, errno, kNothingChanged);
   sync_path(final_name.has_parent_path() ? final_name.parent_path() : fs::path("."));
 }
 
 void move_file(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) throw cannot_write(to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) throw cannot_write(to, errno, kNothingChanged);
 }
 
 fs::path expand_user(const fs::path& path) {

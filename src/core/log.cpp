@@ -1,8 +1,10 @@
 #include <gradus/core/log.h>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 
@@ -27,6 +29,15 @@ class StderrSink : public LogSink {
     }
   }
   bool is_terminal() const override { return ::isatty(STDERR_FILENO) == 1; }
+  std::optional<int> columns() const override {
+    winsize size{};
+    if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0) return std::nullopt;
+    if (size.ws_col > 0) return size.ws_col;
+    // A terminal that does not know its width, such as a serial line.
+    const char* named = std::getenv("COLUMNS");
+    const int columns = named == nullptr ? 0 : std::atoi(named);
+    return columns > 0 ? columns : 80;
+  }
 
  private:
   std::mutex mutex_;

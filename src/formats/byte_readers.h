@@ -3,7 +3,7 @@
 #include <gradus/core/state_tree.h>
 #include <gradus/formats/safetensors.h>
 
-#include "formats/mapped_file.h"
+#include "formats/file_storage.h"
 
 namespace gradus {
 

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <set>
 
+#include "formats/file_storage.h"
 #include "formats/flax_dtype.h"
-#include "formats/mapped_file.h"
 
 namespace gradus {
 namespace {
@@ -301,8 +301,8 @@ FlaxTree parse_flax_msgpack(std::string_view bytes, const std::string& name) {
 }
 
 FlaxTree read_flax_msgpack(const std::filesystem::path& file) {
-  const auto mapped = MappedFile::open(file);
-  return parse_flax_msgpack({mapped->data(), mapped->size()}, mapped->name());
+  const auto mapped = map_for_tensors(file);
+  return parse_flax_msgpack({mapped->data(), mapped->size()}, mapped->path().string());
 }
 
 }  // namespace gradus

@@ -24,7 +24,8 @@ class LegacyStorages {
   explicit LegacyStorages(const MappedFile& file) : file_(file) {}
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error("G-PT-1", ErrorKind::checkpoint, "cannot read " + file_.name() + ": " + what,
+    throw Error("G-PT-1", ErrorKind::checkpoint,
+                "cannot read " + file_.path().string() + ": " + what,
                 "The file is damaged or was not written by torch.save. Fetch or save it again.");
   }
 
@@ -92,7 +93,7 @@ StateTree read_legacy_torch_file(const std::shared_ptr<MappedFile>& file) {
   rest.remove_prefix(kMagic.size());
   const auto next = [&](const StorageSource& source) {
     size_t used = 0;
-    auto tree = read_pickle(rest.substr(0, kMaxLegacyPickle), file->name(), source, &used);
+    auto tree = read_pickle(rest.substr(0, kMaxLegacyPickle), file->path().string(), source, &used);
     rest.remove_prefix(used);
     return tree;
   };
@@ -116,7 +117,7 @@ StateTree read_legacy_torch_file(const std::shared_ptr<MappedFile>& file) {
   const auto keys = next(none);
   storages.locate(keys, file->size() - rest.size());
   return read_pickle(
-      tensors.substr(0, kMaxLegacyPickle), file->name(),
+      tensors.substr(0, kMaxLegacyPickle), file->path().string(),
       [&](const std::string& key, int64_t, c10::ScalarType) { return storages.open(file, key); });
 }
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "formats/mapped_file.h"
+#include "formats/file_storage.h"
 
 namespace gradus {
 

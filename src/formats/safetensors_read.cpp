@@ -11,7 +11,7 @@
 #include <unordered_set>
 
 #include "formats/byte_readers.h"
-#include "formats/mapped_file.h"
+#include "formats/file_storage.h"
 #include "formats/safetensors_dtype.h"
 
 namespace gradus {
@@ -34,7 +34,7 @@ struct Entry {
 
 [[noreturn]] void fail(const char* id, const MappedFile& file, const std::string& what) {
   throw Error(
-      id, ErrorKind::model, "cannot read " + file.name() + ": " + what,
+      id, ErrorKind::model, "cannot read " + file.path().string() + ": " + what,
       "The file is damaged or was not written by a safetensors library. Fetch or save it again.");
 }
 
@@ -235,7 +235,7 @@ SafetensorsFile read_safetensors(const std::shared_ptr<MappedFile>& file) {
 }
 
 SafetensorsFile read_safetensors(const std::filesystem::path& file) {
-  return read_safetensors(MappedFile::open(file));
+  return read_safetensors(map_for_tensors(file));
 }
 
 }  // namespace gradus

@@ -18,7 +18,7 @@ constexpr size_t kMaxPickle = size_t{128} << 20;  // plain values only: tensors 
 constexpr size_t kStorageAlignment = 16;          // of the widest element
 
 [[noreturn]] void fail(const MappedFile& file, const std::string& what) {
-  throw Error("G-PT-1", ErrorKind::checkpoint, "cannot read " + file.name() + ": " + what,
+  throw Error("G-PT-1", ErrorKind::checkpoint, "cannot read " + file.path().string() + ": " + what,
               "The file is damaged or was not written by torch.save. Fetch or save it again.");
 }
 
@@ -58,7 +58,7 @@ StateTree read_torch_file(const std::shared_ptr<MappedFile>& file) {
   if (const auto* order = zip.find("byteorder");
       order != nullptr && content(*file, *order) != "little")
     fail(*file, "it was written on a machine of another byte order");
-  return read_pickle(content(*file, *pickle), file->name(),
+  return read_pickle(content(*file, *pickle), file->path().string(),
                      [&](const std::string& key, int64_t, c10::ScalarType) {
                        const auto* entry = zip.find("data/" + key);
                        if (entry == nullptr)
@@ -68,7 +68,7 @@ StateTree read_torch_file(const std::shared_ptr<MappedFile>& file) {
 }
 
 StateTree read_torch_file(const std::filesystem::path& file) {
-  return read_torch_file(MappedFile::open(file));
+  return read_torch_file(map_for_tensors(file));
 }
 
 WrittenFile write_torch_file(const ByteSink& sink, const StateTree& tree) {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/mapped_file.h"
+#include "formats/file_storage.h"
 #include "formats/output_file.h"
 
 namespace gradus {

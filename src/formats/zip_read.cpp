@@ -18,7 +18,8 @@ class Archive {
   explicit Archive(const MappedFile& file) : file_(file) {}
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error("G-PT-1", ErrorKind::checkpoint, "cannot read " + file_.name() + ": " + what,
+    throw Error("G-PT-1", ErrorKind::checkpoint,
+                "cannot read " + file_.path().string() + ": " + what,
                 "The file is damaged or was not written by torch.save. Fetch or save it again.");
   }
 

@@ -117,7 +117,8 @@ void MetricsHook::open_tracker(const Trainer& trainer) {
 
 void MetricsHook::before_fit(Trainer& trainer) { open_tracker(trainer); }
 
-void MetricsHook::before_epoch(Trainer&) {
+void MetricsHook::before_epoch(Trainer& trainer) {
+  if (tracker_ != nullptr) tracker_->training_begins(trainer.step_state().samples_seen);
   means_.clear();
   if (restored_) means_ = std::move(*std::exchange(restored_, std::nullopt));
 }

@@ -1,7 +1,7 @@
 #include <gradus/core/json.h>
 #include <gradus/trackers/jsonl.h>
 
-#include "trackers/append_file.h"
+#include "trackers/tracker_file.h"
 
 namespace gradus {
 namespace {
@@ -28,7 +28,7 @@ class JsonlTracker : public Tracker {
 
  private:
   std::filesystem::path path_;
-  AppendFile file_;
+  TrackerFile file_;
   bool opened_ = false;
 };
 

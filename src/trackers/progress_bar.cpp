@@ -6,10 +6,12 @@
 #include <array>
 #include <cmath>
 
+#include "trackers/terminal_text.h"
+
 namespace gradus {
 namespace {
 
-constexpr int kWidth = 24;  // characters of the drawn bar
+constexpr size_t kWidest = 24, kNarrowest = 6;  // characters of the drawn bar
 
 using Clock = std::chrono::steady_clock;
 
@@ -17,19 +19,14 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-std::string drawn_bar(double share) {
+std::string drawn_bar(double share, size_t width) {
   constexpr std::array kEighths = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  const int eighths = std::clamp(int(share * kWidth * 8), 0, kWidth * 8);
+  const auto eighths = std::min(size_t(share * double(width) * 8), width * 8);
   std::string bar;
-  for (int i = 0; i < eighths / 8; ++i) bar += "█";
-  if (eighths < kWidth * 8) bar += kEighths[size_t(eighths % 8)];
-  for (int i = eighths / 8 + 1; i < kWidth; ++i) bar += " ";
+  for (size_t i = 0; i < eighths / 8; ++i) bar += "█";
+  if (eighths < width * 8) bar += kEighths[eighths % 8];
+  for (size_t i = eighths / 8 + 1; i < width; ++i) bar += " ";
   return bar;
-}
-
-size_t visible_width(const std::string& text) {
-  return size_t(
-      std::count_if(text.begin(), text.end(), [](char c) { return (uint8_t(c) & 0xc0) != 0x80; }));
 }
 
 std::string rate_text(double rate) {
@@ -75,29 +72,59 @@ bool ProgressBar::is_due(Clock::time_point now) const {
 
 void ProgressBar::set_postfix(std::string text) { postfix_ = std::move(text); }
 
-std::string ProgressBar::line() const {
+std::string ProgressBar::line(std::optional<size_t> columns) const {
   const double elapsed = seconds_between(start_, options_.now());
   const double rate = elapsed > 0 ? double(done_ - options_.initial) / elapsed : 0.0;
-  const std::string front = options_.description.empty() ? "" : options_.description + ": ";
-  const std::string postfix = postfix_.empty() ? "" : ", " + postfix_;
-  if (options_.total <= 0)
-    return fmt::format("{}{}it [{}, {}{}]", front, done_, duration_text(elapsed), rate_text(rate),
-                       postfix);
-  const double share = std::min(1.0, double(done_) / double(options_.total));
-  const std::string left = rate > 0 ? duration_text(double(options_.total - done_) / rate) : "?";
-  const std::string bar = terminal_ ? "|" + drawn_bar(share) + "|" : "";
-  return fmt::format("{}{:3.0f}%{} {}/{} [{}<{}, {}{}]", front, std::floor(share * 100), bar, done_,
-                     options_.total, duration_text(elapsed), left, rate_text(rate), postfix);
+  const bool counts_down = options_.total > 0;
+  const double share =
+      counts_down ? std::clamp(double(done_) / double(options_.total), 0.0, 1.0) : 0.0;
+
+  std::string front = options_.description.empty() ? "" : options_.description + ": ";
+  const std::string percent = counts_down ? fmt::format("{:3.0f}%", std::floor(share * 100)) : "";
+  const std::string count =
+      counts_down ? fmt::format(" {}/{}", done_, options_.total) : fmt::format("{}it", done_);
+  std::string time = duration_text(elapsed);
+  if (counts_down)
+    time += "<" + (rate > 0 ? duration_text(double(options_.total - done_) / rate) : "?");
+  std::string speed = ", " + rate_text(rate);
+  std::string postfix = postfix_.empty() ? "" : ", " + postfix_;
+
+  const auto text = [&](const std::string& bar) {
+    const auto times = time.empty() ? "" : " [" + time + speed + postfix + "]";
+    return front + percent + bar + count + times;
+  };
+  // Too narrow: what is missed least goes first.
+  for (auto* part : {&postfix, &speed, &front, &time}) {
+    if (!columns || display_width(text("")) <= *columns) break;
+    part->clear();
+  }
+  if (terminal_ && counts_down) {
+    const size_t taken = display_width(text("||"));
+    const size_t width = !columns            ? kWidest
+                         : *columns <= taken ? 0
+                                             : std::min(kWidest, *columns - taken);
+    if (width >= kNarrowest) return text("|" + drawn_bar(share, width) + "|");
+  }
+  return columns ? std::string(cut_to_width(text(""), *columns)) : text("");
+}
+
+std::optional<size_t> ProgressBar::room() const {
+  const auto columns = log_sink()->columns();
+  if (!columns) return std::nullopt;
+  // The last column stays free: some terminals begin a new line as soon as it is written.
+  return size_t(std::max(1, *columns - 1));
 }
 
 void ProgressBar::draw(Clock::time_point now) {
-  const auto text = line();
   if (terminal_) {
-    const size_t width = visible_width(text);
-    log_print("\r" + text + std::string(drawn_width_ > width ? drawn_width_ - width : 0, ' '));
+    const auto columns = room();
+    const auto text = line(columns);
+    const size_t width = display_width(text);
+    const size_t before = std::min(drawn_width_, columns.value_or(drawn_width_));
+    log_print("\r" + text + std::string(before > width ? before - width : 0, ' '));
     drawn_width_ = width;
   } else {
-    log_print(text + "\n");
+    log_print(line(std::nullopt) + "\n");
     if (options_.total > 0) next_tenth_ = (done_ * 10 / options_.total + 1) * options_.total / 10;
   }
   last_draw_ = now;
@@ -105,7 +132,8 @@ void ProgressBar::draw(Clock::time_point now) {
 
 void ProgressBar::write(std::string_view text) {
   if (terminal_ && !closed_) {
-    log_print("\r" + std::string(drawn_width_, ' ') + "\r" + std::string(text) + "\n");
+    const size_t drawn = std::min(drawn_width_, room().value_or(drawn_width_));
+    log_print("\r" + std::string(drawn, ' ') + "\r" + std::string(text) + "\n");
     drawn_width_ = 0;
     draw(options_.now());
   } else {

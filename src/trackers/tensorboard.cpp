@@ -1,15 +1,17 @@
+#include <fmt/format.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/trackers/tensorboard.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
 
-#include "trackers/append_file.h"
 #include "trackers/event_proto.h"
+#include "trackers/tracker_file.h"
 
 namespace gradus {
 namespace {
@@ -45,6 +47,29 @@ std::optional<Hyperparameter> hyperparameter(const nlohmann::json& value) {
   return std::nullopt;
 }
 
+constexpr std::string_view kFilePrefix = "events.out.tfevents.";
+
+/// The name of the event file that TensorBoard reads last; empty where there is none.
+std::string last_event_file(const std::filesystem::path& folder) {
+  std::string last;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const auto name = entry.path().filename().string();
+    if (name.starts_with(kFilePrefix)) last = std::max(last, name);
+  }
+  return last;
+}
+
+/// A name for an event file that sorts after `last`, also when both are made in one second.
+std::string file_name_after(const std::string& last) {
+  static std::atomic<int> count{0};
+  const auto name = [rest = fmt::format(".{}.{}.{}", host_name(), ::getpid(), count++)](
+                        int64_t at) { return fmt::format("{}{}{}", kFilePrefix, at, rest); };
+  const auto now = int64_t(wall_time());
+  if (name(now) > last) return name(now);
+  return name(std::atoll(last.c_str() + kFilePrefix.size()) + 1);
+}
+
 class TensorBoardTracker : public Tracker {
  public:
   TensorBoardTracker(std::filesystem::path output_dir, std::optional<std::filesystem::path> log_dir)
@@ -52,7 +77,7 @@ class TensorBoardTracker : public Tracker {
   ~TensorBoardTracker() override { TensorBoardTracker::finish(); }
 
   void begin(const nlohmann::json& args, const nlohmann::json& model_config) override {
-    if (!open()) return;
+    if (!open() || std::exchange(is_described_, true)) return;
     const double now = wall_time();
     std::string texts =
         event_proto::summary_entry(event_proto::text_value("args", dump_json(args, 2)));
@@ -63,11 +88,18 @@ class TensorBoardTracker : public Tracker {
     if (args.is_object()) write_hyperparameters(args, now);
   }
 
+  void training_begins(int64_t step) override {
+    if (!open()) return;
+    // TensorBoard drops what it has from the step of this event on.
+    if (continues_ || last_step_ > step) write(event_proto::restart_event(wall_time(), step + 1));
+    continues_ = false;
+    last_step_ = step;
+  }
+
   void log(const std::map<std::string, double>& values, int64_t step) override {
     if (!open()) return;
     const double now = wall_time();
-    if (continues_) write(event_proto::restart_event(now, step));
-    continues_ = false;
+    last_step_ = std::max(last_step_, step);
     std::string entries;
     for (const auto& [key, value] : values)
       entries +=
@@ -85,7 +117,7 @@ class TensorBoardTracker : public Tracker {
               "_hparams_/session_end_info", "hparams", hparams_content(4, end)))));
     }
     file_.close();
-    is_open_ = wrote_hyperparameters_ = false;
+    is_open_ = false;
   }
 
  private:
@@ -96,21 +128,17 @@ class TensorBoardTracker : public Tracker {
       log_dir_ = named != nullptr && *named != '\0' ? expand_user(named)
                                                     : output_dir_ / "runs" / tensorboard_run_name();
     }
-    continues_ = holds_events(*log_dir_);
-    static std::atomic<int> count{0};
-    const auto seconds = std::to_string(int64_t(wall_time()));
-    is_open_ = file_.open(*log_dir_ / ("events.out.tfevents." + seconds + "." + host_name() + "." +
-                                       std::to_string(::getpid()) + "." + std::to_string(count++)));
+    const bool is_new = path_.empty() || !std::filesystem::exists(path_);
+    if (is_new) {
+      const auto last = last_event_file(*log_dir_);
+      continues_ = !last.empty();
+      path_ = *log_dir_ / file_name_after(last);
+      is_described_ = false;
+    }
+    is_open_ = file_.open(path_);
     failed_ = !is_open_;
-    if (is_open_) write(event_proto::version_event(wall_time()));
+    if (is_open_ && is_new) write(event_proto::version_event(wall_time()));
     return is_open_;
-  }
-
-  static bool holds_events(const std::filesystem::path& folder) {
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-      if (entry.path().filename().string().starts_with("events.out.tfevents.")) return true;
-    return false;
   }
 
   void write_hyperparameters(const nlohmann::json& args, double now) {
@@ -137,8 +165,13 @@ class TensorBoardTracker : public Tracker {
 
   std::filesystem::path output_dir_;
   std::optional<std::filesystem::path> log_dir_;
-  AppendFile file_;
-  bool is_open_ = false, failed_ = false, continues_ = false, wrote_hyperparameters_ = false;
+  std::filesystem::path path_;  // of the file, once it was opened
+  TrackerFile file_;
+  int64_t last_step_ = 0;
+  bool is_open_ = false, failed_ = false;
+  bool continues_ = false;     // the folder has events of an earlier process
+  bool is_described_ = false;  // arguments and config are in the file
+  bool wrote_hyperparameters_ = false;
 };
 
 }  // namespace

@@ -59,6 +59,7 @@ TrackerEntry checked_tracker(const std::string& name) {
 }  // namespace
 
 void Tracker::begin(const nlohmann::json&, const nlohmann::json&) {}
+void Tracker::training_begins(int64_t) {}
 
 void register_tracker(const std::string& name, TrackerMaker make) {
   if (name == "all" || name == "none") throw_registered_twice("register_tracker", name);

@@ -138,9 +138,11 @@ std::string TrackerCallback::name() const {
 
 void TrackerCallback::on_train_begin(const TrainingArguments& args, TrainerState& state,
                                      TrainerControl&, const CallbackContext& at) {
-  if (!state.is_world_process_zero || std::exchange(begun_, true)) return;
-  tracker_->begin(args.to_sanitized_dict(),
-                  at.model != nullptr ? at.model->config() : nlohmann::json(nullptr));
+  if (!state.is_world_process_zero) return;
+  if (!std::exchange(begun_, true))
+    tracker_->begin(args.to_sanitized_dict(),
+                    at.model != nullptr ? at.model->config() : nlohmann::json(nullptr));
+  tracker_->training_begins(state.global_step);
 }
 
 void TrackerCallback::on_log(const TrainingArguments& args, TrainerState& state, TrainerControl&,

@@ -26,8 +26,9 @@ except ImportError as error:
 BUILD = os.environ.get("GRADUS_BUILD", os.path.join(os.path.dirname(__file__),
                                                     "../../build/release"))
 TOOL = sys.argv[1] if len(sys.argv) > 1 else os.path.join(BUILD, "bin/tracker_tool")
-folder = tempfile.mkdtemp(prefix="gradus_tensorboard_")
-subprocess.run([TOOL, folder], check=True)
+root = tempfile.mkdtemp(prefix="gradus_tensorboard_")
+subprocess.run([TOOL, root], check=True)
+folder = os.path.join(root, "resumed")
 files = sorted(os.listdir(folder))
 assert len(files) == 2 and all(name.startswith("events.out.tfevents.") for name in files), files
 
@@ -72,5 +73,18 @@ assert [info.name.tag for info in experiment.metric_infos] == ["train/loss", "ev
 end = hparams_metadata.parse_session_end_info_plugin_data(
     multiplexer.SummaryMetadata(".", hparams_metadata.SESSION_END_INFO_TAG).plugin_data.content)
 assert end.status == 1, end
+
+# What is logged after training takes nothing away from the curves of the training.
+evaluated = os.path.join(root, "evaluated")
+assert len(os.listdir(evaluated)) == 3, os.listdir(evaluated)
+accumulator = event_accumulator.EventAccumulator(evaluated, size_guidance=everything).Reload()
+steps = {
+    tag: [event.step for event in accumulator.Scalars(tag)]
+    for tag in accumulator.Tags()["scalars"]
+}
+assert steps["train/loss"] == list(range(1, 21)), steps
+assert steps["train/train_runtime"] == [20] and steps["eval/loss"] == [20], steps
+assert sorted(steps["test/loss"]) == [0, 20], steps
+
 print(f"tensorboard read {len(losses)} steps, {len(tags['scalars'])} scalars, text and "
       f"hyperparameters")

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,9 @@ class LogSink {
   virtual void print(std::string_view text) = 0;
   /// Whether `print` writes to a terminal, where a line can be drawn over.
   virtual bool is_terminal() const { return false; }
+  /// How many columns the terminal has now; none when that is not known. Asked before every
+  /// drawing, because a terminal may be resized.
+  virtual std::optional<int> columns() const { return std::nullopt; }
 };
 
 /// Replaces the sink of the process and returns the previous one. Null restores the default.

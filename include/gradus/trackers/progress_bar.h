@@ -9,35 +9,41 @@
 
 namespace gradus {
 
-/// What a progress bar shows, and how often.
+/// What a `ProgressBar` counts and how often it draws.
 struct ProgressBarOptions {
-  int64_t total = 0;  ///< number of steps; 0 when it is not known
-  int64_t initial =
-      0;  ///< steps done before, after a resume; they count in the bar, not in the rate
-  std::string description = "";                    ///< at the front of the line
-  std::chrono::milliseconds redraw_interval{100};  ///< on a terminal
-  std::chrono::milliseconds line_interval{
-      3000};  ///< elsewhere: at most one line in this time, at every tenth …
-  std::chrono::milliseconds longest_silence{60000};  ///< … and one at least every so often
+  /// Steps in all; 0 when nobody knows.
+  int64_t total = 0;
+  /// Steps done before, after a resume. They count in the bar, but not in the rate.
+  int64_t initial = 0;
+  /// Text at the front: "evaluating".
+  std::string description = "";
+  /// The shortest time between two drawings on a terminal.
+  std::chrono::milliseconds redraw_interval{100};
+  /// Elsewhere: the shortest time between two lines, of which there is one for every tenth …
+  std::chrono::milliseconds line_interval{3000};
+  /// … and the longest time without a line.
+  std::chrono::milliseconds longest_silence{60000};
   /// The time; replaced in tests.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
 /// How far a run is: share, rate, time left, and a word of the caller's (the loss).
 ///
-/// Writes through the log sink's `print`. On a terminal one line is drawn over; elsewhere plain
-/// lines appear now and then. `update` costs a look at the clock when nothing is due.
+/// Writes through the log sink's `print`. On a terminal one line is drawn over, and it is never
+/// wider than the terminal: the drawn bar becomes shorter, then parts of the text are left out.
+/// Elsewhere plain lines appear now and then. `update` costs a look at the clock when nothing is
+/// due.
 /// Thread-safety: none.
 class ProgressBar {
  public:
-  /// Draws nothing yet.
+  /// Draws the empty bar on a terminal.
   explicit ProgressBar(ProgressBarOptions options);
   /// Closes the bar.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// That many more steps are done. Draws if it is time.
+  /// Counts further steps and draws if a drawing is due.
   void update(int64_t steps = 1);
   /// Text at the end of the bar: "loss=0.25". Shown with the next drawing.
   void set_postfix(std::string text);
@@ -46,11 +52,14 @@ class ProgressBar {
   /// Draws the last state and ends the line. Later calls do nothing.
   void close();
 
-  /// Steps done, with those before a resume.
+  /// Steps counted so far, those of `initial` included.
   int64_t done() const { return done_; }
 
  private:
-  std::string line() const;
+  /// The text of the bar, in at most `columns`.
+  std::string line(std::optional<size_t> columns) const;
+  /// The columns that may be written to; none when the terminal does not say.
+  std::optional<size_t> room() const;
   bool is_due(std::chrono::steady_clock::time_point now) const;
   void draw(std::chrono::steady_clock::time_point now);
 

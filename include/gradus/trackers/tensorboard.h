@@ -10,9 +10,13 @@ namespace gradus {
 /// text, and the arguments as hyperparameters.
 ///
 /// The folder is `log_dir`, else the environment's TENSORBOARD_LOGGING_DIR, else
-/// `output_dir`/runs/DATE_HOST as transformers names it; it is made at the first entry. Every
-/// entry is written at once. A folder that already holds events is continued in a new file; what it
-/// has from the first new step on is marked as superseded.
+/// `output_dir`/runs/DATE_HOST as transformers names it; it is made at the first entry. Every entry
+/// is written at once.
+///
+/// A tracker writes one file: what is logged after `finish`, such as an evaluation after training,
+/// is appended to it. A folder that holds events of earlier processes is continued in a new file,
+/// whose name sorts last because TensorBoard reads the files in that order. Only `training_begins`
+/// marks what is there for later steps as superseded.
 std::shared_ptr<Tracker> tensorboard_tracker(
     const std::filesystem::path& output_dir,
     std::optional<std::filesystem::path> log_dir = std::nullopt);

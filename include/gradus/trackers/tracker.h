@@ -24,6 +24,9 @@ class Tracker {
   /// `args`: all training arguments; `model_config`: the model's config.json, null when it has
   /// none.
   virtual void begin(const nlohmann::json& args, const nlohmann::json& model_config);
+  /// Training begins after `step`, which is 0 unless a run is resumed. What an earlier process
+  /// wrote for later steps is superseded. An evaluation without training does not call this.
+  virtual void training_begins(int64_t step);
   /// One log entry. `values` have the Trainer's keys ("loss", "eval_loss"); `step` is the global
   /// step.
   virtual void log(const std::map<std::string, double>& values, int64_t step) = 0;

@@ -68,7 +68,8 @@ ColumnInfo describe(const arrow::Field& field) {
 class MappedBuffer : public arrow::Buffer {
  public:
   explicit MappedBuffer(std::shared_ptr<const MappedFile> file)
-      : arrow::Buffer(file->data(), file->size()), file_(std::move(file)) {}
+      : arrow::Buffer(reinterpret_cast<const uint8_t*>(file->data()), int64_t(file->size())),
+        file_(std::move(file)) {}
 
  private:
   std::shared_ptr<const MappedFile> file_;
@@ -203,7 +204,7 @@ void ArrowTable::append_mapped(const std::shared_ptr<const MappedFile>& file) {
 Example ArrowTable::get(int64_t index) const {
   if (index < 0 || index >= size()) throw row_out_of_range(index, size());
   const auto part = part_of(index);
-  if (parts_[part].mapping != nullptr) parts_[part].mapping->check_length();
+  if (parts_[part].mapping != nullptr) check_not_cut_short(*parts_[part].mapping);
   Example row = empty_row_;
   for (size_t i = 0; i < columns_.infos.size(); ++i)
     row.set(columns_.infos[i].name,

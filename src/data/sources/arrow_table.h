@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/mapped_file.h"
 #include "data/sources/arrow_cell.h"
-#include "data/sources/mapped_file.h"
 #include "data/sources/source_files.h"
 
 namespace gradus::sources {

@@ -17,7 +17,6 @@
 #include "data/sources/arrow_cell.h"
 #include "data/sources/arrow_table.h"
 #include "data/sources/column_kind.h"
-#include "data/sources/mapped_file.h"
 
 namespace gradus::sources {
 namespace fs = std::filesystem;

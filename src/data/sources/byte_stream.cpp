@@ -9,8 +9,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "data/sources/mapped_file.h"
+#include "core/file_errors.h"
 #include "data/sources/source_errors.h"
+#include "data/sources/unnamed_file.h"
 #include "data/sources/zstd_stream.h"
 
 namespace gradus::sources {
@@ -18,12 +19,12 @@ namespace {
 
 int open_for_reading(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw unreadable(path, errno);
+  if (descriptor < 0) throw cannot_read(path, errno);
   struct stat info{};
   if (::fstat(descriptor, &info) != 0 || S_ISDIR(info.st_mode)) {
     const int code = S_ISDIR(info.st_mode) ? EISDIR : errno;
     ::close(descriptor);
-    throw unreadable(path, code);
+    throw cannot_read(path, code);
   }
   return descriptor;
 }
@@ -32,7 +33,7 @@ size_t read_some(int descriptor, char* to, size_t count, const std::filesystem::
   while (true) {
     const auto n = ::read(descriptor, to, count);
     if (n >= 0) return size_t(n);
-    if (errno != EINTR) throw unreadable(path, errno);
+    if (errno != EINTR) throw cannot_read(path, errno);
   }
 }
 
@@ -46,7 +47,7 @@ class PlainStream : public ByteStream {
     struct stat info{};
     if (::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode) && info.st_size < offset)
       throw cut_short(path_, offset, info.st_size);
-    if (::lseek(descriptor_, offset, SEEK_SET) < 0) throw unreadable(path_, errno);
+    if (::lseek(descriptor_, offset, SEEK_SET) < 0) throw cannot_read(path_, errno);
   }
 
  private:
@@ -58,7 +59,7 @@ class GzipStream : public ByteStream {
  public:
   explicit GzipStream(const std::filesystem::path& path) : path_(path) {
     file_ = ::gzdopen(open_for_reading(path), "rb");
-    if (file_ == nullptr) throw unreadable(path, ENOMEM);
+    if (file_ == nullptr) throw cannot_read(path, ENOMEM);
     ::gzbuffer(file_, 1 << 18);
   }
   ~GzipStream() override { ::gzclose(file_); }
@@ -199,7 +200,7 @@ void TextBytes::unpack(const SourceFile& file, const LoadOptions& options) {
   const auto flush = [&] {
     for (size_t done = 0; done < memory_.size();) {
       const auto n = ::write(descriptor_, memory_.data() + done, memory_.size() - done);
-      if (n < 0 && errno != EINTR) throw unwritable(options.temporary_dir, errno);
+      if (n < 0 && errno != EINTR) throw cannot_write(options.temporary_dir, errno);
       done += size_t(std::max<ssize_t>(n, 0));
     }
     memory_.clear();
@@ -225,7 +226,7 @@ std::string TextBytes::read(int64_t offset, int64_t count) const {
   for (int64_t done = 0; done < count;) {
     const auto n = ::pread(descriptor_, bytes.data() + done, size_t(count - done), offset + done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw unreadable(path_, errno);
+    if (n < 0) throw cannot_read(path_, errno);
     if (n == 0) throw cut_short(path_, size_, offset + done);
     done += n;
   }

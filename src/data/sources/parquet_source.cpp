@@ -20,10 +20,12 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "core/file_errors.h"
 #include "data/sources/arrow_table.h"
 #include "data/sources/column_kind.h"
 #include "data/sources/file_rows.h"
 #include "data/sources/source_errors.h"
+#include "data/sources/unnamed_file.h"
 
 namespace gradus::sources {
 namespace fs = std::filesystem;
@@ -64,7 +66,7 @@ std::vector<int> leaves_of(const parquet::arrow::SchemaManifest& manifest,
 
 ParquetFile open_parquet(const fs::path& path, const LoadOptions& options) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw unreadable(path, errno);
+  if (descriptor < 0) throw cannot_read(path, errno);
   struct stat info{};
   ::fstat(descriptor, &info);
   if (info.st_size == 0) {

@@ -1,7 +1,8 @@
 #include "data/sources/source_errors.h"
 
 #include <fmt/format.h>
-#include <gradus/core/files.h>
+
+#include "core/mapped_file.h"
 
 namespace gradus::sources {
 
@@ -67,6 +68,11 @@ Error cut_short(const std::filesystem::path& file, int64_t expected, int64_t fou
           "checkpoint."};
 }
 
+void check_not_cut_short(const MappedFile& file) {
+  if (const auto now = file.shortened_to())
+    throw cut_short(file.path(), int64_t(file.size()), int64_t(*now));
+}
+
 Error foreign_state(const std::string& reason) {
   return {"G-SRC-15", ErrorKind::data, "cannot continue reading at the saved position: " + reason,
           "Use the same data files, in the same order, and the same options as the run that was "
@@ -77,16 +83,6 @@ Error row_out_of_range(int64_t index, int64_t size) {
   return {"G-SRC-17", ErrorKind::data,
           fmt::format("row {} does not exist: the data set has {} rows", index, size),
           size > 0 ? fmt::format("Rows are numbered 0 to {}.", size - 1) : ""};
-}
-
-Error unreadable(const std::filesystem::path& file, int code) {
-  return {"G-IO-1", ErrorKind::io, "cannot read " + file.string() + ": " + system_reason(code),
-          "Check that the path is right and may be read by this user."};
-}
-
-Error unwritable(const std::filesystem::path& file, int code) {
-  return {"G-IO-2", ErrorKind::io, "cannot write " + file.string() + ": " + system_reason(code),
-          "Check free space, quotas and permissions of the folder."};
 }
 
 }  // namespace gradus::sources

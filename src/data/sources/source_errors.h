@@ -6,6 +6,10 @@
 #include <string>
 #include <string_view>
 
+namespace gradus {
+class MappedFile;
+}
+
 // The errors of the data sources, each made in one place so that its text and id stay together.
 namespace gradus::sources {
 
@@ -21,14 +25,12 @@ Error damaged(const std::filesystem::path& file, const std::string& reason,
 Error needs_arrow(const std::string& what);
 /// G-SRC-11.
 Error cut_short(const std::filesystem::path& file, int64_t expected, int64_t found);
+/// Throws G-SRC-11 if the file has become shorter than it was when it was mapped.
+void check_not_cut_short(const MappedFile& file);
 /// G-SRC-15.
 Error foreign_state(const std::string& reason);
 /// G-SRC-17.
 Error row_out_of_range(int64_t index, int64_t size);
-/// G-IO-1 with the text of `code`.
-Error unreadable(const std::filesystem::path& file, int code);
-/// G-IO-2 with the text of `code`.
-Error unwritable(const std::filesystem::path& file, int code);
 
 /// At most `limit` bytes of `text` in quotes on one line, cut at a character and with an ellipsis.
 std::string excerpt(std::string_view text, size_t limit = 60);

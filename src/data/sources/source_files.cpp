@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "core/file_errors.h"
 #include "data/sources/source_errors.h"
 
 namespace gradus {
@@ -195,7 +196,7 @@ std::vector<SourceFile> resolve_files(const DataFiles& files, const LoadOptions&
     if (fs::exists(path, code)) {
       add(path);
     } else {
-      if (code && code.value() != ENOENT) throw unreadable(path, code.value());
+      if (code && code.value() != ENOENT) throw cannot_read(path, code.value());
       const auto matches = path.string().find_first_of("*?[") == std::string::npos
                                ? std::vector<fs::path>{}
                                : expand_pattern(path.string());

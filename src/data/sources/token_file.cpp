@@ -4,13 +4,12 @@
 
 #include <cstring>
 
-#include "data/sources/mapped_file.h"
+#include "core/mapped_file.h"
 #include "data/sources/source_errors.h"
 #include "data/sources/token_index.h"
 
 namespace gradus {
 namespace fs = std::filesystem;
-using sources::MappedFile;
 using sources::with_commas;
 
 namespace {
@@ -36,10 +35,10 @@ struct Head {
 };
 
 std::optional<Head> read_llm_c_head(const MappedFile& file) {
-  if (file.size() < int64_t(sizeof(int32_t))) return std::nullopt;
+  if (file.size() < sizeof(int32_t)) return std::nullopt;
   const auto magic = word_at(file, 0);
   if (magic != 20240520 && magic != 20240801) return std::nullopt;
-  if (file.size() < kHeaderBytes)
+  if (int64_t(file.size()) < kHeaderBytes)
     throw bad_tokens(
         file.path(),
         fmt::format("it begins as an llm.c file, but has {} bytes and no full header of {}",
@@ -64,7 +63,7 @@ std::optional<Head> read_llm_c_head(const MappedFile& file) {
 TokenType guess_type(const MappedFile& file) {
   constexpr int64_t kPairs = 4096;
   constexpr uint16_t kTiny = 16;  // ids below 2^20
-  const auto pairs = std::min(kPairs, file.size() / 4);
+  const auto pairs = std::min(kPairs, int64_t(file.size() / 4));
   if (file.size() % 4 != 0 || pairs < 64) return TokenType::uint16;
   bool low_tiny = true, low_zero = true, high_zero = true;
   for (int64_t i = 0; i < pairs; ++i) {
@@ -93,7 +92,7 @@ struct TokenFile::Impl {
   int64_t documents = 0;
 
   int64_t width() const { return head.type == TokenType::uint16 ? 2 : 4; }
-  const uint8_t* ids() const { return tokens.data() + head.bytes; }
+  const char* ids() const { return tokens.data() + head.bytes; }
 };
 
 TokenFile::TokenFile(const fs::path& file, std::optional<TokenType> type)
@@ -103,7 +102,7 @@ TokenFile::TokenFile(const fs::path& file, std::optional<TokenType> type)
   if (fs::exists(index_file)) {
     self.index = std::make_unique<MappedFile>(index_file);
     const auto index =
-        sources::read_token_index(self.index->data(), self.index->size(), index_file);
+        sources::read_token_index(self.index->data(), int64_t(self.index->size()), index_file);
     self.head = {.layout = TokenLayout::gradus,
                  .type = index.width == 2 ? TokenType::uint16 : TokenType::uint32,
                  .count = index.tokens};
@@ -113,7 +112,7 @@ TokenFile::TokenFile(const fs::path& file, std::optional<TokenType> type)
   } else {
     self.head.type = type.value_or(guess_type(self.tokens));
   }
-  const auto bytes = self.tokens.size() - self.head.bytes;
+  const auto bytes = int64_t(self.tokens.size()) - self.head.bytes;
   self.count = bytes / self.width();
   const auto name = self.width() == 2 ? "uint16" : "uint32";
   if (type && *type != self.head.type)
@@ -153,7 +152,7 @@ Value::Ints TokenFile::read(int64_t first, int64_t count) const {
     throw Error("G-SRC-17", ErrorKind::data,
                 fmt::format("ids {} to {} of {} do not exist: it holds {}", first, first + count,
                             path().string(), impl_->count));
-  impl_->tokens.check_length();
+  sources::check_not_cut_short(impl_->tokens);
   Value::Ints ids(static_cast<size_t>(count));
   const auto copy = [&](auto id) {
     const auto* from = impl_->ids() + first * int64_t(sizeof id);
@@ -173,7 +172,7 @@ Value::Ints TokenFile::read(int64_t first, int64_t count) const {
 int64_t TokenFile::document_start(int64_t index) const {
   if (index < 0 || index > impl_->documents || impl_->index == nullptr)
     throw sources::row_out_of_range(index, impl_->documents);
-  impl_->index->check_length();
+  sources::check_not_cut_short(*impl_->index);
   const auto start = sources::token_index_entry(impl_->index->data(), index);
   if (start < 0 || start > impl_->count)
     throw bad_tokens(

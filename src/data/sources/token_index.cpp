@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kMagic = "GRADIDX1";
 
 template <class T>
-T number_at(const uint8_t* data, int64_t offset) {
+T number_at(const char* data, int64_t offset) {
   T number{};
   std::memcpy(&number, data + offset, sizeof number);
   return number;
@@ -20,8 +20,7 @@ T number_at(const uint8_t* data, int64_t offset) {
 
 }  // namespace
 
-TokenIndexHead read_token_index(const uint8_t* data, int64_t size,
-                                const std::filesystem::path& file) {
+TokenIndexHead read_token_index(const char* data, int64_t size, const std::filesystem::path& file) {
   const auto bad = [&](const std::string& reason) {
     return Error("G-SRC-12", ErrorKind::data,
                  fmt::format("cannot read the token index {}: {}", file.string(), reason),
@@ -47,7 +46,7 @@ TokenIndexHead read_token_index(const uint8_t* data, int64_t size,
   return head;
 }
 
-int64_t token_index_entry(const uint8_t* data, int64_t index) {
+int64_t token_index_entry(const char* data, int64_t index) {
   return number_at<int64_t>(data, kTokenIndexHeadBytes + index * 8);
 }
 

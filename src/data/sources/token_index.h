@@ -23,10 +23,9 @@ struct TokenIndexHead {
 inline constexpr int64_t kTokenIndexHeadBytes = 32;
 
 /// Reads the head and checks it against the length and the last entry. Throws G-SRC-12.
-TokenIndexHead read_token_index(const uint8_t* data, int64_t size,
-                                const std::filesystem::path& file);
+TokenIndexHead read_token_index(const char* data, int64_t size, const std::filesystem::path& file);
 /// Entry `index` of a sound index.
-int64_t token_index_entry(const uint8_t* data, int64_t index);
+int64_t token_index_entry(const char* data, int64_t index);
 /// The head as bytes.
 std::string pack_token_index_head(const TokenIndexHead& head);
 

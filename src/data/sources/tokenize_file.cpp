@@ -7,7 +7,7 @@
 
 #include <chrono>
 
-#include "data/sources/append_file.h"
+#include "core/append_file.h"
 #include "data/sources/ordered_jobs.h"
 #include "data/sources/source_errors.h"
 #include "data/sources/source_files.h"

@@ -1,5 +1,6 @@
 #include "data/sources/zstd_stream.h"
 
+#include "core/file_errors.h"
 #include "data/sources/source_errors.h"
 
 #ifdef GRADUS_WITH_ARROW
@@ -36,7 +37,7 @@ class ZstdStream : public ByteStream {
   void open() {
     at_ = 0;
     const int descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) throw unreadable(path_, errno);
+    if (descriptor < 0) throw cannot_read(path_, errno);
     const auto file = take(arrow::io::ReadableFile::Open(descriptor), path_);
     codec_ = take(arrow::util::Codec::Create(arrow::Compression::ZSTD), path_);
     stream_ = take(arrow::io::CompressedInputStream::Make(codec_.get(), file), path_);

@@ -11,7 +11,7 @@
 
 #include "../error_of.h"
 #include "formats/byte_readers.h"
-#include "formats/mapped_file.h"
+#include "formats/file_storage.h"
 
 namespace gradus {
 namespace {

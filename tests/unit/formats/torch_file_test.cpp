@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "formats/byte_readers.h"
-#include "formats/mapped_file.h"
+#include "formats/file_storage.h"
 
 namespace gradus {
 namespace {

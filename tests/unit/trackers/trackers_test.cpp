@@ -109,7 +109,7 @@ TEST_F(TrackerFiles, ATrackerThatCannotWriteWarnsAndLetsTheRunGoOn) {
   auto tracker = jsonl_logger(folder_ / "file" / "log.jsonl");
   EXPECT_NO_THROW(tracker->log({{"loss", 1}}, 1));
   EXPECT_NO_THROW(tracker->log({{"loss", 1}}, 2));
-  EXPECT_TRUE(contains(guard.sink->messages, "tracking is off"));
+  EXPECT_TRUE(contains(guard.sink->messages, "training continues without this tracker"));
   auto board = tensorboard_tracker(folder_, folder_ / "file");
   EXPECT_NO_THROW(board->log({{"loss", 1}}, 1));
 }
@@ -151,15 +151,44 @@ TEST_F(TrackerFiles, TensorBoardFolderFromTheEnvironmentIsContinued) {
   ::setenv("TENSORBOARD_LOGGING_DIR", (folder_ / "board").c_str(), 1);
   for (const int64_t step : {10, 6}) {
     auto tracker = tensorboard_tracker(folder_);
+    tracker->training_begins(step - 1);
     tracker->log({{"loss", 1.0}}, step);
     tracker->log({{"loss", 1.0}}, step + 1);
   }
+  tensorboard_tracker(folder_)->log({{"eval_loss", 1.0}}, 0);  // an evaluation supersedes nothing
   const auto files = files_in(folder_ / "board");
-  ASSERT_EQ(files.size(), 2u);
-  const std::vector<size_t> counts = {read_events(files[0]).size(), read_events(files[1]).size()};
-  EXPECT_EQ(counts, (std::vector<size_t>{3, 4}));  // the second says it starts again
+  ASSERT_EQ(files.size(), 3u);
+  std::vector<size_t> counts;
+  for (const auto& file : files) counts.push_back(read_events(file).size());
+  EXPECT_EQ(counts, (std::vector<size_t>{3, 4, 2}));  // the second says it starts again
   EXPECT_TRUE(
       contains(read_events(files[1])[1], std::string("\x10\x06\x3a\x02\x08\x01")));  // at step 6
+}
+
+TEST_F(TrackerFiles, TensorBoardWritesOneFileAlsoAfterTheEndOfTraining) {
+  auto tracker = tensorboard_tracker(folder_);
+  tracker->begin({{"seed", 1}}, nullptr);
+  tracker->training_begins(0);
+  tracker->log({{"loss", 1.0}}, 4);
+  tracker->finish();
+  tracker->begin({{"seed", 1}}, nullptr);
+  tracker->log({{"eval_loss", 2.0}}, 4);
+  tracker->finish();
+  const auto files = files_in(folder_);
+  ASSERT_EQ(files.size(), 1u);
+  const auto events = read_events(files[0]);
+  // version, text, hyperparameters, loss, end, eval_loss, end
+  ASSERT_EQ(events.size(), 7u);
+  EXPECT_TRUE(contains(events[5], "eval/loss"));
+}
+
+TEST_F(TrackerFiles, TensorBoardFilesOfOneSecondSortAsTheyWereMade) {
+  std::vector<fs::path> made;
+  for (int i = 0; i < 12; ++i) {
+    tensorboard_tracker(folder_, folder_ / "board")->log({{"loss", 1.0}}, i);
+    made.push_back(files_in(folder_ / "board").back());
+  }
+  EXPECT_EQ(files_in(folder_ / "board"), made);
 }
 
 TEST(Trackers, DashboardKeys) {

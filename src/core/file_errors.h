@@ -1,0 +1,15 @@
+#pragma once
+
+#include <gradus/core/error.h>
+
+#include <filesystem>
+
+namespace gradus {
+
+/// G-IO-1: `file` cannot be read. `code` is an `errno` value.
+Error cannot_read(const std::filesystem::path& file, int code);
+
+/// G-IO-2: `file` cannot be written. `before` is what to say first about what is there now.
+Error cannot_write(const std::filesystem::path& file, int code, const std::string& before = {});
+
+}  // namespace gradus
