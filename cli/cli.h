@@ -8,12 +8,18 @@ namespace gradus::cli {
 
 using Words = std::span<const std::string>;
 
-/// One command of the program. Each returns the exit code and throws `gradus::Error` for what is
+struct Flag;
+
+/// One command of the program. `run` returns the exit code and throws `gradus::Error` for what is
 /// wrong.
 struct Command {
   const char* name;
   const char* summary;
   int (*run)(Words words);
+  const char* arguments = "";              ///< what comes before the flags: "FILE…"
+  std::vector<Flag> (*flags)() = nullptr;  ///< none: only --json
+  std::vector<std::string> words = {};     ///< what the first argument may be, if not a path
+  bool has_tasks = false;                  ///< takes --task and the flags of that task
 };
 
 int train(Words words);
@@ -26,12 +32,23 @@ int verify(Words words);
 int show(Words words);
 int data(Words words);
 int tokenize(Words words);
+int completion(Words words);
+int man(Words words);
+
+/// The flags of the commands that have some, for completion and the man page.
+std::vector<Flag> training_flags();
+std::vector<Flag> generate_flags();
+std::vector<Flag> tokenize_flags();
+std::vector<Flag> data_flags();
+std::vector<Flag> options_flags();
+std::vector<Flag> no_flags();
 
 const std::vector<Command>& commands();
 
 /// Whether `--json` is among the words; takes it out.
 bool take_json_flag(std::vector<std::string>& words);
-/// stdout, and nothing else.
+/// stdout, and nothing else: a line, or text that ends its own lines.
 void print_line(const std::string& text);
+void print_text(const std::string& text);
 
 }  // namespace gradus::cli

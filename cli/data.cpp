@@ -13,6 +13,7 @@
 #include <atomic>
 
 #include "cli.h"
+#include "reference.h"
 
 namespace gradus::cli {
 namespace {
@@ -139,6 +140,24 @@ int data(Words words) {
   const auto report = data_show(files, options);
   print_line(file.json ? dump_json(report, 2) : format_data_show(report));
   return 0;
+}
+
+std::vector<Flag> data_flags() {
+  FileOptions file;
+  ShowOptions show;
+  OptionSet set;
+  set.add(show, std::span<const OptionRow<ShowOptions>>(kShowRows));
+  set.add(file, std::span<const OptionRow<FileOptions>>(kFileRows));
+  return flags_of(set);
+}
+
+std::vector<Flag> tokenize_flags() {
+  FileOptions file;
+  TokenizeFlags flags;
+  OptionSet set;
+  set.add(flags, std::span<const OptionRow<TokenizeFlags>>(kTokenizeRows));
+  set.add(file, std::span<const OptionRow<FileOptions>>(kFileRows));
+  return flags_of(set);
 }
 
 int tokenize(Words words) {

@@ -2,6 +2,9 @@
 
 #include <gradus/core/error.h>
 
+#include "cli.h"
+#include "reference.h"
+
 namespace gradus::cli {
 namespace {
 
@@ -224,6 +227,14 @@ std::optional<GenerateFlags> parse_generate_flags(std::span<const std::string> g
   options.bad_words_ids = others.bad_words_ids;
   options.sequence_bias = others.sequence_bias;
   return flags;
+}
+
+std::vector<Flag> generate_flags() {
+  GenerateFlags flags;
+  WordFlags words;
+  OptionSet set;
+  add_tables(set, flags, words);
+  return flags_of(set);
 }
 
 std::string generate_help() {

@@ -13,26 +13,75 @@ namespace gradus::cli {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
-      {"train", "train a model: --task T --output_dir D and the flags of HF's script for the task",
-       train},
-      {"eval", "evaluate a trained model; the same flags", eval},
-      {"predict", "write predictions of a trained model; the same flags", predict},
-      {"generate",
-       "text from a language model: --model_name_or_path DIR --prompt TEXT, --prompt_file F or "
-       "--chat",
-       generate},
-      {"tokenize", "text, JSONL, Parquet … to memory-mapped tokens", tokenize},
-      {"data", "`data show FILE`: schema, counts, lengths and first rows of a data file", data},
-      {"show", "run folders as tables and curves", show},
-      {"verify", "check a checkpoint or a run folder: what is complete, what is damaged", verify},
-      {"options", "every training option with default and meaning; --json for tools", options},
-      {"doctor", "what was found on this machine, and what is missing", doctor},
+      {.name = "train",
+       .summary =
+           "train a model: --task T --output_dir D and the flags of transformers' script for the "
+           "task",
+       .run = train,
+       .arguments = "[config.yaml|config.json] [flags]",
+       .flags = training_flags,
+       .has_tasks = true},
+      {.name = "eval",
+       .summary = "evaluate a trained model; the same flags",
+       .run = eval,
+       .arguments = "[config.yaml|config.json] [flags]",
+       .flags = training_flags,
+       .has_tasks = true},
+      {.name = "predict",
+       .summary = "write predictions of a trained model; the same flags",
+       .run = predict,
+       .arguments = "[config.yaml|config.json] [flags]",
+       .flags = training_flags,
+       .has_tasks = true},
+      {.name = "generate",
+       .summary =
+           "text from a language model: --model_name_or_path DIR --prompt TEXT, --prompt_file F or "
+           "--chat",
+       .run = generate,
+       .arguments = "[flags]",
+       .flags = generate_flags},
+      {.name = "tokenize",
+       .summary = "text, JSONL, Parquet … to memory-mapped tokens",
+       .run = tokenize,
+       .arguments = "FILE… [flags]",
+       .flags = tokenize_flags},
+      {.name = "data",
+       .summary = "`data show FILE`: schema, counts, lengths and first rows of a data file",
+       .run = data,
+       .arguments = "show FILE… [flags]",
+       .flags = data_flags,
+       .words = {"show"}},
+      {.name = "show",
+       .summary = "run folders as tables and curves",
+       .run = show,
+       .arguments = "DIR… [--json]"},
+      {.name = "verify",
+       .summary = "check a checkpoint or a run folder: what is complete, what is damaged",
+       .run = verify,
+       .arguments = "DIR [--json]"},
+      {.name = "options",
+       .summary = "every training option with default and meaning; --json for tools",
+       .run = options,
+       .arguments = "[flags]",
+       .flags = options_flags},
+      {.name = "doctor",
+       .summary = "what was found on this machine, and what is missing",
+       .run = doctor,
+       .arguments = "[--json]"},
+      {.name = "completion",
+       .summary = "a script that completes commands and flags: bash, zsh or fish",
+       .run = completion,
+       .arguments = "bash|zsh|fish",
+       .flags = no_flags,
+       .words = {"bash", "zsh", "fish"}},
+      {.name = "man", .summary = "the manual page, for `man -l -`", .run = man, .flags = no_flags},
   };
   return all;
 }
 
 bool take_json_flag(std::vector<std::string>& words) { return std::erase(words, "--json") > 0; }
 void print_line(const std::string& text) { std::cout << text << std::endl; }
+void print_text(const std::string& text) { std::cout << text << std::flush; }
 
 namespace {
 
@@ -42,10 +91,10 @@ std::string usage() {
       "[config.yaml|config.json] [--flags]\n\n",
       kVersion);
   for (const auto& command : commands())
-    text += fmt::format("  {:<9} {}\n", command.name, command.summary);
+    text += fmt::format("  {:<10} {}\n", command.name, command.summary);
   return text +
-         "\n`gradus <command> --help` says more. Every command takes --json: one document on "
-         "stdout, all else on stderr.\n";
+         "\n`gradus <command> --help` says more, `gradus --version` (-V) which version this is.\n"
+         "Commands with results take --json: one document on stdout, all else on stderr.\n";
 }
 
 int dispatch(const std::vector<std::string>& words) {
@@ -53,7 +102,7 @@ int dispatch(const std::vector<std::string>& words) {
     (words.empty() ? std::cerr : std::cout) << usage();
     return words.empty() ? 2 : 0;
   }
-  if (words[0] == "--version") {
+  if (words[0] == "--version" || words[0] == "-V") {
     print_line(fmt::format("gradus {}", kVersion));
     return 0;
   }

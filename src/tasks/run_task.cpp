@@ -129,7 +129,8 @@ Metrics predict_stage(Trainer& trainer, const PreparedTask& prepared, const fs::
 
 }  // namespace
 
-TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signals) {
+TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signals,
+                    const std::vector<CallbackHandle>& callbacks) {
   task.arguments().set_common(args);
   task.check(args);
   check_evaluation(args);
@@ -143,6 +144,8 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
   if (args.do_train && train_rows == 0)
     throw Error("G-TASK-10", ErrorKind::data, "there is no row to train on",
                 "Give more data, or leave less of it for the evaluation.");
+  auto& all = prepared.trainer.callbacks;
+  all.insert(all.end(), callbacks.begin(), callbacks.end());
   if (handle_signals && args.do_train)
     prepared.trainer.callbacks.push_back(std::make_shared<InterruptCallback>());
   const auto trainer =

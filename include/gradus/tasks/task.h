@@ -97,7 +97,8 @@ struct TaskResult {
 
 /// Trains, evaluates and predicts as `args` says, in the order and with the files of transformers'
 /// scripts. `args` are resolved; they replace the common ones of `task.arguments()`.
-/// `handle_signals`: SIGINT and SIGTERM save and stop.
-TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signals);
+/// `handle_signals`: SIGINT and SIGTERM save and stop. `callbacks` come after the task's own.
+TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signals,
+                    const std::vector<CallbackHandle>& callbacks = {});
 
 }  // namespace gradus
