@@ -14,7 +14,8 @@ constexpr OptionRow<LanguageFlags> kLanguageRows[] = {
     {&LanguageFlags::validation_split_percentage, "validation_split_percentage", Group::data,
      within(1, 99), "Share of the training rows to evaluate on when there is no validation file."},
     {&LanguageFlags::streaming, "streaming", Group::data, any_value(),
-     "Accepted for compatibility: files are mapped or read whole, as HF's scripts do with local "
+     "Accepted for compatibility: files are mapped or read whole, as transformers' scripts do with "
+     "local "
      "files."},
 };
 
