@@ -96,7 +96,6 @@ TEST(NestedOptions, EveryKeyIsAnswered) {
       {"deepspeed", {{"train_batch_size", 1}}, "G-CONF-5 deepspeed"},
       {"parallelism_config", {{"tp_size", 2}}, "G-CONF-5 parallelism_config"},
       {"liger_kernel_config", {{"rope", true}}, "warning: liger_kernel_config has no effect"},
-      {"optim_target_modules", "all-linear", "warning: optim_target_modules has no effect"},
   };
   for (const auto& each : cases) {
     const auto found = answer(each.option, each.value);
