@@ -19,6 +19,18 @@ TensorList only_parts(const EvalAccumulator& accumulator) {
   return found;
 }
 
+// The rows of all processes. Rows of one process are equally wide; the widest decide.
+torch::Tensor gather_rows(Strategy& strategy, torch::Tensor rows) {
+  if (rows.dim() >= 2) {
+    const auto width = torch::tensor({rows.size(1)}, rows.options().dtype(torch::kLong));
+    const auto widest = strategy.gather(width).max().item<int64_t>();
+    std::vector<int64_t> margins(size_t(rows.dim()) * 2);  // from the last dimension to the first
+    margins[margins.size() - 3] = widest - rows.size(1);
+    rows = torch::constant_pad_nd(rows, margins, -100);
+  }
+  return strategy.gather(rows);
+}
+
 Metrics with_prefix(const Metrics& metrics, const std::string& prefix) {
   Metrics renamed;
   for (const auto& [key, value] : metrics)
@@ -30,6 +42,8 @@ Metrics with_prefix(const Metrics& metrics, const std::string& prefix) {
 
 // What one batch gave.
 struct Evaluator::Outputs {
+  torch::Tensor loss;         // one per process; undefined without labels
+  torch::Tensor loss_weight;  // for how many rows or tokens each of them counts
   TensorList losses, predictions, labels, inputs;
   Batch input_columns;
 
@@ -90,8 +104,13 @@ bool Evaluator::includes(const char* what) const {
 
 Evaluator::Outputs Evaluator::outputs_of(const Batch& batch, PredictionStep step) const {
   Outputs outputs;
-  if (step.loss && includes("loss"))
-    outputs.losses = {step.loss->repeat({options_.rows_of_loss(batch)})};
+  if (step.loss) {
+    const auto rows = options_.rows_of_loss(batch);
+    outputs.loss = step.loss->reshape({1});
+    outputs.loss_weight = torch::tensor(
+        {options_.tokens_of_loss ? options_.tokens_of_loss(batch) : rows}, torch::kLong);
+    if (includes("loss")) outputs.losses = {step.loss->repeat({rows})};
+  }
   if (includes("inputs")) {
     if (const auto* input = batch.find(options_.main_input_name)) outputs.inputs = {*input};
     if (options_.batch_eval_metrics) outputs.input_columns = batch;
@@ -101,6 +120,18 @@ Evaluator::Outputs Evaluator::outputs_of(const Batch& batch, PredictionStep step
                             : std::move(step.logits);
   outputs.labels = std::move(step.labels);
   return outputs;
+}
+
+// The one place where an evaluation needs the other processes.
+void Evaluator::gather(Outputs& outputs) const {
+  auto* strategy = options_.strategy.get();
+  if (strategy == nullptr || strategy->world_size() == 1) return;
+  if (outputs.loss.defined()) {
+    outputs.loss = strategy->gather(outputs.loss);
+    outputs.loss_weight = strategy->gather(outputs.loss_weight.to(outputs.loss.device())).cpu();
+  }
+  for (auto* parts : {&outputs.losses, &outputs.predictions, &outputs.labels, &outputs.inputs})
+    for (auto& part : *parts) part = gather_rows(*strategy, part);
 }
 
 EvalLoopOutput Evaluator::run(const DataLoader& loader,
@@ -114,10 +145,10 @@ EvalLoopOutput Evaluator::run(const DataLoader& loader,
   auto batch = batches.next();
   while (batch) {
     rows += batch->rows();
-    auto step = prediction_step(*batch);
-    if (step.loss)
-      loss.add(*step.loss, o.tokens_of_loss ? o.tokens_of_loss(*batch) : o.rows_of_loss(*batch));
-    const auto outputs = outputs_of(*batch, std::move(step));
+    auto outputs = outputs_of(*batch, prediction_step(*batch));
+    gather(outputs);
+    for (int64_t i = 0; outputs.loss.defined() && i < outputs.loss.size(0); ++i)
+      loss.add(outputs.loss[i], outputs.loss_weight[i].item<int64_t>());
     collected.add(outputs, o.keep_predictions);
     if (o.after_batch) o.after_batch();
     ++done;

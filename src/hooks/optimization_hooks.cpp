@@ -5,7 +5,6 @@
 #include <gradus/hooks/accelerate_hook.h>
 #include <gradus/hooks/optimization_hooks.h>
 #include <gradus/hooks/trainer.h>
-#include <gradus/optim/clip.h>
 
 #include <fmt/format.h>
 
@@ -16,23 +15,21 @@ Error out_of_range(const std::string& what, const std::string& advice) {
   return Error("G-HOOK-1", ErrorKind::usage, what, advice);
 }
 
-/// Runs both steps in `dtype`; float32 leaves them as they are.
-void autocast_steps(Trainer& trainer, const Hook& by, torch::DeviceType device,
-                    torch::ScalarType dtype) {
-  const auto cast = [device, dtype](const auto& previous, const AnyBatch& batch) {
-    const device::AutocastGuard guard(device, dtype);
+/// Runs both steps in the engine's number format, for the operations of `device`.
+void autocast_steps(Trainer& trainer, const Hook& by, torch::DeviceType device) {
+  const auto cast = [&trainer, device](const auto& previous, const AnyBatch& batch) {
+    const device::AutocastGuard guard(device, trainer.engine().precision().dtype());
     return previous(batch);
   };
   trainer.operations().train_step.wrap(by, cast);
   trainer.operations().eval_step.wrap(by, cast);
 }
 
-/// Steps through the scaler. Whether the step was really made.
-bool scaled_step(GradScaler& scaler, Optimizer& optimizer) {
-  scaler.step(optimizer);
-  const bool skipped = scaler.is_enabled() && scaler.step_was_skipped();
-  if (scaler.is_enabled()) scaler.update();
-  return !skipped;
+/// The engine's step. Whether it was really made.
+bool engine_step(Trainer& trainer) {
+  trainer.optim();  // throws when there is none
+  trainer.engine().step();
+  return !trainer.engine().step_was_skipped();
 }
 
 }  // namespace
@@ -51,15 +48,20 @@ void AMPHook::before_fit(Trainer& trainer) {
     has_bf16 |= parameter.scalar_type() == torch::kBFloat16;
   const bool scales =
       options_.enabled && options_.dtype == torch::kHalf && !has_bf16 && trainer.device().is_cuda();
-  scaler_ = std::make_unique<GradScaler>(trainer.device(), GradScalerOptions{.enabled = scales});
   log_info(fmt::format("Mixed Precision Training: {}", options_.enabled ? "Enabled" : "Disabled"));
-  autocast_steps(trainer, *this, options_.device_type.value_or(trainer.device().type()),
-                 options_.enabled ? options_.dtype : torch::kFloat);
-  trainer.operations().backward.replace(*this, [this, &trainer] {
-    if (const auto* loss = trainer.result().find("loss")) scaler_->scale(*loss).backward();
+  trainer.set_precision(options_.enabled ? options_.dtype : torch::kFloat, {.enabled = scales});
+  engine_ = trainer.shared_engine();
+  autocast_steps(trainer, *this, options_.device_type.value_or(trainer.device().type()));
+  trainer.operations().backward.replace(*this, [&trainer] {
+    if (const auto* loss = trainer.result().find("loss")) trainer.engine().backward(*loss);
   });
-  trainer.operations().opt_step.replace(
-      *this, [this, &trainer] { return scaled_step(*scaler_, trainer.optim()); });
+  trainer.operations().opt_step.replace(*this, [&trainer] { return engine_step(trainer); });
+}
+
+GradScaler* AMPHook::scaler() const {
+  if (engine_ == nullptr) return nullptr;
+  auto* scaler = engine_->precision().scaler();
+  return scaler != nullptr ? scaler : disabled_.get();
 }
 
 LRSchedulerHook::LRSchedulerHook(std::shared_ptr<LRScheduler> scheduler)
@@ -92,13 +94,9 @@ GradClipHook::GradClipHook(double max_norm) : max_norm_(max_norm) {
 }
 
 void GradClipHook::before_fit(Trainer& trainer) {
-  trainer.operations().opt_step.wrap(*this, [this, &trainer](const auto& previous) {
-    if (trainer.is_step_due()) {
-      const auto* amp = trainer.get_hook<AMPHook>(nullptr);
-      if (amp != nullptr && amp->scaler() != nullptr && amp->scaler()->is_enabled())
-        amp->scaler()->unscale_(trainer.optim());
-      clip_grad_norm_(trainer.model().parameters(), max_norm_);
-    }
+  trainer.step_options().max_grad_norm = max_norm_;
+  trainer.operations().opt_step.wrap(*this, [&trainer](const auto& previous) {
+    if (trainer.is_step_due()) trainer.engine().clip();
     return previous();
   });
 }
@@ -127,7 +125,7 @@ void GradientAccumulationHook::before_fit(Trainer& trainer) {
 
 void EmptyCudaCacheHook::before_valid(Trainer& trainer) { device::empty_cache(trainer.device()); }
 
-// The same three jobs, for AccelerateHook in one.
+// AccelerateHook: the same three jobs in one.
 
 AccelerateHook::AccelerateHook(AccelerateOptions options)
     : options_(std::move(options)), accelerator_(std::make_shared<Accelerator>()) {
@@ -159,8 +157,7 @@ AccelerateHook::AccelerateHook(AccelerateOptions options)
 void AccelerateHook::before_fit(Trainer& trainer) {
   std::string found;
   for (const auto& hook : trainer.hooks())
-    if (dynamic_cast<AMPHook*>(hook.get()) || dynamic_cast<GradientAccumulationHook*>(hook.get()) ||
-        dynamic_cast<GradClipHook*>(hook.get()))
+    if (hook.get() != this && !hook->step_jobs().empty())
       found += (found.empty() ? "" : ", ") + hook->name();
   if (!found.empty())
     throw Error("G-HOOK-5", ErrorKind::usage, "AccelerateHook cannot be combined with " + found,
@@ -171,18 +168,18 @@ void AccelerateHook::before_fit(Trainer& trainer) {
   trainer.step_state().grad_accum_steps = options_.gradient_accumulation_steps;
   trainer.step_state().num_processes = accelerator_->num_processes;
   const auto& precision = options_.mixed_precision;
-  autocast_steps(trainer, *this, trainer.device().type(),
-                 precision == "fp16"   ? torch::kHalf
-                 : precision == "bf16" ? torch::kBFloat16
-                                       : torch::kFloat);
-  scaler_ = std::make_unique<GradScaler>(trainer.device(),
-                                         GradScalerOptions{.enabled = precision == "fp16"});
+  trainer.set_precision(precision == "fp16"   ? torch::kHalf
+                        : precision == "bf16" ? torch::kBFloat16
+                                              : torch::kFloat);
+  trainer.step_options().max_grad_norm = options_.max_grad_norm.value_or(0);
+  engine_ = trainer.shared_engine();
+  autocast_steps(trainer, *this, trainer.device().type());
   trainer.operations().backward.replace(*this, [this, &trainer] {
-    scaler_->scale(trainer.loss_t() / double(options_.gradient_accumulation_steps)).backward();
+    trainer.engine().backward(trainer.loss_t() / double(options_.gradient_accumulation_steps));
   });
   trainer.operations().opt_step.wrap(*this, [this, &trainer](const auto& previous) {
     if (!accelerator_->sync_gradients) return false;
-    return scaler_->is_enabled() ? scaled_step(*scaler_, trainer.optim()) : previous();
+    return scaler() != nullptr ? engine_step(trainer) : previous();
   });
   trainer.operations().zero_grad.wrap(*this, [this](const auto& previous) {
     if (accelerator_->sync_gradients) previous();
@@ -194,9 +191,11 @@ void AccelerateHook::before_step(Trainer& trainer) {
 }
 
 void AccelerateHook::after_backward(Trainer& trainer) {
-  if (!options_.max_grad_norm || !accelerator_->sync_gradients) return;
-  if (scaler_->is_enabled()) scaler_->unscale_(trainer.optim());
-  clip_grad_norm_(trainer.model().parameters(), *options_.max_grad_norm);
+  if (options_.max_grad_norm && accelerator_->sync_gradients) trainer.engine().clip();
+}
+
+GradScaler* AccelerateHook::scaler() const {
+  return engine_ == nullptr ? nullptr : engine_->precision().scaler();
 }
 
 void AccelerateHook::after_step(Trainer& trainer) {

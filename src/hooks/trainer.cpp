@@ -69,19 +69,46 @@ Trainer::Trainer(TrainerOptions options)
   if (options_.epochs < 0)
     throw bad_argument(fmt::format("epochs: expected 0 or more, received {}", options_.epochs),
                        "Set .epochs to the number of passes over train_dl.");
+  renew_engine();
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::set_device(torch::Device device) {
+  device_ = device;
+  renew_engine();
+}
+
+void Trainer::set_precision(torch::ScalarType dtype, GradScalerOptions scaling) {
+  precision_ = dtype;
+  scaling_ = scaling;
+  renew_engine();
+}
+
+void Trainer::set_strategy(std::shared_ptr<Strategy> strategy) {
+  strategy_ = std::move(strategy);
+  renew_engine();
+}
+
+void Trainer::renew_engine() {
+  engine_ = std::make_shared<StepEngine>(device_, precision_, strategy_);
+  engine_->set_optimizer(options_.optim);
+  engine_->precision().begin_run(scaling_);
+}
 
 /// What a run changes for its length: the signal, what hooks made of the operations, their
 /// cleanups.
 struct Trainer::RunScope {
   explicit RunScope(Trainer& trainer) : trainer_(trainer), operations_(trainer.operations_) {
     trainer_.order_ = trainer_.hooks_in_order();
+    trainer_.step_options_ = {};
+    trainer_.strategy_ = nullptr;
+    trainer_.set_precision(torch::kFloat);
   }
   ~RunScope() {
     auto& cleanups = trainer_.cleanups_;
     for (; !cleanups.empty(); cleanups.pop_back()) run_cleanup(cleanups.back());
+    trainer_.engine_->end();
     trainer_.operations_ = std::move(operations_);
     trainer_.batch_ = {};
     trainer_.result_ = {};
@@ -111,6 +138,8 @@ void Trainer::fit() {
   start_epoch_ = 0;
   call(Point::before_fit);
   options_.model->to(device_);
+  step_options_.clipped = options_.model->parameters();
+  engine_->begin(*options_.model, step_options_);
   try {
     for (int64_t epoch = start_epoch_; epoch < options_.epochs; ++epoch) {
       step_state_.epoch = epoch;
@@ -126,15 +155,7 @@ void Trainer::fit() {
         while (next_batch(pass)) {
           call(Point::before_step);
           batch_ = batch_.to(device_);
-          run_step();
-          did_opt_step_ = false;
-          if (options_.model->is_training()) {
-            operations_.backward();
-            call(Point::after_backward);
-            did_opt_step_ = operations_.opt_step();
-            operations_.zero_grad();
-            count_batch();
-          }
+          run_batch();
           call(Point::after_step);
           result_ = {};
         }
@@ -150,12 +171,13 @@ void Trainer::fit() {
 }
 
 void Trainer::do_backward() {
-  if (const auto* loss = result_.find("loss")) loss->backward();
+  if (const auto* loss = result_.find("loss")) engine_->backward(*loss);
 }
 
 bool Trainer::do_opt_step() {
-  optim().step();
-  return true;
+  optim();  // throws when there is none
+  engine_->step();
+  return !engine_->step_was_skipped();
 }
 
 void Trainer::do_zero_grad() { optim().zero_grad(); }
@@ -223,6 +245,27 @@ bool Trainer::next_batch(BatchPass& pass) {
     is_last_batch_ = !ahead_;
   }
   return true;
+}
+
+/// The step of the batch under way and, in training, gradients and update.
+void Trainer::run_batch() {
+  did_opt_step_ = false;
+  const auto step_and_gradients = [this](const auto&...) {
+    run_step();
+    if (options_.model->is_training()) operations_.backward();
+    return loss_t_;
+  };
+  const WindowPlace place{
+      .size = step_state_.grad_accum_steps, .is_last = is_step_due(), .gradients_are_read = true};
+  if (training_)
+    engine_->micro_batch({}, {}, place, step_and_gradients);
+  else
+    step_and_gradients();
+  if (!options_.model->is_training()) return;
+  call(Point::after_backward);
+  did_opt_step_ = operations_.opt_step();
+  operations_.zero_grad();
+  count_batch();
 }
 
 void Trainer::run_step() {

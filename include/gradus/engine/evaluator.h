@@ -2,8 +2,10 @@
 
 #include <gradus/data/data_loader.h>
 #include <gradus/engine/eval_prediction.h>
+#include <gradus/engine/strategy.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -30,6 +32,9 @@ struct EvaluatorOptions {
   std::function<int64_t(const Batch&)> tokens_of_loss = {};
   /// Called after each batch.
   std::function<void()> after_batch = {};
+  /// What the processes of a run do together; unset: a single process evaluates. Every process
+  /// evaluates its share of the rows and gets the results of all.
+  std::shared_ptr<Strategy> strategy = {};
 };
 
 /// Runs a model over a loader and turns what it predicts into metrics.
@@ -55,6 +60,7 @@ class Evaluator {
   struct Outputs;
   struct Collected;
   Outputs outputs_of(const Batch& batch, PredictionStep step) const;
+  void gather(Outputs& outputs) const;
   bool includes(const char* what) const;
 
   EvaluatorOptions options_;

@@ -5,11 +5,11 @@
 
 namespace gradus::functional {
 
-/// A random key, given to whatever draws random numbers: the same key always gives the same
+/// A random key. Whatever draws random numbers is given one, and the same key always gives the same
 /// numbers.
 ///
-/// Use a key once and go on with `split()`. The numbers are torch's, seeded from the key: not those
-/// of JAX.
+/// Use a key once and continue with `split()`. The numbers come from torch's generators, seeded
+/// from the key, so they are not those of JAX.
 class Key {
  public:
   constexpr explicit Key(uint64_t value = 0) : value_(value) {}
@@ -18,11 +18,12 @@ class Key {
   Key split() const;
   /// `count` keys that differ from each other and from `split()`.
   std::vector<Key> split(int64_t count) const;
-  /// A key made of this one and a number (a layer, a rank).
+  /// A key made of this one and a number, for example of a layer or a rank.
   Key fold_in(uint64_t number) const;
   /// What torch's generators are seeded with.
   uint64_t seed() const;
 
+  /// The number the key was made with; checkpoints hold it.
   constexpr uint64_t value() const { return value_; }
   constexpr bool operator==(const Key&) const = default;
 

@@ -13,15 +13,17 @@
 
 namespace gradus::functional {
 
-/// Makes the loss of what the model gave for a batch.
+/// Computes the loss from what the model returned for a batch. The loss is a scalar.
 using LossFn = std::function<torch::Tensor(const torch::Tensor& prediction, const Batch& batch)>;
 
+/// How a model is called.
 struct CallOptions {
   bool train = false;  ///< the module's training mode during the call
-  std::optional<Key> key =
-      {};  ///< seeds what the forward draws (dropout); not given: torch's generators as they stand
+  /// Seeds what the forward pass draws, for example dropout. Unset: torch's generators as they are.
+  std::optional<Key> key = {};
 };
 
+/// A loss and its gradients.
 struct ValueAndGrad {
   torch::Tensor value;  ///< the loss, without a graph
   Params grads;         ///< one for every parameter; zeros where the loss does not depend on it
@@ -29,30 +31,34 @@ struct ValueAndGrad {
 
 /// A torch module as a function of its parameters.
 ///
-/// A call lends the module the parameters it is given and takes them back afterwards; the module's
-/// own values, its gradients, its mode and torch's generators are then as they were. Parameters
-/// that need no gradient are constants of the model and no part of `Params`; so are buffers: what a
-/// forward in training mode writes to them (running means) is dropped, with one warning. Copies
-/// share the module. Thread-safety: calls on one module wait for each other.
+/// A call puts the given parameters into the module for its duration. Afterwards the module's own
+/// values, its gradients, its mode and torch's generators are as they were before.
+/// Parameters that need no gradient and buffers are constants of the model and no part of `Params`.
+/// What a forward pass in training mode writes to buffers (running means) is dropped, with one
+/// warning. Copies share the module. Thread-safety: calls on one module wait for each other.
 class ModelFunction {
  public:
+  /// No model.
   ModelFunction() = default;
+  /// `forward` runs the module on a batch; it refers to the same object as `module`. `gradus::wrap`
+  /// makes one from any module.
   ModelFunction(std::shared_ptr<torch::nn::Module> module,
                 std::function<torch::Tensor(const Batch&)> forward);
 
+  /// Whether there is a model.
   explicit operator bool() const { return shared_ != nullptr; }
-  /// What forward gives, without a graph. Throws `Error` G-FN-3 when `params` are not those of this
-  /// model.
+  /// What the forward pass returns, without an autograd graph. Throws `Error` G-FN-3 when `params`
+  /// are not those of this model.
   torch::Tensor operator()(const Params& params, const Batch& batch,
                            const CallOptions& options = {}) const;
-  /// The loss and its gradients; without `loss_fn` what forward gives is the loss. Throws G-FN-1
-  /// when that is no scalar.
+  /// The loss and its gradients. Without `loss_fn` the loss is what the forward pass returns.
+  /// Throws G-FN-1 when the loss is not a scalar.
   ValueAndGrad value_and_grad(const Params& params, const Batch& batch, const LossFn& loss_fn,
                               const CallOptions& options) const;
 
   /// Copies of the module's own parameters.
   Params params() const;
-  /// Writes parameters into the module, to use it elsewhere.
+  /// Writes parameters into the module, so that it can be used elsewhere.
   void store(const Params& params) const;
 
  private:
@@ -65,9 +71,9 @@ class ModelFunction {
 
 namespace gradus {
 
-/// Makes a function of any torch module and a function `(Impl&, const Batch&) -> Tensor`.
-/// `module` is a holder (`torch::nn::Linear(4, 1)`) or a `shared_ptr` to a module, `gradus::Model`
-/// included.
+/// Makes a `ModelFunction` from any torch module and a function `(Impl&, const Batch&) -> Tensor`
+/// that runs it. `module` is a holder, for example `torch::nn::Linear(4, 1)`, or a `shared_ptr` to
+/// a module; a `gradus::Model` is one too.
 template <class Holder, class F>
 functional::ModelFunction wrap(Holder module, F function) {
   auto pointer = detail::module_ptr(module);

@@ -12,13 +12,14 @@ namespace gradus::functional {
 
 /// Tensors by name: the parameters of a model, their gradients, an optimizer's moments.
 ///
-/// A value: nothing in gradus changes a tensor that stands in one, and nor should you; make new
-/// tensors and `with`. Copying is cheap: the names are shared, and so are the tensors' storages.
+/// It is a value: nothing in gradus changes a tensor that is part of one, and your code should not
+/// either. Make new tensors and call `with`. Copying is cheap, because names and storages are
+/// shared.
 /// Thread-safety: as a `std::vector`.
 class Params {
  public:
   Params() : Params({}, {}) {}
-  /// Throws `Error` G-FN-3 when there are not as many names as tensors.
+  /// Throws `Error` G-FN-3 when the numbers of names and tensors differ.
   Params(std::vector<std::string> names, std::vector<torch::Tensor> values);
 
   size_t size() const { return values_.size(); }
@@ -27,13 +28,13 @@ class Params {
   const std::vector<torch::Tensor>& values() const { return values_; }
 
   bool contains(std::string_view name) const { return find(name) != nullptr; }
-  /// Null when absent.
+  /// The tensor of that name; null when there is none.
   const torch::Tensor* find(std::string_view name) const;
-  /// Throws G-FN-3 with the missing name.
+  /// The tensor of that name. Throws G-FN-3 when there is none.
   const torch::Tensor& operator[](std::string_view name) const;
 
-  /// Other tensors under the same names, in the same order. Throws G-FN-3 when they are not as
-  /// many.
+  /// Other tensors under the same names, in the same order. Throws G-FN-3 when there are more or
+  /// fewer.
   Params with(std::vector<torch::Tensor> values) const;
   /// Whether both have the same names in the same order.
   bool same_names(const Params& other) const {
@@ -45,13 +46,13 @@ class Params {
   std::vector<torch::Tensor> values_;
 };
 
-/// As nested dictionaries, cut at the dots of the names: "encoder.layer.0.weight" is
-/// tree["encoder"]["layer"]["0"]["weight"].
+/// The parameters as nested dictionaries. Names are split at their dots: "encoder.layer.0.weight"
+/// becomes tree["encoder"]["layer"]["0"]["weight"].
 FlaxTree to_flax(const Params& params);
 
-/// The tensors of nested dictionaries under the names, in the order, and with the dtypes and
-/// devices of `like`. Throws G-FN-4 with the names that are missing, not expected, or of another
-/// shape; `what` says whose tree it is.
+/// The reverse: the tensors of nested dictionaries with the names, order, dtypes and devices of
+/// `like`. Throws G-FN-4 with the names that are missing, unexpected or of another shape; `what`
+/// names the tree in the message.
 Params from_flax(const FlaxTree& tree, const Params& like, const std::string& what);
 
 }  // namespace gradus::functional

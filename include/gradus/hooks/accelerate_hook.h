@@ -1,41 +1,51 @@
 #pragma once
 
+#include <gradus/engine/step_engine.h>
 #include <gradus/hooks/accelerator.h>
 #include <gradus/hooks/hook.h>
-#include <gradus/optim/grad_scaler.h>
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace gradus::hooks {
 
+/// Settings of an `AccelerateHook`.
 struct AccelerateOptions {
-  int64_t gradient_accumulation_steps = 1;
-  std::optional<double> max_grad_norm = {};
-  std::string mixed_precision = "no";  ///< "no", "fp16" (needs a GPU), "bf16"
-  bool cpu = false;                    ///< stay on the CPU
+  int64_t gradient_accumulation_steps = 1;   ///< batches per optimizer step
+  std::optional<double> max_grad_norm = {};  ///< the limit for clipping; unset: no clipping
+  std::string mixed_precision = "no";        ///< "no", "fp16" (needs a GPU), "bf16"
+  bool cpu = false;                          ///< use the CPU although there is a GPU
 };
 
 /// Device, mixed precision, gradient accumulation and clipping in one hook, for one process.
-/// Not beside `AMPHook`, `GradientAccumulationHook` and `GradClipHook`, whose work it does.
+///
+/// It does the work of `AMPHook`, `GradientAccumulationHook` and `GradClipHook`, so none of them
+/// may be there, nor any other hook with `step_jobs()`.
 class AccelerateHook : public Hook {
  public:
   /// Throws `Error` G-HOOK-1 for values out of range and when a launcher started several processes.
   explicit AccelerateHook(AccelerateOptions options = {});
-  /// Throws G-HOOK-5 when one of the hooks named above is there.
+  /// Throws G-HOOK-5 when another hook has a job in a step.
   void before_fit(Trainer& trainer) override;
-  void before_step(Trainer& trainer) override;
-  void after_backward(Trainer& trainer) override;
+  void before_step(Trainer& trainer) override;     ///< finds out whether the window ends
+  void after_backward(Trainer& trainer) override;  ///< clips at the end of a window
   void after_step(Trainer& trainer) override;
+  /// All of them.
+  std::vector<StepJob> step_jobs() const override {
+    return {StepJob::precision, StepJob::clipping, StepJob::accumulation};
+  }
 
+  /// Device, precision and window of the run.
   const Accelerator& accelerator() const { return *accelerator_; }
-  GradScaler* scaler() const { return scaler_.get(); }
+  /// The loss scaler of fp16; null before `fit` and for other precisions.
+  GradScaler* scaler() const;
 
  private:
   AccelerateOptions options_;
   std::shared_ptr<Accelerator> accelerator_;
-  std::unique_ptr<GradScaler> scaler_;
+  std::shared_ptr<StepEngine> engine_;  // of the last run
 };
 
 }  // namespace gradus::hooks

@@ -6,15 +6,17 @@
 
 namespace gradus::hooks {
 
-/// The processes that train together, as one of them sees it.
+/// The processes that train together, as one of them sees it. `AccelerateHook` fills it in;
+/// `Trainer::accelerator()` gives it to other hooks and to steps.
 struct Accelerator {
-  torch::Device device = torch::kCPU;
-  int64_t num_processes = 1;
-  int64_t process_index = 0;
-  int64_t gradient_accumulation_steps = 1;
-  std::string mixed_precision = "no";
+  torch::Device device = torch::kCPU;       ///< where this process trains
+  int64_t num_processes = 1;                ///< how many processes train together
+  int64_t process_index = 0;                ///< which of them this is
+  int64_t gradient_accumulation_steps = 1;  ///< batches per optimizer step
+  std::string mixed_precision = "no";       ///< "no", "fp16" or "bf16"
   bool sync_gradients = true;  ///< whether the batch under way ends an accumulation window
 
+  /// Whether this process is the one that logs and saves.
   bool is_main_process() const { return process_index == 0; }
 };
 

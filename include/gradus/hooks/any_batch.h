@@ -15,19 +15,32 @@ namespace gradus::hooks {
 
 class Trainer;
 
-/// What a step returns: names and tensors, `loss` among them.
+/// What a step returns: tensors by name.
+///
+/// A training step must return `loss`, which is one number. Metrics and hooks read the others, for
+/// example `preds` and `targets`.
 using Result = Batch;
 
-/// One batch: a dictionary of tensors, a tensor, or a list of tensors.
+/// One batch: a dictionary of tensors, a tensor, or a list of tensors. Loaders give dictionaries;
+/// the other two are for batches that a user makes.
+///
+/// Copying is cheap, because the tensors are shared. Thread-safety: as a `std::vector`.
 class AnyBatch {
  public:
+  /// No batch: neither dictionary nor tensor nor list.
   AnyBatch() = default;
+  /// A dictionary.
   explicit AnyBatch(Batch batch) : value_(std::move(batch)) {}
+  /// A tensor.
   explicit AnyBatch(torch::Tensor tensor) : value_(std::move(tensor)) {}
+  /// A list.
   explicit AnyBatch(std::vector<torch::Tensor> list) : value_(std::move(list)) {}
 
+  /// Whether it is a dictionary.
   bool is_dictionary() const { return std::holds_alternative<Batch>(value_); }
+  /// Whether it is a tensor.
   bool is_tensor() const { return std::holds_alternative<torch::Tensor>(value_); }
+  /// Whether it is a list.
   bool is_list() const { return std::holds_alternative<std::vector<torch::Tensor>>(value_); }
 
   /// The dictionary. Throws `Error` G-HOOK-3 for a tensor or a list, which have no names.
@@ -37,21 +50,28 @@ class AnyBatch {
   /// The tensors in order; one for a tensor.
   std::vector<torch::Tensor> list() const;
 
-  /// Rows for counting: the first dimension of the first tensor; 1 where there is none.
+  /// How many rows the batch counts for in speeds and sample counts: the first dimension of the
+  /// first tensor; 1 where there is none.
   int64_t rows() const;
+  /// The same batch on `device`.
   AnyBatch to(torch::Device device) const;
 
  private:
   std::variant<std::monostate, Batch, torch::Tensor, std::vector<torch::Tensor>> value_;
 };
 
-/// A step of the user's: `(batch, trainer) -> Result`. The batch parameter may be `const Batch&`,
-/// `const torch::Tensor&`, `const std::vector<torch::Tensor>&` or `const AnyBatch&`; batches are
-/// given in that form.
+/// A step that a user writes: `(batch, trainer) -> Result`.
+///
+/// The batch parameter may be `const Batch&`, `const torch::Tensor&`,
+/// `const std::vector<torch::Tensor>&` or `const AnyBatch&`, and each batch is handed over in that
+/// form. A function that takes or returns something else does not compile, and the compiler's
+/// message says what a step looks like.
 class StepFunction {
  public:
+  /// No step.
   StepFunction() = default;
 
+  /// Wraps any function of one of the four forms.
   template <class F>
     requires(!std::same_as<std::remove_cvref_t<F>, StepFunction>)
   StepFunction(F function) {
@@ -79,7 +99,9 @@ class StepFunction {
     }
   }
 
+  /// Whether there is a step.
   explicit operator bool() const { return static_cast<bool>(call_); }
+  /// Calls it. Throws `Error` G-HOOK-3 when the batch does not have the form that the step takes.
   Result operator()(const AnyBatch& batch, Trainer& trainer) const { return call_(batch, trainer); }
 
  private:
@@ -92,13 +114,17 @@ class StepFunction {
   std::function<Result(const AnyBatch&, Trainer&)> call_;
 };
 
-/// One pass over `Batches`.
+/// One pass over `Batches`. `Batches::iterate` makes it.
 class BatchPass {
  public:
+  /// A pass over what a loader gives.
   explicit BatchPass(BatchIterator iterator);
+  /// A pass over a list, from number `first` on.
   BatchPass(std::shared_ptr<const std::vector<AnyBatch>> list, int64_t first);
+  /// The next batch, or nothing at the end of the pass.
   std::optional<AnyBatch> next();
-  /// See `BatchIterator::state`.
+  /// What a later pass needs, besides the number of batches done, to go on from here; null where
+  /// the number is enough. See `BatchIterator::state`.
   nlohmann::json state() const;
 
  private:
@@ -107,24 +133,34 @@ class BatchPass {
   size_t next_ = 0;
 };
 
-/// Where a trainer's batches come from: a `DataLoader`, or batches that are already there.
+/// Where a trainer's batches come from: a `DataLoader`, or a list of batches in memory.
+///
+/// Every constructor converts, so that `.train_dl = loader` and `.train_dl = list` both work.
+/// Copies share loader and list.
 class Batches {
  public:
+  /// No batches.
   Batches() = default;
+  /// The batches of a loader.
   Batches(DataLoader loader) : loader_(std::move(loader)) {}
+  /// These batches, in this order in every epoch.
   Batches(std::vector<AnyBatch> list)
       : list_(std::make_shared<const std::vector<AnyBatch>>(std::move(list))) {}
+  /// Dictionaries.
   Batches(const std::vector<Batch>& list) : Batches(wrapped(list)) {}
+  /// Tensors.
   Batches(const std::vector<torch::Tensor>& list) : Batches(wrapped(list)) {}
+  /// Lists of tensors.
   Batches(const std::vector<std::vector<torch::Tensor>>& list) : Batches(wrapped(list)) {}
 
+  /// Whether there are batches at all.
   explicit operator bool() const { return static_cast<bool>(loader_) || list_ != nullptr; }
   /// Batches of a pass, where that is known.
   std::optional<int64_t> size() const;
-  /// The batches of pass `epoch` from number `first` on; `state` is what `BatchPass::state` gave,
-  /// or null.
+  /// The batches of pass `epoch` from number `first` on. `state` is what `BatchPass::state`
+  /// returned, or null.
   BatchPass iterate(int64_t epoch, int64_t first, const nlohmann::json& state) const;
-  /// The loader; null for batches that are already there.
+  /// The loader, for hooks that want to know its options; null for a list.
   const DataLoader* loader() const { return loader_ ? &loader_ : nullptr; }
 
  private:

@@ -10,25 +10,27 @@
 
 namespace gradus::hooks {
 
-/// Keeps an exponential moving average of the parameters, updated after every training batch, and
-/// validates with it.
+/// Keeps an exponential moving average of the parameters and validates with it.
 ///
-/// The averaged values take the place of the model's own from `before_valid` to `after_epoch`;
-/// whoever holds the model sees them. They are put back however `fit` ends.
+/// The average is updated after every training batch: `average = decay * average + (1 - decay) *
+/// parameter`. From `before_valid` to `after_epoch` the model holds the averaged values, and
+/// whoever uses the model meanwhile sees them. The model's own values are back when `fit` ends,
+/// also when it ends with an exception.
 class EMAHook : public Hook {
  public:
   /// Throws `Error` G-HOOK-1 unless `decay` is in [0, 1].
   explicit EMAHook(double decay = 0.9999);
+  /// Starts the average with the parameters, or with what `restore` was given.
   void before_fit(Trainer& trainer) override;
-  void after_step(Trainer& trainer) override;
-  void before_valid(Trainer& trainer) override;
-  void after_epoch(Trainer& trainer) override;
+  void after_step(Trainer& trainer) override;    ///< updates the average
+  void before_valid(Trainer& trainer) override;  ///< gives the model the averaged values
+  void after_epoch(Trainer& trainer) override;   ///< gives the model its own values back
 
   /// Whether the model holds the averaged values now.
   bool is_swapped() const { return swapped_; }
   /// Exchanges the model's values and the averaged ones.
   void swap();
-  /// Averaged values for the next `before_fit`: parameters by name.
+  /// Sets the averaged values that the next `before_fit` starts with: tensors by parameter name.
   void restore(StateTree parameters) { restored_ = std::move(parameters); }
 
  private:

@@ -19,33 +19,35 @@ namespace gradus::hooks {
 
 class Trainer;
 
-/// The points of a run where hooks are called. `after_pred` and `after_loss` are for code of the
-/// user's: a step is one callback, so the loop itself never reaches them.
+/// The points of a run at which hooks are called.
 enum class Point {
-  before_fit,
-  before_epoch,
-  before_step,
-  after_pred,
-  after_loss,
-  after_backward,
-  after_step,
-  before_valid,
-  after_epoch,
-  after_fit,
-  after_cancel
+  before_fit,      ///< before the first epoch; here hooks change the operations of the run
+  before_epoch,    ///< before the training pass of an epoch
+  before_step,     ///< a batch is there, not yet on the device
+  after_pred,      ///< never called by the loop; for a step that wants to call it
+  after_loss,      ///< never called by the loop; for a step that wants to call it
+  after_backward,  ///< the gradients of the batch are there
+  after_step,      ///< after optimizer step and counters; in validation after the step
+  before_valid,    ///< between the training and the validation pass of an epoch
+  after_epoch,     ///< after both passes
+  after_fit,       ///< after the last epoch
+  after_cancel     ///< after an interrupt, in place of `after_fit`
 };
+/// How many points there are.
 constexpr size_t kPointCount = 11;
+/// Some of the points.
 using PointSet = std::bitset<kPointCount>;
-/// "before_fit" …
+/// The name as it stands in the code, for example "before_fit".
 std::string_view point_name(Point point);
 
-/// Values that hooks share, by name.
+/// Values that hooks share, by name. `Hook::store` writes and `Hook::get` reads them.
 using State = std::map<std::string, std::any>;
 
 namespace detail {
 /// The unqualified name of a type.
 std::string type_name(const std::type_info& type);
-/// Whole numbers as int64_t, fractions as double, literals as std::string; anything else as it is.
+/// Integers as int64_t, floating-point numbers as double, text as std::string; anything else as it
+/// is.
 template <class T>
 std::any plain_value(T value) {
   if constexpr (std::same_as<T, bool>)
@@ -59,14 +61,19 @@ std::any plain_value(T value) {
   else
     return std::any(std::move(value));
 }
+/// The value as a number, when it is one.
 std::optional<double> number_of(const std::any& value);
+/// Throws `Error` G-HOOK-4.
 [[noreturn]] void wrong_type(const std::string& key, const std::type_info& expected,
                              const std::type_info& received);
+/// The shared value `key`; null when there is none.
 const std::any* find_value(const Trainer& trainer, const std::string& key);
+/// Sets the shared value `key`.
 void put_value(Trainer& trainer, const std::string& key, std::any value);
 }  // namespace detail
 
-/// A value of `State` as a `T`; numbers convert. Throws `Error` G-HOOK-4 when it is something else.
+/// A value of `State` as a `T`. Numbers convert into each other. Throws `Error` G-HOOK-4 when the
+/// value has another type.
 template <class T>
 T value_as(const std::any& value, const std::string& key) {
   if (const auto* exact = std::any_cast<T>(&value)) return *exact;
@@ -75,52 +82,61 @@ T value_as(const std::any& value, const std::string& key) {
   detail::wrong_type(key, typeid(T), value.type());
 }
 
-/// Something that happens around the steps. Derive, set `ord`, override the points you need.
+/// A part of a training step that one hook takes care of.
+enum class StepJob {
+  precision,    ///< autocast and loss scaling
+  clipping,     ///< the limit on the norm of the gradients
+  accumulation  ///< several batches per optimizer step
+};
+
+/// Something that happens around the steps. Derive from it, set `ord`, and override the points you
+/// need.
 ///
-/// Hooks run in ascending `ord`, equal ones in the order they were given. A hook that throws ends
-/// the run.
+/// Hooks run in ascending `ord`; those with the same `ord` run in the order in which they were
+/// given. A hook that throws ends the run.
 class Hook {
  public:
-  int64_t ord = 0;
+  int64_t ord = 0;  ///< the place among the hooks: lower ones run first
 
   virtual ~Hook() = default;
-  /// Names it in tables and in `State`; the unqualified type name by default.
+  /// The name in tables, in messages and in `State`; by default the name of the type without its
+  /// namespaces.
   virtual std::string name() const { return detail::type_name(typeid(*this)); }
 
-  virtual void before_fit(Trainer&) {}
-  /// Before the training pass of an epoch.
-  virtual void before_epoch(Trainer&) {}
-  /// A batch is there, not yet on the device.
-  virtual void before_step(Trainer&) {}
-  virtual void after_pred(Trainer&) {}
-  virtual void after_loss(Trainer&) {}
-  virtual void after_backward(Trainer&) {}
-  /// After the optimizer step and the counters, of training and validation batches.
-  virtual void after_step(Trainer&) {}
-  /// Between the training and the validation pass of an epoch.
-  virtual void before_valid(Trainer&) {}
-  virtual void after_epoch(Trainer&) {}
-  virtual void after_fit(Trainer&) {}
-  /// After an interrupt; the run ends when all hooks were called.
-  virtual void after_cancel(Trainer&) {}
+  virtual void before_fit(Trainer&) {}      ///< see `Point::before_fit`
+  virtual void before_epoch(Trainer&) {}    ///< see `Point::before_epoch`
+  virtual void before_step(Trainer&) {}     ///< see `Point::before_step`
+  virtual void after_pred(Trainer&) {}      ///< see `Point::after_pred`
+  virtual void after_loss(Trainer&) {}      ///< see `Point::after_loss`
+  virtual void after_backward(Trainer&) {}  ///< see `Point::after_backward`
+  virtual void after_step(Trainer&) {}      ///< see `Point::after_step`
+  virtual void before_valid(Trainer&) {}    ///< see `Point::before_valid`
+  virtual void after_epoch(Trainer&) {}     ///< see `Point::after_epoch`
+  virtual void after_fit(Trainer&) {}       ///< see `Point::after_fit`
+  virtual void after_cancel(Trainer&) {}    ///< see `Point::after_cancel`
 
   /// Calls the function of `point`.
   virtual void run(Point point, Trainer& trainer);
-  /// The points in use, where the type does not tell.
+  /// The points it uses. Override it where the overridden functions do not tell, as in
+  /// `LambdaHook`.
   virtual std::optional<PointSet> points() const { return std::nullopt; }
+  /// The parts of a step that this hook takes care of. `AccelerateHook` takes care of all of them
+  /// and refuses to run beside a hook that has a job too.
+  virtual std::vector<StepJob> step_jobs() const { return {}; }
 
  protected:
-  /// Shares a value under `name().key`.
+  /// Shares a value with other hooks under the name `name().key`.
   template <class T>
   void store(Trainer& trainer, std::string_view key, T value) const {
     detail::put_value(trainer, name() + "." + std::string(key),
                       detail::plain_value(std::move(value)));
   }
-  /// A value that hook `Owner` stored, or `otherwise`.
+  /// A value that a hook of type `Owner` has stored; `otherwise` when there is none.
   template <class Owner, class T>
   T get(const Trainer& trainer, std::string_view key, T otherwise) const {
     return get(trainer, detail::type_name(typeid(Owner)), key, std::move(otherwise));
   }
+  /// The same, with the name of the hook that stored it.
   template <class T>
   T get(const Trainer& trainer, std::string_view owner, std::string_view key, T otherwise) const {
     const auto full = std::string(owner) + "." + std::string(key);
@@ -129,33 +145,40 @@ class Hook {
   }
 };
 
-/// A hook that runs in the main process only.
+/// A hook that runs in the main process only: for logs, files and progress bars. It derives from
+/// `Hook` and adds nothing but that.
 class MainProcessHook : public Hook {};
 
-/// A hook made of functions: `LambdaHook(Point::after_epoch, f)` or `LambdaHook(Point::before_fit,
-/// f, Point::after_fit, g)`.
+/// A hook made of functions: `LambdaHook(Point::after_epoch, f)` or
+/// `LambdaHook(Point::before_fit, f, Point::after_fit, g)`. Its name is "LambdaHook"; derive from
+/// `Hook` to have one of your own.
 class LambdaHook : public Hook {
  public:
+  /// What is called at a point.
   using Function = std::function<void(Trainer&)>;
 
+  /// From a list of points and functions.
   explicit LambdaHook(std::vector<std::pair<Point, Function>> functions) {
     for (auto& [point, function] : functions) on(point, std::move(function));
   }
+  /// From points and functions in turn.
   template <class F, class... More>
     requires std::is_invocable_v<F&, Trainer&>
   LambdaHook(Point point, F function, More... more) {
     add(point, std::move(function), std::move(more)...);
   }
 
-  /// Adds a function, in place of the one before at this point.
+  /// Sets the function of a point. It replaces the one that was there.
   LambdaHook& on(Point point, Function function) {
     functions_[size_t(point)] = std::move(function);
     return *this;
   }
 
+  /// Calls the function of `point`, when there is one.
   void run(Point point, Trainer& trainer) override {
     if (const auto& function = functions_[size_t(point)]) function(trainer);
   }
+  /// The points with a function.
   std::optional<PointSet> points() const override;
 
  private:
@@ -170,8 +193,8 @@ class LambdaHook : public Hook {
 };
 
 namespace detail {
-/// The points whose function `T` or a base between it and `Hook` overrides. All of them where `T`
-/// is `Hook` itself and so does not tell.
+/// The points whose function `T` overrides, or a base class between `T` and `Hook`. All points when
+/// `T` is `Hook` itself, which does not tell.
 template <class T>
 PointSet overridden_points() {
   PointSet set;
@@ -197,24 +220,27 @@ PointSet overridden_points() {
 }
 }  // namespace detail
 
-/// A hook as a trainer holds it: shared, and with the points it implements, read off the type it is
-/// handed over by.
+/// A hook as a trainer holds it: a shared pointer, and the points that the hook implements. The
+/// compiler reads these off the type of the pointer the hook is handed over with.
 class HookHandle {
  public:
+  /// Throws `Error` G-HOOK-1 for a null pointer.
   template <std::derived_from<Hook> T>
   HookHandle(std::shared_ptr<T> hook)
       : HookHandle(std::shared_ptr<Hook>(std::move(hook)), detail::overridden_points<T>()) {}
 
+  /// The hook, which is never null.
   Hook& operator*() const { return *hook_; }
   Hook* operator->() const { return hook_.get(); }
   Hook* get() const { return hook_.get(); }
+  /// Whether the hook does something at `point`.
   bool implements(Point point) const {
     return hook_->points().value_or(points_).test(size_t(point));
   }
+  /// Whether it is a `MainProcessHook`.
   bool main_process_only() const { return main_process_only_; }
 
  private:
-  /// Throws `Error` G-HOOK-1 for a null pointer.
   HookHandle(std::shared_ptr<Hook> hook, PointSet points);
 
   std::shared_ptr<Hook> hook_;

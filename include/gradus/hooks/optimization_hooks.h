@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/engine/step_engine.h>
 #include <gradus/hooks/hook.h>
 #include <gradus/optim/grad_scaler.h>
 #include <gradus/optim/schedulers.h>
@@ -11,40 +12,51 @@
 
 namespace gradus::hooks {
 
+/// Settings of an `AMPHook`.
 struct AMPOptions {
-  bool enabled = true;
-  torch::ScalarType dtype = torch::kHalf;
+  bool enabled = true;                                ///< false: train in float32
+  torch::ScalarType dtype = torch::kHalf;             ///< float16 or bfloat16
   std::optional<torch::DeviceType> device_type = {};  ///< default: the trainer's device
 };
 
-/// Mixed precision: autocast around both steps, and for float16 on a GPU, unless parameters are
-/// bfloat16, loss scaling.
+/// Mixed precision: autocast around both steps, and loss scaling for float16 on a GPU. Models with
+/// bfloat16 parameters train without loss scaling.
 class AMPHook : public Hook {
  public:
+  /// Throws `Error` G-HOOK-1 for another dtype.
   explicit AMPHook(AMPOptions options = {});
+  /// Sets the trainer's precision.
   void before_fit(Trainer& trainer) override;
+  std::vector<StepJob> step_jobs() const override { return {StepJob::precision}; }
 
-  /// Null before `fit`; disabled where gradients need no scaling.
-  GradScaler* scaler() const { return scaler_.get(); }
+  /// Null before `fit`; disabled when gradients need no scaling.
+  GradScaler* scaler() const;
 
  private:
   AMPOptions options_;
-  std::unique_ptr<GradScaler> scaler_;
+  std::shared_ptr<StepEngine> engine_;  // of the last run
+  std::unique_ptr<GradScaler> disabled_ =
+      std::make_unique<GradScaler>(torch::kCPU, GradScalerOptions{.enabled = false});
 };
 
-/// Moves a learning rate schedule on after every batch that really stepped.
+/// Steps a learning rate schedule after every batch for which the optimizer really stepped. With
+/// gradient accumulation that is once per window.
 class LRSchedulerHook : public Hook {
  public:
+  /// Makes a schedule for an optimizer.
   using Factory = std::function<std::shared_ptr<LRScheduler>(Optimizer&)>;
 
+  /// With a schedule that exists already, for the trainer's optimizer.
   explicit LRSchedulerHook(std::shared_ptr<LRScheduler> scheduler);
-  /// The schedule is made in `before_fit`, from the trainer's optimizer.
+  /// With a schedule that `before_fit` makes for the trainer's optimizer.
   explicit LRSchedulerHook(Factory factory);
-  void before_fit(Trainer& trainer) override;
-  void after_step(Trainer& trainer) override;
+  void before_fit(Trainer& trainer) override;  ///< makes the schedule
+  void after_step(Trainer& trainer) override;  ///< steps it
 
-  /// The rate of the first group. Both throw `Error` G-HOOK-8 before `fit` has made the schedule.
+  /// The learning rate of the first parameter group. Throws `Error` G-HOOK-8 before `fit` has made
+  /// the schedule.
   double lr() const;
+  /// The schedule. Throws G-HOOK-8 before `fit` has made it.
   LRScheduler& scheduler() const;
 
  private:
@@ -52,31 +64,35 @@ class LRSchedulerHook : public Hook {
   std::shared_ptr<LRScheduler> scheduler_;
 };
 
-/// Scales gradients down to `max_norm` before an optimizer step; unscales them first under
-/// `AMPHook`.
+/// Clips the gradients before an optimizer step: when their total norm is above `max_norm`, all are
+/// scaled down to it. Under `AMPHook` they are unscaled first.
 class GradClipHook : public Hook {
  public:
   /// Throws `Error` G-HOOK-1 unless `max_norm` is positive.
   explicit GradClipHook(double max_norm = 1.0);
+  /// Sets the norm that the trainer's engine clips to.
   void before_fit(Trainer& trainer) override;
+  std::vector<StepJob> step_jobs() const override { return {StepJob::clipping}; }
 
  private:
   double max_norm_;
 };
 
-/// Divides the loss by `steps`, and steps and zeroes gradients only every `steps` batches and after
-/// the last of a pass.
+/// Gradient accumulation: the optimizer steps, and gradients are zeroed, only every `steps` batches
+/// and after the last batch of a pass. Every loss is divided by `steps`.
 class GradientAccumulationHook : public Hook {
  public:
   /// Throws `Error` G-HOOK-1 when `steps` is below 1.
   explicit GradientAccumulationHook(int64_t steps = 1);
+  /// Sets the length of a window.
   void before_fit(Trainer& trainer) override;
+  std::vector<StepJob> step_jobs() const override { return {StepJob::accumulation}; }
 
  private:
   int64_t steps_;
 };
 
-/// Gives cached GPU memory back before validation.
+/// Gives cached GPU memory back to the device before validation.
 class EmptyCudaCacheHook : public Hook {
  public:
   void before_valid(Trainer& trainer) override;

@@ -2,6 +2,7 @@
 
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
+#include <gradus/engine/step_engine.h>
 #include <gradus/hooks/accelerator.h>
 #include <gradus/hooks/any_batch.h>
 #include <gradus/hooks/hook.h>
@@ -17,31 +18,32 @@
 
 namespace gradus::hooks {
 
+/// What a `Trainer` is made of.
 struct TrainerOptions {
-  std::shared_ptr<torch::nn::Module> model = {};
-  StepFunction train_step = {};
-  Batches train_dl = {};
-  Batches valid_dl = {};        ///< none: no validation
-  StepFunction eval_step = {};  ///< default: train_step
-  std::shared_ptr<Optimizer> optim = {};
-  int64_t epochs = 10;
-  std::vector<HookHandle> hooks = {};
-  std::optional<torch::Device> device = {};  ///< default: the GPU when there is one
-  nlohmann::json config = {};                ///< yours: for hooks, and saved beside checkpoints
+  std::shared_ptr<torch::nn::Module> model = {};  ///< must be given
+  StepFunction train_step = {};                   ///< must be given; computes the loss of a batch
+  Batches train_dl = {};                          ///< what an epoch trains on
+  Batches valid_dl = {};                          ///< unset: no validation
+  StepFunction eval_step = {};                    ///< default: train_step
+  std::shared_ptr<Optimizer> optim = {};          ///< unset: override do_opt_step and do_zero_grad
+  int64_t epochs = 10;                            ///< passes over `train_dl`
+  std::vector<HookHandle> hooks = {};             ///< what happens around the steps
+  std::optional<torch::Device> device = {};       ///< default: the GPU when there is one
+  nlohmann::json config = {};                     ///< for your own hooks; saved beside checkpoints
 };
 
-/// Thrown out of `fit` after an interrupt (SIGINT, or a hook or step that throws it), when
-/// `after_cancel` has run.
+/// Thrown by `fit` after an interrupt, when `after_cancel` has run. SIGINT interrupts; a hook or a
+/// step may also throw it.
 class Cancelled : public Error {
  public:
   Cancelled();
 };
 
-/// Where a run goes on.
+/// Where a resumed run continues.
 struct ResumePosition {
-  int64_t epoch = 0;
-  int64_t batch_idx = 0;
-  bool in_validation = false;
+  int64_t epoch = 0;                 ///< the epoch, from 0
+  int64_t batch_idx = 0;             ///< batches of the pass that are done
+  bool in_validation = false;        ///< whether the pass is the validation of the epoch
   nlohmann::json loader_state = {};  ///< see `BatchPass::state`
 };
 
@@ -57,10 +59,11 @@ struct ResumePosition {
 ///       after_epoch
 ///     after_fit                                   (after an interrupt: after_cancel)
 ///
-/// `do_backward`, `do_opt_step` and `do_zero_grad` can be overridden, and wrapped or replaced by
-/// hooks through `operations()`. The trainer shares model, optimizer and hooks with its maker.
-/// Thread-safety: none. SIGINT belongs to `fit` while it runs: the signal ends the run after the
-/// function under way.
+/// `do_backward`, `do_opt_step` and `do_zero_grad` can be overridden, and hooks wrap or replace
+/// them through `operations()`. Precision, clipping and the synchronization of processes are the
+/// work of a `StepEngine`, the one that `gradus::Trainer` runs on too. The trainer shares model,
+/// optimizer and hooks with its caller. Thread-safety: none. While `fit` runs, it handles SIGINT:
+/// the signal ends the run after the function under way.
 class Trainer {
  public:
   /// Throws `Error` G-HOOK-1 without a model or a train_step, or when a number is out of range.
@@ -69,26 +72,43 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Runs all epochs. Throws `Cancelled` after an interrupt, G-HOOK-2 when a step gives no usable
-  /// loss.
+  /// Runs all epochs. Throws `Cancelled` after an interrupt, and G-HOOK-2 when a step returns no
+  /// usable loss.
   void fit();
 
-  /// The gradients of `result()["loss"]`.
+  /// Computes the gradients of `result()["loss"]`.
   virtual void do_backward();
-  /// Returns whether the optimizer really stepped.
+  /// Steps the optimizer. Returns whether it really stepped: in float16 it does not when gradients
+  /// are not finite.
   virtual bool do_opt_step();
+  /// Drops the gradients of the optimizer's parameters.
   virtual void do_zero_grad();
-  /// Those three and the two steps, with what hooks made of them. Call these to do what the loop
+  /// These three and the two steps, with the changes of the hooks. Call them to do what the loop
   /// does.
   Operations& operations() { return operations_; }
 
-  /// The first hook of type `T`. Throws G-HOOK-6 with the hooks there are when it is absent.
+  // How steps are made. Hooks set it in `before_fit`; every run starts with float32, no clipping
+  // and a single process. Each of the three functions makes a new engine.
+  /// Where to train.
+  void set_device(torch::Device device);
+  /// The number format of the steps. `scaling` is for float16.
+  void set_precision(torch::ScalarType dtype, GradScalerOptions scaling = {});
+  /// What the processes do together.
+  void set_strategy(std::shared_ptr<Strategy> strategy);
+  /// The norm to clip to, and the like; read when `before_fit` is over.
+  StepOptions& step_options() { return step_options_; }
+  /// What makes the steps.
+  StepEngine& engine() const { return *engine_; }
+  /// The same, to keep it beyond the trainer's life.
+  const std::shared_ptr<StepEngine>& shared_engine() const { return engine_; }
+
+  /// The first hook of type `T`. When there is none, throws G-HOOK-6 with the hooks there are.
   template <class T>
   T& get_hook() const {
     if (auto* found = get_hook<T>(nullptr)) return *found;
     no_such_hook(detail::type_name(typeid(T)));
   }
-  /// The same, with `otherwise` when it is absent.
+  /// The same, but returns `otherwise` when there is none.
   template <class T>
   T* get_hook(T* otherwise) const {
     for (const auto& hook : options_.hooks)
@@ -101,23 +121,31 @@ class Trainer {
   /// A Markdown table: which hooks run at which point, in which order.
   std::string hook_table() const;
 
+  /// The model.
   torch::nn::Module& model() { return *options_.model; }
   const std::shared_ptr<torch::nn::Module>& shared_model() const { return options_.model; }
-  /// Throws G-HOOK-1 when the trainer has none.
+  /// The optimizer. Throws G-HOOK-1 when there is none.
   Optimizer& optim() const;
+  /// What was given as batches.
   const Batches& train_dl() const { return options_.train_dl; }
   const Batches& valid_dl() const { return options_.valid_dl; }
   /// The batches of the pass under way.
   const Batches& dl() const { return training_ ? options_.train_dl : options_.valid_dl; }
+  /// The passes of a whole run.
   int64_t epochs() const { return options_.epochs; }
+  /// The first epoch of this run; not 0 after a resume.
   int64_t start_epoch() const { return start_epoch_; }
+  /// In the order in which they were given.
   const std::vector<HookHandle>& hooks() const { return options_.hooks; }
+  /// Where it trains.
   torch::Device device() const { return device_; }
-  void set_device(torch::Device device) { device_ = device; }
+  /// What the user gave as `config`.
   const nlohmann::json& config() const { return options_.config; }
 
+  /// Values that hooks share.
   State& state() { return state_; }
   const State& state() const { return state_; }
+  /// The counters of the run.
   StepState& step_state() { return step_state_; }
   const StepState& step_state() const { return step_state_; }
   /// Whether the pass under way trains.
@@ -128,27 +156,32 @@ class Trainer {
   bool is_last_batch() const { return is_last_batch_; }
   /// Whether the batch under way ends an accumulation window, so that an optimizer step is due.
   bool is_step_due() const { return step_state_.is_grad_accum_boundary(is_last_batch_); }
+  /// The batch under way; hooks may change it in `before_step`.
   AnyBatch& batch() { return batch_; }
+  /// What the step returned for it.
   Result& result() { return result_; }
-  /// The loss as the step gave it; undefined when a validation step gave none.
+  /// The loss as the step returned it; undefined when a validation step returned none.
   const torch::Tensor& loss_t() const { return loss_t_; }
-  /// Its value. Reads the device. NaN when there is none.
+  /// Its value; NaN when there is none. Waits for the device.
   double loss() const;
 
+  /// Whether a hook has set an accelerator.
   bool is_distributed() const { return accelerator_ != nullptr; }
+  /// Whether this process logs and saves.
   bool is_main() const { return accelerator_ == nullptr || accelerator_->is_main_process(); }
-  /// Null unless a hook has set one.
+  /// The processes that train together; null unless a hook has set it.
   const std::shared_ptr<Accelerator>& accelerator() const { return accelerator_; }
   void set_accelerator(std::shared_ptr<Accelerator> accelerator) {
     accelerator_ = std::move(accelerator);
   }
 
-  /// Lets the run go on at `position`; for `before_fit`.
+  /// Makes the run continue at `position`. Call it in `before_fit`.
   void resume_at(ResumePosition position);
-  /// What the pass under way needs besides its batch number to go on: null except for streams.
+  /// What the pass under way needs, besides its batch number, to be resumed; null except for
+  /// streams.
   nlohmann::json loader_state() const { return loader_state_; }
-  /// Runs `action` when `fit` is left, however that is; the last one first. What an action throws
-  /// is logged, not thrown.
+  /// Runs `action` when `fit` ends, also by an exception. The last action runs first. What an
+  /// action throws is logged, not thrown.
   void at_end_of_fit(std::function<void()> action) { cleanups_.push_back(std::move(action)); }
 
  private:
@@ -158,6 +191,8 @@ class Trainer {
   void check_ready() const;
   BatchPass open_pass();
   bool next_batch(BatchPass& pass);
+  void renew_engine();
+  void run_batch();
   void run_step();
   void count_batch();
   std::vector<const HookHandle*> hooks_in_order() const;
@@ -166,6 +201,11 @@ class Trainer {
   TrainerOptions options_;
   Operations operations_;
   torch::Device device_;
+  torch::ScalarType precision_ = torch::kFloat;
+  GradScalerOptions scaling_;
+  std::shared_ptr<Strategy> strategy_;
+  StepOptions step_options_;
+  std::shared_ptr<StepEngine> engine_;
   State state_;
   StepState step_state_;
   std::vector<const HookHandle*> order_;

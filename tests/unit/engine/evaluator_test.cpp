@@ -2,6 +2,9 @@
 #include <gradus/engine/evaluator.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
+#include <thread>
+
 #include "../error_of.h"
 
 namespace gradus {
@@ -184,6 +187,56 @@ TEST(Evaluator, SaysWhenABatchIsDoneAndThrowsWhatFails) {
   EXPECT_EQ(
       message_of("G-TRAIN-17", [&] { evaluator.run(seven_rows(), one_more_each_time); }),
       "the batches of the evaluation cannot be joined: batch 1 gave 4 tensors, the first one 3");
+}
+
+// Two threads as two processes: each waits for the other's rows.
+struct TwoThreads {
+  std::barrier<> both{2};
+  torch::Tensor rows[2];
+};
+
+struct ThreadStrategy : Strategy {
+  ThreadStrategy(TwoThreads& threads, int64_t rank) : threads_(threads), rank_(rank) {}
+  int64_t world_size() const override { return 2; }
+  int64_t rank() const override { return rank_; }
+  torch::Tensor gather(const torch::Tensor& rows) override {
+    threads_.rows[rank_] = rows;
+    threads_.both.arrive_and_wait();
+    auto all = torch::cat({threads_.rows[0], threads_.rows[1]});
+    threads_.both.arrive_and_wait();
+    return all;
+  }
+  TwoThreads& threads_;
+  int64_t rank_;
+};
+
+TEST(Evaluator, GathersTheRowsOfAllProcesses) {
+  TwoThreads threads;
+  EvalLoopOutput outputs[2];
+  const auto evaluate = [&](int64_t rank) {
+    const auto x = torch::arange(4, torch::kFloat) + 4 * double(rank);
+    const Evaluator evaluator({.include_for_metrics = {"loss"},
+                               .strategy = std::make_shared<ThreadStrategy>(threads, rank)});
+    outputs[rank] = evaluator.run(tensor_loader({{"x", x}, {"labels", 10 * x}}, {.batch_size = 2}),
+                                  [&](const Batch& batch) {
+                                    auto step = doubled(batch);
+                                    step.logits = {batch["x"].unsqueeze(1).expand({-1, 1 + rank})};
+                                    return step;
+                                  });
+  };
+  std::thread other([&] { evaluate(1); });
+  evaluate(0);
+  other.join();
+  for (const auto& output : outputs) {
+    const auto& found = output.prediction;
+    EXPECT_TRUE(torch::equal(found.label_ids,
+                             10 * torch::tensor({0.F, 1.F, 4.F, 5.F, 2.F, 3.F, 6.F, 7.F})));
+    EXPECT_TRUE(torch::equal(found.predictions.slice(0, 0, 3),
+                             torch::tensor({{0.F, -100.F}, {1.F, -100.F}, {4.F, 4.F}})));
+    EXPECT_TRUE(torch::equal(found.losses,
+                             torch::tensor({0.5F, 0.5F, 4.5F, 4.5F, 2.5F, 2.5F, 6.5F, 6.5F})));
+    EXPECT_EQ(output.metrics.at("eval_loss"), 3.5) << "the mean over the rows of both";
+  }
 }
 
 TEST(Evaluator, OfNothingIsNothing) {
