@@ -54,7 +54,10 @@
 #include <gradus/engine/eval_accumulator.h>
 #include <gradus/engine/eval_prediction.h>
 #include <gradus/engine/evaluator.h>
+#include <gradus/engine/precision.h>
 #include <gradus/engine/run_checkpoint.h>
+#include <gradus/engine/step_engine.h>
+#include <gradus/engine/strategy.h>
 #include <gradus/formats/checksum.h>
 #include <gradus/formats/flax_msgpack.h>
 #include <gradus/formats/rng_state.h>

@@ -124,7 +124,7 @@ Evaluator::Outputs Evaluator::outputs_of(const Batch& batch, PredictionStep step
 
 // The one place where an evaluation needs the other processes.
 void Evaluator::gather(Outputs& outputs) const {
-  auto* strategy = options_.strategy.get();
+  auto* strategy = options_.strategy;
   if (strategy == nullptr || strategy->world_size() == 1) return;
   if (outputs.loss.defined()) {
     outputs.loss = strategy->gather(outputs.loss);

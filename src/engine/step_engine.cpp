@@ -28,15 +28,25 @@ std::vector<torch::Tensor> defined_gradients(const std::vector<torch::Tensor>& p
 
 StepEngine::StepEngine(torch::Device device, torch::ScalarType dtype,
                        std::shared_ptr<Strategy> strategy)
-    : device_(device),
-      precision_(device, dtype),
-      strategy_(strategy ? std::move(strategy) : std::make_shared<Strategy>()) {}
+    : device_(device), precision_(device, dtype) {
+  set_strategy(std::move(strategy));
+}
 
 StepEngine::~StepEngine() = default;
+
+void StepEngine::set_strategy(std::shared_ptr<Strategy> strategy) {
+  strategy_ = strategy ? std::move(strategy) : std::make_shared<Strategy>();
+}
+
+void StepEngine::set_device(torch::Device device, torch::ScalarType dtype) {
+  device_ = device;
+  precision_ = Precision(device, dtype);
+}
 
 // The model's parameters that get gradients although the optimizer does not have them; usually
 // none.
 std::vector<torch::Tensor> StepEngine::bystanders() const {
+  if (!optimizer_) return {};
   std::set<const c10::TensorImpl*> known;
   for (const auto& parameter : all_parameters(*optimizer_))
     known.insert(parameter.unsafeGetTensorImpl());
@@ -48,14 +58,15 @@ std::vector<torch::Tensor> StepEngine::bystanders() const {
 
 // The model's trainable parameters in its order, which decides the last bit of the norm, then
 // what else the optimizer has.
-std::vector<torch::Tensor> StepEngine::clipped() const {
+std::vector<torch::Tensor> StepEngine::trained() const {
   std::vector<torch::Tensor> found;
   std::set<const c10::TensorImpl*> known;
   const auto take = [&](const torch::Tensor& parameter) {
     if (known.insert(parameter.unsafeGetTensorImpl()).second) found.push_back(parameter);
   };
   for (const auto& [name, parameter] : trainable_parameters(*model_)) take(parameter);
-  for (const auto& parameter : all_parameters(*optimizer_)) take(parameter);
+  if (optimizer_)
+    for (const auto& parameter : all_parameters(*optimizer_)) take(parameter);
   return found;
 }
 
@@ -72,7 +83,8 @@ void StepEngine::begin(torch::nn::Module& model, StepOptions options) {
                     "over float32 weights.",
                     optimizer_->name()));
   bystanders_ = bystanders();
-  parameters_ = clipped();
+  parameters_ = trained();
+  clipped_ = options_.clipped.empty() ? parameters_ : options_.clipped;
   if (!device_.is_cuda()) return;
 
   stream_ = device::own_stream(device_);
@@ -121,6 +133,7 @@ torch::Tensor StepEngine::micro_batch(const Batch& inputs,
                                       const std::optional<torch::Tensor>& num_items,
                                       const WindowPlace& place, const Work& work) {
   place_ = place;
+  gradients_are_synced_ = false;
   const auto no_sync = place.is_last ? nullptr : strategy_->no_sync();
   if (place.is_last && device_schedule_) device_schedule_->follow(optimizer_->param_groups());
   if (!graphs_ || inputs.empty()) return work(inputs, num_items);
@@ -148,21 +161,31 @@ bool StepEngine::update_is_recordable() const {
   return device_schedule_ && optimizer_->is_recordable() && !place_.gradients_are_read;
 }
 
-void StepEngine::backward(const torch::Tensor& loss) { precision_.scale(loss).backward(); }
+void StepEngine::backward(const torch::Tensor& loss) {
+  gradients_are_synced_ = false;
+  precision_.scale(loss).backward();
+}
+
+// Makes the gradients those of the whole batch and unscales them, once in a window.
+void StepEngine::sync_gradients() {
+  if (std::exchange(gradients_are_synced_, true)) return;
+  strategy_->sync_gradients(parameters_);
+  auto* scaler = precision_.scaler();
+  if (scaler != nullptr && optimizer_) scaler->unscale_(*optimizer_);
+}
 
 torch::Tensor StepEngine::clip() {
   if (replayed_norm_) return *replayed_norm_;
-  strategy_->sync_gradients(parameters_);
-  if (auto* scaler = precision_.scaler()) scaler->unscale_(*optimizer_);
+  sync_gradients();
   const double max_norm = options_.max_grad_norm;
   if (!device_.is_cuda() || !kernels::have_cuda_kernels())
-    return max_norm > 0 ? clip_grad_norm_(parameters_, max_norm) : grad_norm(parameters_);
+    return max_norm > 0 ? clip_grad_norm_(clipped_, max_norm) : grad_norm(clipped_);
 
-  const auto grads = defined_gradients(parameters_);
+  const auto grads = defined_gradients(clipped_);
   const auto norm = kernels::grad_norm(grads);
   if (max_norm <= 0) return norm;
   const auto coefficient = kernels::clip_coefficient(norm, max_norm);
-  if (place_.gradients_are_read)
+  if (place_.gradients_are_read || !options_.clipped.empty())
     kernels::scale_(grads, coefficient);
   else
     clip_coefficient_ = coefficient;  // the optimizer's kernel applies it as it reads them
@@ -171,6 +194,7 @@ torch::Tensor StepEngine::clip() {
 
 void StepEngine::step() {
   if (std::exchange(replayed_norm_, std::nullopt)) return;
+  sync_gradients();
   auto* scaler = precision_.scaler();
   StepContext context;
   context.clip_coef = std::exchange(clip_coefficient_, std::nullopt);
@@ -185,12 +209,15 @@ void StepEngine::step() {
     device_schedule_->step(scaler != nullptr ? std::optional(scaler->found_inf()) : std::nullopt);
 }
 
+bool StepEngine::step_was_skipped() const {
+  const auto* scaler = precision_.scaler();
+  return scaler != nullptr && scaler->step_was_skipped();
+}
+
 std::optional<double> StepEngine::step_schedule() {
   if (device_schedule_ && device_schedule_->leads()) return std::nullopt;
   const double rate = optimizer_->param_groups().front().lr;
-  const auto* scaler = precision_.scaler();
-  const bool skipped = scaler != nullptr && scaler->step_was_skipped();
-  if (schedule_ && !skipped && !schedule_->is_metric_driven()) schedule_->step();
+  if (schedule_ && !step_was_skipped() && !schedule_->is_metric_driven()) schedule_->step();
   return rate;
 }
 

@@ -59,7 +59,8 @@ Trainer::Trainer(TrainerOptions options)
                   {"do_backward", [this] { do_backward(); }},
                   {"do_opt_step", [this] { return do_opt_step(); }},
                   {"do_zero_grad", [this] { do_zero_grad(); }}},
-      device_(options_.device.value_or(device::pick_device(/*use_cpu=*/false, 0))) {
+      device_(options_.device.value_or(device::pick_device(/*use_cpu=*/false, 0))),
+      engine_(std::make_shared<StepEngine>(device_)) {
   if (options_.model == nullptr)
     throw bad_argument("hooks::Trainer has no model",
                        "Set .model to a std::shared_ptr of your module.");
@@ -69,31 +70,25 @@ Trainer::Trainer(TrainerOptions options)
   if (options_.epochs < 0)
     throw bad_argument(fmt::format("epochs: expected 0 or more, received {}", options_.epochs),
                        "Set .epochs to the number of passes over train_dl.");
-  renew_engine();
+  engine_->set_optimizer(options_.optim);
 }
 
 Trainer::~Trainer() = default;
 
 void Trainer::set_device(torch::Device device) {
   device_ = device;
-  renew_engine();
+  engine_->set_device(device, engine_->precision().dtype());
+  engine_->precision().begin_run(scaling_);
 }
 
 void Trainer::set_precision(torch::ScalarType dtype, GradScalerOptions scaling) {
-  precision_ = dtype;
   scaling_ = scaling;
-  renew_engine();
+  engine_->set_device(device_, dtype);
+  engine_->precision().begin_run(scaling);
 }
 
 void Trainer::set_strategy(std::shared_ptr<Strategy> strategy) {
-  strategy_ = std::move(strategy);
-  renew_engine();
-}
-
-void Trainer::renew_engine() {
-  engine_ = std::make_shared<StepEngine>(device_, precision_, strategy_);
-  engine_->set_optimizer(options_.optim);
-  engine_->precision().begin_run(scaling_);
+  engine_->set_strategy(std::move(strategy));
 }
 
 /// What a run changes for its length: the signal, what hooks made of the operations, their
@@ -102,7 +97,7 @@ struct Trainer::RunScope {
   explicit RunScope(Trainer& trainer) : trainer_(trainer), operations_(trainer.operations_) {
     trainer_.order_ = trainer_.hooks_in_order();
     trainer_.step_options_ = {};
-    trainer_.strategy_ = nullptr;
+    trainer_.set_strategy(nullptr);
     trainer_.set_precision(torch::kFloat);
   }
   ~RunScope() {

@@ -170,7 +170,8 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
       .main_input_name = p.model->main_input_name(),
       .metric_key_prefix = metric_key_prefix,
       .rows_of_loss = [this](const Batch& batch) { return rows_of_loss(batch.rows()); },
-      .after_batch = [this] { call(Event::prediction_step); }};
+      .after_batch = [this] { call(Event::prediction_step); },
+      .strategy = &p.engine.strategy()};
   if (p.args.eval_loss_weighting == "tokens")
     options.tokens_of_loss = [this](const Batch& batch) {
       return batch.contains("labels") ? label_tokens(batch, model().counts_shifted_labels())

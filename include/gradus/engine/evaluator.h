@@ -5,7 +5,6 @@
 #include <gradus/engine/strategy.h>
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -32,9 +31,9 @@ struct EvaluatorOptions {
   std::function<int64_t(const Batch&)> tokens_of_loss = {};
   /// Called after each batch.
   std::function<void()> after_batch = {};
-  /// What the processes of a run do together; unset: a single process evaluates. Every process
-  /// evaluates its share of the rows and gets the results of all.
-  std::shared_ptr<Strategy> strategy = {};
+  /// What the processes of a run do together; null: a single process evaluates. Every process
+  /// evaluates its share of the rows and gets the results of all. It must outlive the evaluator.
+  Strategy* strategy = nullptr;
 };
 
 /// Runs a model over a loader and turns what it predicts into metrics.

@@ -29,6 +29,9 @@ struct Scope;
 struct StepOptions {
   /// Gradients are scaled down to this norm; 0 or less only measures it.
   double max_grad_norm = 0;
+  /// Whose gradients are measured and clipped together. Empty: the model's trainable parameters,
+  /// and what else the optimizer has.
+  std::vector<torch::Tensor> clipped = {};
   /// The steps of the run: how many learning rates a table on the device holds.
   int64_t max_steps = 0;
   /// Trains float32 masters of a bfloat16 model, where the optimizer can.
@@ -86,6 +89,11 @@ class StepEngine {
   const Precision& precision() const { return precision_; }
   /// What the processes do together.
   Strategy& strategy() const { return *strategy_; }
+  /// Sets it for the next run; null means a single process.
+  void set_strategy(std::shared_ptr<Strategy> strategy);
+  /// Sets device and number format of the next run. A loss scaler is made by
+  /// `precision().begin_run`.
+  void set_device(torch::Device device, torch::ScalarType dtype);
 
   /// The optimizer of the next run; null until one is set.
   const std::shared_ptr<Optimizer>& optimizer() const { return optimizer_; }
@@ -115,8 +123,12 @@ class StepEngine {
   /// Ends a window: synchronizes and unscales the gradients, scales them down to
   /// `max_grad_norm`, and returns the norm they had.
   torch::Tensor clip();
-  /// The optimizer's step, unless float16 gradients were not finite.
+  /// The optimizer's step, unless float16 gradients were not finite. Without a `clip` before, it
+  /// synchronizes the gradients first.
   void step();
+  /// Whether the last step was left out because float16 gradients were not finite. Waits for the
+  /// device in float16.
+  bool step_was_skipped() const;
   /// Moves the schedule on, unless the step was skipped or a metric drives it. Returns the rate
   /// the step had; none where only the device knows whether the step was skipped (see `settle`).
   std::optional<double> step_schedule();
@@ -146,8 +158,9 @@ class StepEngine {
  private:
   void begin_recording(std::string plain_because);
   bool update_is_recordable() const;
+  void sync_gradients();
   std::vector<torch::Tensor> bystanders() const;
-  std::vector<torch::Tensor> clipped() const;
+  std::vector<torch::Tensor> trained() const;
 
   torch::Device device_;
   Precision precision_;
@@ -159,12 +172,14 @@ class StepEngine {
   torch::nn::Module* model_ = nullptr;
   StepOptions options_;
   WindowPlace place_;
-  std::vector<torch::Tensor> parameters_;  // whose gradients are clipped
+  std::vector<torch::Tensor> parameters_;  // whose gradients the processes share
+  std::vector<torch::Tensor> clipped_;     // whose gradients are clipped
   std::vector<torch::Tensor> bystanders_;  // that get gradients but are not the optimizer's
   std::unique_ptr<device::Scope> stream_;  // work can be recorded only on a stream of its own
   std::unique_ptr<StepGraphs> graphs_;
   std::unique_ptr<EvalGraphs> eval_graphs_;
   std::unique_ptr<DeviceSchedule> device_schedule_;  // for steps that the host does not follow
+  bool gradients_are_synced_ = false;                // those of the window under way
   std::optional<torch::Tensor> clip_coefficient_;    // left to the optimizer's kernel
   std::optional<torch::Tensor> replayed_norm_;       // a replay did the update of this window
   std::string attention_backend_;

@@ -45,7 +45,7 @@ class AccelerateHook : public Hook {
  private:
   AccelerateOptions options_;
   std::shared_ptr<Accelerator> accelerator_;
-  std::shared_ptr<StepEngine> engine_;  // of the last run
+  std::shared_ptr<StepEngine> engine_;  // the trainer's
 };
 
 }  // namespace gradus::hooks

@@ -34,7 +34,7 @@ class AMPHook : public Hook {
 
  private:
   AMPOptions options_;
-  std::shared_ptr<StepEngine> engine_;  // of the last run
+  std::shared_ptr<StepEngine> engine_;  // the trainer's
   std::unique_ptr<GradScaler> disabled_ =
       std::make_unique<GradScaler>(torch::kCPU, GradScalerOptions{.enabled = false});
 };

@@ -43,8 +43,8 @@ struct MemoryProfilerOptions {
 /// Notes how much GPU memory is in use after every batch, and writes it to files.
 ///
 /// The files are `snapshot_step_N.json`, `snapshot_interrupted.json` and `snapshot_final.json`.
-/// Each holds `{"device", "allocated", "peak", "history": [[optimizer_step, allocated, peak], …]}`
-/// with sizes in bytes. Without a GPU the hook warns once and does nothing.
+/// Each holds `{"device", "allocated", "peak", "history": [[optimizer_step, allocated, peak],
+/// ...]}` with sizes in bytes. Without a GPU the hook warns once and does nothing.
 class MemoryProfilerHook : public Hook {
  public:
   /// Throws `Error` G-HOOK-1 for numbers below 1.

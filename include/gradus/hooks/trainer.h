@@ -88,8 +88,8 @@ class Trainer {
   Operations& operations() { return operations_; }
 
   // How steps are made. Hooks set it in `before_fit`; every run starts with float32, no clipping
-  // and a single process. Each of the three functions makes a new engine.
-  /// Where to train.
+  // and a single process.
+  /// Where to train. A checkpoint must be loaded after that.
   void set_device(torch::Device device);
   /// The number format of the steps. `scaling` is for float16.
   void set_precision(torch::ScalarType dtype, GradScalerOptions scaling = {});
@@ -191,7 +191,6 @@ class Trainer {
   void check_ready() const;
   BatchPass open_pass();
   bool next_batch(BatchPass& pass);
-  void renew_engine();
   void run_batch();
   void run_step();
   void count_batch();
@@ -201,11 +200,9 @@ class Trainer {
   TrainerOptions options_;
   Operations operations_;
   torch::Device device_;
-  torch::ScalarType precision_ = torch::kFloat;
-  GradScalerOptions scaling_;
-  std::shared_ptr<Strategy> strategy_;
-  StepOptions step_options_;
   std::shared_ptr<StepEngine> engine_;
+  GradScalerOptions scaling_;
+  StepOptions step_options_;
   State state_;
   StepState step_state_;
   std::vector<const HookHandle*> order_;

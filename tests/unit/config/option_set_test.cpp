@@ -317,7 +317,9 @@ TEST_F(ConfigFile, UnusableFiles) {
   EXPECT_NE(failing("a.yaml", "lr_scheduler_kwargs: {[a]: 1}\n")
                 .find("expected a word before the colon inside a dictionary"),
             std::string::npos);
-  EXPECT_NE(failing("a.json", "{\"lr_scheduler_kwargs\": " + std::string(100000, '[') + "}")
+  std::string nested(100000, '[');
+  nested.insert(0, "{\"lr_scheduler_kwargs\": ").append("}");
+  EXPECT_NE(failing("a.json", nested)
                 .find("nested deeper than"),
             std::string::npos);
   const auto missing = parse_failure({(folder_ / "none.yaml").string()});

@@ -38,8 +38,10 @@ TEST(Json, RefusesWhatIsNestedTooDeeply) {
   std::string quoted(5002, '[');
   quoted.front() = quoted.back() = '"';
   EXPECT_NO_THROW(parse_json(quoted));
+  std::string nested(200000, '[');
+  nested.insert(0, "{\"a\": ").append(200000, ']').append("}");
   try {
-    parse_json("{\"a\": " + std::string(200000, '[') + std::string(200000, ']') + "}", "x.json");
+    parse_json(nested, "x.json");
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(

@@ -215,8 +215,8 @@ TEST(Evaluator, GathersTheRowsOfAllProcesses) {
   EvalLoopOutput outputs[2];
   const auto evaluate = [&](int64_t rank) {
     const auto x = torch::arange(4, torch::kFloat) + 4 * double(rank);
-    const Evaluator evaluator({.include_for_metrics = {"loss"},
-                               .strategy = std::make_shared<ThreadStrategy>(threads, rank)});
+    ThreadStrategy strategy(threads, rank);
+    const Evaluator evaluator({.include_for_metrics = {"loss"}, .strategy = &strategy});
     outputs[rank] = evaluator.run(tensor_loader({{"x", x}, {"labels", 10 * x}}, {.batch_size = 2}),
                                   [&](const Batch& batch) {
                                     auto step = doubled(batch);

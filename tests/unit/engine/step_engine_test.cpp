@@ -91,6 +91,33 @@ TEST(StepEngine, GradientsOfParametersThatTheOptimizerLacksCountAndAreDropped) {
   for (const auto& parameter : both->parameters()) EXPECT_FALSE(parameter.grad().defined());
 }
 
+TEST(StepEngine, AStepWithoutClippingSynchronizesToo) {
+  struct Counting : Strategy {
+    void sync_gradients(std::span<const torch::Tensor> parameters) override {
+      ++calls;
+      tensors = parameters.size();
+    }
+    int calls = 0;
+    size_t tensors = 0;
+  };
+  const auto strategy = std::make_shared<Counting>();
+  torch::nn::Linear layer(1, 1);
+  StepEngine engine(torch::kCPU, torch::kFloat, strategy);
+  engine.set_optimizer(std::make_shared<SGD>(layer->parameters(), SGDOptions{.lr = 0.1}));
+  engine.begin(*layer, {.clipped = {layer->weight}});
+  for (const bool clips : {false, true, true}) {
+    engine.backward(layer(torch::ones({1, 1})).sum());
+    if (clips) {
+      EXPECT_FLOAT_EQ(engine.clip().item<float>(), 1) << "of the weight alone";
+    }
+    engine.step();
+    EXPECT_FALSE(engine.step_was_skipped());
+    engine.zero_grad();
+  }
+  EXPECT_EQ(strategy->calls, 3) << "once in a step";
+  EXPECT_EQ(strategy->tensors, 2U) << "weight and bias";
+}
+
 TEST(StepEngine, MastersLiveFromBeginToEnd) {
   torch::nn::Linear layer(4, 2);
   StepEngine engine(torch::kCPU, torch::kBFloat16);

@@ -287,7 +287,7 @@ TEST(Safetensors, SaysWhatIsMissingInAFolder) {
     }
     return "none";
   };
-  EXPECT_EQ(error(), "G-ST-7: neither model.safetensors nor model.safetensors.index.json is there");
+  EXPECT_EQ(error(), "G-ST-7: neither model.safetensors nor model.safetensors.index.json exists");
   write_safetensors_folder(folder, {{"a", at::ones({4})}, {"b", at::ones({4})}},
                            {.max_shard_size = 16});
   EXPECT_EQ(error(), "none");

@@ -76,9 +76,8 @@ TEST(Precision, CheckpointingTakesKnownSettingsOnly) {
   auto args = bf16_arguments(box, "autocast");
   args.gradient_checkpointing = true;
   args.gradient_checkpointing_kwargs = {{"every_layer", 2}};
-  Trainer trainer({.model = small_gpt2(), .args = args, .train_dataset = counting_rows()});
   try {
-    trainer.train();
+    Trainer trainer({.model = small_gpt2(), .args = args, .train_dataset = counting_rows()});
     FAIL() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "G-CONF-10");
