@@ -12,6 +12,7 @@ namespace gradus::functional {
 /// from the key, so they are not those of JAX.
 class Key {
  public:
+  /// A key from a number, as a seed is.
   constexpr explicit Key(uint64_t value = 0) : value_(value) {}
 
   /// The next key of the chain.
@@ -25,6 +26,7 @@ class Key {
 
   /// The number the key was made with; checkpoints hold it.
   constexpr uint64_t value() const { return value_; }
+  /// Whether both give the same numbers.
   constexpr bool operator==(const Key&) const = default;
 
  private:

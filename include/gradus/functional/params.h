@@ -22,11 +22,16 @@ class Params {
   /// Throws `Error` G-FN-3 when the numbers of names and tensors differ.
   Params(std::vector<std::string> names, std::vector<torch::Tensor> values);
 
+  /// How many tensors there are.
   size_t size() const { return values_.size(); }
+  /// Whether there are none.
   bool empty() const { return values_.empty(); }
+  /// The names, in order.
   const std::vector<std::string>& names() const { return *names_; }
+  /// The tensors, in the order of the names.
   const std::vector<torch::Tensor>& values() const { return values_; }
 
+  /// Whether there is a tensor of that name.
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   /// The tensor of that name; null when there is none.
   const torch::Tensor* find(std::string_view name) const;

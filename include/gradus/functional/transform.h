@@ -29,8 +29,8 @@ struct OptState {
 };
 /// A named part of an `OptState`.
 struct OptState::Field {
-  std::string name;
-  std::variant<torch::Tensor, Params, OptState> value;
+  std::string name;                                     ///< as in optax
+  std::variant<torch::Tensor, Params, OptState> value;  ///< one of the three kinds
 };
 
 /// The state as nested dictionaries, as optax writes it.

@@ -231,7 +231,9 @@ class HookHandle {
 
   /// The hook, which is never null.
   Hook& operator*() const { return *hook_; }
+  /// Its members.
   Hook* operator->() const { return hook_.get(); }
+  /// A pointer to it.
   Hook* get() const { return hook_.get(); }
   /// Whether the hook does something at `point`.
   bool implements(Point point) const {

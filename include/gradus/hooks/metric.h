@@ -59,6 +59,7 @@ struct LossOptions {
 /// divided it by the number of batches in a window.
 class Loss : public Metric {
  public:
+  /// Throws `Error` G-HOOK-1 when `freq` is below 1.
   explicit Loss(LossOptions options = {});
   MetricValues operator()(Trainer& trainer) override;
 
@@ -83,6 +84,7 @@ struct AccuracyOptions {
 /// class 1.
 class Accuracy : public Metric {
  public:
+  /// Throws `Error` G-HOOK-1 when `freq` is below 1.
   explicit Accuracy(AccuracyOptions options = {});
   /// With other names of the two entries.
   explicit Accuracy(std::string pred_key, std::string target_key = "targets");
@@ -95,6 +97,7 @@ class Accuracy : public Metric {
 /// The learning rate of `LRSchedulerHook`, in training. Throws G-HOOK-6 when there is none.
 class LRStats : public Metric {
  public:
+  /// `name`: of the value.
   explicit LRStats(std::string name = "lr", int64_t freq = 1)
       : Metric(std::move(name), freq, Point::after_step, false) {}
   bool should_run(const Trainer& trainer) const override;
@@ -105,6 +108,7 @@ class LRStats : public Metric {
 /// by default those of the batch.
 class SamplesPerSecond : public Metric {
  public:
+  /// `name`: of the value.
   explicit SamplesPerSecond(std::string name = "samples_per_second", int64_t freq = 1,
                             std::optional<int64_t> batch_size = std::nullopt)
       : Metric(std::move(name), freq, Point::after_step, false), batch_size_(batch_size) {}

@@ -31,6 +31,7 @@ struct StepState {
   /// Starts counting the batches of a new pass.
   void reset_epoch() { batch_idx = 0; }
 
+  /// Whether all counters are equal.
   bool operator==(const StepState&) const = default;
 };
 

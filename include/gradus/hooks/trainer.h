@@ -123,11 +123,13 @@ class Trainer {
 
   /// The model.
   torch::nn::Module& model() { return *options_.model; }
+  /// The same, to keep it.
   const std::shared_ptr<torch::nn::Module>& shared_model() const { return options_.model; }
   /// The optimizer. Throws G-HOOK-1 when there is none.
   Optimizer& optim() const;
-  /// What was given as batches.
+  /// The batches to train on.
   const Batches& train_dl() const { return options_.train_dl; }
+  /// The batches to validate on.
   const Batches& valid_dl() const { return options_.valid_dl; }
   /// The batches of the pass under way.
   const Batches& dl() const { return training_ ? options_.train_dl : options_.valid_dl; }
@@ -144,9 +146,11 @@ class Trainer {
 
   /// Values that hooks share.
   State& state() { return state_; }
+  /// The same, to read.
   const State& state() const { return state_; }
   /// The counters of the run.
   StepState& step_state() { return step_state_; }
+  /// The same, to read.
   const StepState& step_state() const { return step_state_; }
   /// Whether the pass under way trains.
   bool training() const { return training_; }
@@ -171,6 +175,7 @@ class Trainer {
   bool is_main() const { return accelerator_ == nullptr || accelerator_->is_main_process(); }
   /// The processes that train together; null unless a hook has set it.
   const std::shared_ptr<Accelerator>& accelerator() const { return accelerator_; }
+  /// Sets it; for hooks that bring processes together.
   void set_accelerator(std::shared_ptr<Accelerator> accelerator) {
     accelerator_ = std::move(accelerator);
   }
