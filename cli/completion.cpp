@@ -95,10 +95,12 @@ _gradus() {
     [[ $cur != --no* ]] || words+=" $(_gradus_words "no:$command")"
     case $command in
       train | eval | predict)
-        words+=" $(_gradus_words "flags-of:
-$task ")" [[$cur != --no * ]] || words += " $(_gradus_words " no - of : $task ")";
-;
-esac COMPREPLY = ($(compgen - W "$words" --"$cur")) fi
+        words+=" $(_gradus_words "flags-of:$task")"
+        [[ $cur != --no* ]] || words+=" $(_gradus_words "no-of:$task")"
+        ;;
+    esac
+    COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  fi
 }
 
 complete -o bashdefault -o default -F _gradus gradus
