@@ -319,9 +319,7 @@ TEST_F(ConfigFile, UnusableFiles) {
             std::string::npos);
   std::string nested(100000, '[');
   nested.insert(0, "{\"lr_scheduler_kwargs\": ").append("}");
-  EXPECT_NE(failing("a.json", nested)
-                .find("nested deeper than"),
-            std::string::npos);
+  EXPECT_NE(failing("a.json", nested).find("nested deeper than"), std::string::npos);
   const auto missing = parse_failure({(folder_ / "none.yaml").string()});
   EXPECT_NE(missing.find("G-CONF-6: config file: "), std::string::npos) << missing;
   EXPECT_NE(missing.find("No such file"), std::string::npos) << missing;
