@@ -127,7 +127,7 @@ TEST(HookEngine, AHookSaysWhichPartOfAStepItDoes) {
   };
   const auto accelerate = std::make_shared<AccelerateHook>(AccelerateOptions{.cpu = true});
   EXPECT_EQ(message_of([&] { fit(small_run(), {accelerate, std::make_shared<OwnClipping>()}, 1); }),
-            "AccelerateHook does not go together with OwnClipping");
+            "AccelerateHook cannot be combined with OwnClipping");
 }
 
 }  // namespace
