@@ -3,8 +3,8 @@
 // LibTorch computes with OpenMP threads. libgomp lets a waiting thread spin for some milliseconds.
 // On a machine whose cores are wanted by other programs too, it keeps a core from the very thread
 // that it waits for, and a training becomes up to ten times slower. With OMP_WAIT_POLICY=passive
-// alone threads never spin, which costs a tenth of the speed on a quiet machine. 4000 rounds, some
-// 40 microseconds, are the best of both: docs/user/using-gradus.md has the figures.
+// alone threads never spin; 4000 rounds are some 40 microseconds. docs/user/using-gradus.md has the
+// figures.
 //
 // libgomp reads its environment in a constructor of the library, before main, so setting variables
 // in main is too late. The functions of .preinit_array run before the constructors of all
