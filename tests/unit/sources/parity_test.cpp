@@ -133,7 +133,8 @@ TEST(SourceParity, ClassNamesStandBesideAFileThatHasNone) {
   std::filesystem::copy_file(kFolder / "rows_stream.arrow", folder / "rows.arrow");
   const auto names_of_id = [&](const std::string& info) {
     std::ofstream(folder / "dataset_info.json") << info;
-    for (const auto& column : load_dataset((folder / "rows.arrow").string())->columns())
+    const auto rows = load_dataset((folder / "rows.arrow").string());
+    for (const auto& column : rows->columns())
       if (column.name == "id") return column.class_names;
     return std::vector<std::string>{"there is no id"};
   };
