@@ -119,9 +119,8 @@ class Trainer {
   /// Waits until every checkpoint is on disk. Throws the error of a failed write.
   void wait_for_saves();
 
-  /// Adds a callback, given as a `std::shared_ptr` to its own type. Throws `Error` G-TRAIN-9 for a
-  /// null pointer.
-  /// Adds a callback after the others. Throws `Error` G-TRAIN-9 for null.
+  /// Adds a callback after the others, given as a `std::shared_ptr` to its own type. Throws `Error`
+  /// G-TRAIN-9 for a null pointer.
   void add_callback(CallbackHandle callback);
   /// Removes and returns the first callback of that name; null when there is none.
   std::shared_ptr<TrainerCallback> pop_callback(const std::string& name);
