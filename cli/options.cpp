@@ -7,6 +7,7 @@
 #include <gradus/trainers/registry.h>
 
 #include "cli.h"
+#include "program_options.h"
 
 namespace gradus::cli {
 namespace {
@@ -18,10 +19,13 @@ std::string shown(const OptionSet& set, Form form) {
   return form == Form::markdown ? set.markdown() : set.help();
 }
 
-// Every flag of `gradus train --task T`: the task's own, then those of its trainer's arguments.
+// Every flag of `gradus train --task T`: the program's, the task's own, then those of its trainer's
+// arguments.
 std::string options_of_task(const std::string& name, Form form) {
   const auto task = make_task(name);
+  ProgramOptions program;
   OptionSet set;
+  program.add_to(set);
   task->add_options(set);
   task->arguments().add_to(set);
   return shown(set, form);

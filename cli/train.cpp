@@ -6,59 +6,16 @@
 #include <gradus/core/log.h>
 #include <gradus/core/nearest.h>
 #include <gradus/tasks/task.h>
-#include <gradus/train/callbacks.h>
 #include <signal.h>
 
 #include <fstream>
 
 #include "cli.h"
+#include "program_options.h"
 #include "reference.h"
 
 namespace gradus::cli {
 namespace {
-
-struct ProgramOptions {
-  std::optional<std::string> task = std::nullopt;
-  bool json = false;
-  std::optional<int64_t> early_stopping_patience = std::nullopt;
-  std::optional<double> early_stopping_threshold = std::nullopt;
-};
-constexpr OptionRow<ProgramOptions> kProgramRows[] = {
-    {&ProgramOptions::task, "task", Group::task, any_value(),
-     "What to train; `gradus train --task T --help` lists the task's own flags.", Origin::gradus},
-    {&ProgramOptions::json, "json", Group::program, any_value(),
-     "Print one JSON document with the results to stdout.", Origin::gradus},
-    {&ProgramOptions::early_stopping_patience, "early_stopping_patience", Group::best_model,
-     at_least(1),
-     "Stop training when metric_for_best_model was not better in so many evaluations in a row.",
-     Origin::gradus},
-    {&ProgramOptions::early_stopping_threshold, "early_stopping_threshold", Group::best_model,
-     at_least(0), "How much better it must be to count, for early_stopping_patience; 0 by default.",
-     Origin::gradus},
-};
-
-// What EarlyStoppingCallback would say when training begins, before data and model are opened.
-void check_early_stopping(const ProgramOptions& program, const TrainingArguments& args) {
-  const auto fail = [](const std::string& flag, const char* needs, const char* advice) {
-    throw Error("G-TRAIN-2", ErrorKind::usage, "--" + flag + " needs " + needs, advice);
-  };
-  if (program.early_stopping_threshold && !program.early_stopping_patience)
-    fail("early_stopping_threshold", "--early_stopping_patience, which is not set",
-         "Set --early_stopping_patience to the number of evaluations to wait for.");
-  if (!program.early_stopping_patience || !args.do_train) return;
-  if (!args.metric_for_best_model)
-    fail("early_stopping_patience", "--metric_for_best_model, which is not set",
-         "Set --metric_for_best_model, for example to loss.");
-  if (args.eval_strategy == "no")
-    fail("early_stopping_patience", "evaluations, but --eval_strategy is no",
-         "Set --eval_strategy to steps or epoch.");
-}
-
-std::vector<CallbackHandle> callbacks_of(const ProgramOptions& program) {
-  if (!program.early_stopping_patience) return {};
-  return {std::make_shared<EarlyStoppingCallback>(*program.early_stopping_patience,
-                                                  program.early_stopping_threshold.value_or(0.0))};
-}
 
 // What is wrong with the file as such; its keys are looked at when the task is known.
 void check_config_file(const std::string& file) {
@@ -145,7 +102,7 @@ int run(Words words, Stage stage) {
                           std::find(words.begin(), words.end(), "-h") != words.end();
   ProgramOptions program;
   OptionSet set;
-  set.add(program, std::span<const OptionRow<ProgramOptions>>(kProgramRows));
+  program.add_to(set);
   const auto name = task_of(words);
   std::unique_ptr<Task> task;
   if (!name.empty() || !wants_help) task = make_task(name);
@@ -178,8 +135,8 @@ int run(Words words, Stage stage) {
   arguments.set_common(args);
   arguments.resolve();
   args = arguments.common();
-  check_early_stopping(program, args);
-  const auto result = run_task(*task, args, /*handle_signals=*/true, callbacks_of(program));
+  program.check(args);
+  const auto result = run_task(*task, args, /*handle_signals=*/true, program.callbacks());
   if (program.json) print_line(dump_json(to_json(result, args, name), 2));
   if (result.interrupted_by == 0) return 0;
   log_print(fmt::format(
@@ -194,7 +151,7 @@ std::vector<Flag> training_flags() {
   ProgramOptions program;
   ArgumentsOf<TrainingArguments> arguments;
   OptionSet set;
-  set.add(program, std::span<const OptionRow<ProgramOptions>>(kProgramRows));
+  program.add_to(set);
   arguments.add_to(set);
   auto flags = flags_of(set);
   for (auto& flag : flags)

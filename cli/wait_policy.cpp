@@ -2,7 +2,7 @@
 //
 // LibTorch computes with OpenMP threads. libgomp lets a waiting thread spin for some milliseconds.
 // On a machine whose cores are wanted by other programs too, it keeps a core from the very thread
-// that it waits for, and a training becomes up to ten times slower. With OMP_WAIT_POLICY=passive
+// that it waits for, and a training becomes several times slower. With OMP_WAIT_POLICY=passive
 // alone threads never spin; 4000 rounds are some 40 microseconds. docs/user/using-gradus.md has the
 // figures.
 //

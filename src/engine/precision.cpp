@@ -31,8 +31,7 @@ void Precision::restore(ModelOutput& outputs) const {
 }
 
 void Precision::begin_run(GradScalerOptions options) {
-  scaler_.reset();
-  if (dtype_ == torch::kHalf) scaler_.emplace(device_, options);
+  scaler_ = dtype_ == torch::kHalf ? std::make_unique<GradScaler>(device_, options) : nullptr;
 }
 
 torch::Tensor Precision::scale(const torch::Tensor& loss) {

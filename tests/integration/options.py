@@ -4,6 +4,7 @@ Uses only the standard library.
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,9 @@ def main():
         text = run("options", "--task", task)
         for name in every:
             assert f"--{name} " in help_text and f"--{name} " in text, (task, name)
+        helped = set(re.findall(r"^ *--(\w+)", help_text, re.M))
+        assert helped == set(every), (task, sorted(helped ^ set(every)))
+        assert "early_stopping_patience" in every, task
 
     option = {o["name"]: o for o in json.loads(run("options", "--json"))}
     assert "muon" in option["optim"]["choices"]
@@ -49,6 +53,9 @@ def main():
     assert "there is no task 'causal'" in run("options", "--task", "causal", code=2)
     assert "no task was given" in run("options", "--task", code=2)
     assert "does not take '--jason'" in run("options", "--jason", code=2)
+    told = run("train", "--task", "image-classification", "--train_images", "none", "--output_dir",
+               "none", "--optim_target_modules", "q", code=2)
+    assert "optim_target_modules has no effect: only GaLore and APOLLO" in told, told
     print("options: all as expected")
 
 

@@ -161,8 +161,14 @@ TEST_F(ResumeRuns, SurviveAKillAtAnyMoment) {
   ASSERT_EQ(train(whole, 1000, 100, Resume::none()), 60);
   std::mt19937 random(std::random_device{}());
   const int kills_wanted = on_gpu() ? 12 : 50;  // a start takes seconds there
-  const int latest = on_gpu() ? 3000 : 1500, earliest = on_gpu() ? 700 : 150;  // milliseconds
   const auto errors = folder_ / "errors.txt";
+  // Kills come at any moment of a run, however fast this machine is now.
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(Child(folder_ / "timed", 1, "plain", errors).wait_for(std::chrono::minutes(2)), 0)
+      << read_file(errors);
+  const auto whole_run = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - begin);
+  std::uniform_real_distribution<double> share(0.1, 1.1);
   int kills = 0, finished = 0, round = 0;
   std::set<int64_t> newest_at_kill;
   while (kills < kills_wanted || finished < round) {
@@ -172,8 +178,7 @@ TEST_F(ResumeRuns, SurviveAKillAtAnyMoment) {
     for (bool running = true; running && !HasFailure();) {
       Child child(run, save_steps, "plain", errors);
       const auto limit = kills < kills_wanted
-                             ? std::chrono::milliseconds(
-                                   std::uniform_int_distribution<int>(earliest, latest)(random))
+                             ? std::chrono::milliseconds(int64_t(whole_run.count() * share(random)))
                              : std::chrono::milliseconds(60000);
       if (const auto code = child.wait_for(limit)) {
         ASSERT_EQ(*code, 0) << read_file(errors);

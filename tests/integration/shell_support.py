@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -163,11 +164,34 @@ def test_early_stopping():
         check(str(words), done.returncode == 2 and text in done.stderr, done.stderr)
 
 
+def test_early_stopping_stops(folder):
+    """No evaluation is better than another by 100, so the second in a row after the first ends it."""
+    rows = 16
+    (folder / "images").write_bytes(
+        struct.pack(">4I", 0x803, rows, 28, 28) + bytes(i * 7 % 256 for i in range(rows * 784)))
+    (folder / "labels").write_bytes(
+        struct.pack(">2I", 0x801, rows) + bytes(i % 10 for i in range(rows)))
+    words = [GRADUS, "train", "--task", "image-classification", "--disable_tqdm"]
+    for part in ("train", "validation"):
+        words += [f"--{part}_images", "images", f"--{part}_labels", "labels"]
+    words += [
+        "--max_steps", "40", "--eval_strategy", "steps", "--eval_steps", "2",
+        "--metric_for_best_model", "loss", "--early_stopping_patience", "2",
+        "--early_stopping_threshold", "100", "--output_dir", "run", "--json"
+    ]
+    done = run(*words, cwd=folder)
+    check("early stopping", done.returncode == 0, done.stderr)
+    if done.returncode == 0:
+        step = json.loads(done.stdout)["global_step"]
+        check("early stopping", step == 6, f"stopped at step {step}, expected 6")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         test_bash()
         test_zsh(Path(folder))
         test_fish(Path(folder))
+        test_early_stopping_stops(Path(folder))
     test_man()
     test_words()
     test_early_stopping()

@@ -9,7 +9,6 @@
 #include <torch/nn/module.h>
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -45,9 +44,9 @@ class Precision {
   /// The loss to call `backward` on: scaled for float16, else the loss itself.
   torch::Tensor scale(const torch::Tensor& loss);
   /// Null except for float16, from `begin_run` on.
-  GradScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
+  GradScaler* scaler() { return scaler_.get(); }
   /// The same for a const object.
-  const GradScaler* scaler() const { return scaler_ ? &*scaler_ : nullptr; }
+  const GradScaler* scaler() const { return scaler_.get(); }
 
   /// Makes `model` bfloat16 and lets `optimizer` train float32 masters of its parameters.
   void hold_masters(torch::nn::Module& model, Optimizer& optimizer);
@@ -67,7 +66,7 @@ class Precision {
  private:
   torch::Device device_;
   torch::ScalarType dtype_;
-  std::optional<GradScaler> scaler_;
+  std::unique_ptr<GradScaler> scaler_;
   std::unique_ptr<MasterWeights> masters_;
 };
 

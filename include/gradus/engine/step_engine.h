@@ -107,7 +107,7 @@ class StepEngine {
   /// Starts a run: master weights, the stream, recorded steps. `model` must stay until `end`. The
   /// optimizer has its parameters; its state and the schedule's are those to start from.
   void begin(torch::nn::Module& model, StepOptions options);
-  /// Ends it: the model is itself again. Does nothing when no run is under way.
+  /// Ends the run and gives the model its own weights back. Does nothing outside a run.
   void end();
 
   /// Copies a batch to the device without waiting for the copy.
@@ -116,7 +116,7 @@ class StepEngine {
   /// window includes the update: `clip` and `step` then only report what was done.
   torch::Tensor micro_batch(const Batch& inputs, const std::optional<torch::Tensor>& num_items,
                             const WindowPlace& place, const Work& work);
-  /// The micro-batches of the window under way.
+  /// The micro-batches of the current window.
   int64_t window_size() const { return place_.size; }
   /// Adds the gradients of `loss` to the parameters, scaled as the precision asks.
   void backward(const torch::Tensor& loss);
@@ -168,7 +168,7 @@ class StepEngine {
   std::shared_ptr<Optimizer> optimizer_;
   std::shared_ptr<LRScheduler> schedule_;
 
-  // The run under way.
+  // The current run.
   torch::nn::Module* model_ = nullptr;
   StepOptions options_;
   WindowPlace place_;
@@ -179,7 +179,7 @@ class StepEngine {
   std::unique_ptr<StepGraphs> graphs_;
   std::unique_ptr<EvalGraphs> eval_graphs_;
   std::unique_ptr<DeviceSchedule> device_schedule_;  // for steps that the host does not follow
-  bool gradients_are_synced_ = false;                // those of the window under way
+  bool gradients_are_synced_ = false;                // those of the current window
   std::optional<torch::Tensor> clip_coefficient_;    // left to the optimizer's kernel
   std::optional<torch::Tensor> replayed_norm_;       // a replay did the update of this window
   std::string attention_backend_;

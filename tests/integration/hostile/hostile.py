@@ -1,9 +1,9 @@
 """What the tests of hostile files share.
 
-Each test is a program `NAME_test.py GRADUS` in this folder. It writes hostile files and has gradus read
-them. Every run has 2 GB of address space and 10 seconds. A hostile file must end the run with exit
-code 1 or 2 and one line `gradus: ... [G-...]`, never by a signal, never in silence. Uses only the
-standard library.
+Each test is a program `NAME_test.py GRADUS` in this folder. It writes hostile files and has gradus
+read them. Every run has 2 GB of address space and 10 seconds. A hostile file must end the run with
+exit code 1 or 2 and one line `gradus: ... [G-...]`, never by a signal, never in silence. Uses only
+the standard library.
 """
 import re
 import resource

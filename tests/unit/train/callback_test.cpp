@@ -1,5 +1,6 @@
 // Callbacks: peer-tests.md 120–135 and the just-in-time checkpoint (55–68).
 #include <gradus/core/json.h>
+#include <gradus/trackers/tracker.h>
 #include <gradus/train/plan.h>
 #include <signal.h>
 
@@ -528,6 +529,31 @@ TEST(Callbacks, OneThatStopsAsAnInterruptionLeavesTheEndOfTheRunOut) {
   EXPECT_EQ(trainer.state().global_step, 2);
   const auto& heard = recorder->events;
   EXPECT_EQ(std::count(heard.begin(), heard.end(), "on_epoch_end"), 0);
+}
+
+TEST(Callbacks, ATrackerHearsWhereTrainingBegins) {
+  struct Recorder : Tracker {
+    void begin(const json&, const json&) override { calls.emplace_back("begin"); }
+    void training_begins(int64_t step) override { calls.push_back(fmt::format("from {}", step)); }
+    void log(const std::map<std::string, double>&, int64_t step) override {
+      calls.push_back(fmt::format("log {}", step));
+    }
+    void finish() override { calls.emplace_back("finish"); }
+    Names calls;
+  };
+  Box box;
+  const auto calls_of = [&](int64_t steps, bool resumes) {
+    auto options = regression(
+        box,
+        {.max_steps = steps, .logging_strategy = "no", .save_strategy = "steps", .save_steps = 2});
+    const auto tracker = std::make_shared<Recorder>();
+    options.callbacks = {std::make_shared<TrackerCallback>("mine", tracker)};
+    Trainer trainer(std::move(options));
+    trainer.train(resumes ? Resume::last() : Resume::none());
+    return tracker->calls;
+  };
+  EXPECT_EQ(calls_of(2, false), (Names{"begin", "from 0", "log 2", "finish"}));
+  EXPECT_EQ(calls_of(4, true), (Names{"begin", "from 2", "log 4", "finish"}));
 }
 
 TEST(Callbacks, ThroughputIsLogged) {
