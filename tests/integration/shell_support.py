@@ -165,7 +165,7 @@ def test_early_stopping():
 
 
 def test_early_stopping_stops(folder):
-    """No evaluation is better than another by 100, so the second in a row after the first ends it."""
+    """No evaluation is better than another by 100, so the third ends the run."""
     rows = 16
     (folder / "images").write_bytes(
         struct.pack(">4I", 0x803, rows, 28, 28) + bytes(i * 7 % 256 for i in range(rows * 784)))
