@@ -5,6 +5,8 @@
 #            PRESET=debug     build another preset of CMakePresets.json (default: release)
 #            PREFIX=DIR       where `make install` puts gradus (default: ~/.local)
 #            FUZZ_SECONDS=N   time per fuzzer for `make fuzz` (default: 60)
+#            MINUTES=N        time of `make chaos` (default: 10)
+#            SEED=N           the round with which `make chaos` begins (default: a random one)
 SHELL := /bin/bash
 # one compiler takes up to 2 GB
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { \
@@ -13,6 +15,8 @@ PRESET ?= release
 PREFIX ?= $(HOME)/.local
 BUILD := build/$(PRESET)
 FUZZ_SECONDS ?= 60
+MINUTES ?= 10
+SEED ?=
 CTEST_ARGS ?=
 # without this ccache does not work with a precompiled header
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
@@ -21,7 +25,7 @@ export CCACHE_IGNOREOPTIONS ?= -Werror
 PEER := $${XDG_CACHE_HOME:-$$HOME/.cache}/gradus/peer/bin/python
 
 .PHONY: help quickstart setup configure build test install uninstall bench peer format lint docs \
-	fuzz sanitize clean
+	fuzz sanitize chaos clean
 .DEFAULT_GOAL := help
 
 help:
@@ -36,7 +40,8 @@ help:
 	@echo 'make format       clang-format on our sources'
 	@echo 'make lint         clang-tidy on the files changed since origin or HEAD'
 	@echo 'make fuzz         run each fuzzer of tests/fuzz for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds'
-	@echo 'make sanitize     tests of the readers and the loader with address and thread sanitizer'
+	@echo 'make sanitize     the library, its tests and tiny runs with address and thread sanitizer'
+	@echo 'make chaos        kill, starve and damage runs for MINUTES=$(MINUTES), and resume them'
 	@echo 'make clean        remove build/ (downloads in .deps/ and results in runs/ stay)'
 	@sed -n 's/^# \(Variables:\|          \)/\1/p' Makefile
 
@@ -92,6 +97,9 @@ fuzz: setup
 
 sanitize: setup
 	@tools/sanitize $(JOBS)
+
+chaos: setup
+	@JOBS=$(JOBS) tools/chaos $(MINUTES) $(SEED)
 
 clean:
 	rm -rf build

@@ -38,13 +38,23 @@ void EMAHook::before_fit(Trainer& trainer) {
           "Resume with the model that was trained.");
     average_.back().copy_(saved);
   }
+  averaged_samples_ = trainer.step_state().samples_seen;
+  if (restored && restored_behind_) update(trainer);
   trainer.at_end_of_fit([this] {
     if (swapped_) swap();
   });
 }
 
 void EMAHook::after_step(Trainer& trainer) {
-  if (!trainer.training()) return;
+  if (trainer.training()) update(trainer);
+}
+
+bool EMAHook::is_behind(const Trainer& trainer) const {
+  return trainer.step_state().samples_seen != averaged_samples_;
+}
+
+void EMAHook::update(const Trainer& trainer) {
+  averaged_samples_ = trainer.step_state().samples_seen;
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> values;
   for (size_t i = 0; i < average_.size(); ++i) {

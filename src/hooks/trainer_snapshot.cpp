@@ -109,7 +109,11 @@ StateTree trainer_snapshot(Trainer& trainer) {
   if (const auto* scaler = scaler_of(trainer)) state.set("scaler", scaler->state_dict());
   if (const auto* schedule = trainer.get_hook<LRSchedulerHook>(nullptr))
     state.set("scheduler", schedule->scheduler().state_dict());
-  if (trainer.get_hook<EMAHook>(nullptr) != nullptr) state.set("ema", averaged_weights(trainer));
+  if (const auto* ema = trainer.get_hook<EMAHook>(nullptr)) {
+    state.set("ema", averaged_weights(trainer));
+    // CheckpointHook runs before EMAHook, as in trainer-tools: the average lacks the last step.
+    if (ema->is_behind(trainer)) state.set("ema_is_behind", true);
+  }
   if (const auto* metrics = trainer.get_hook<MetricsHook>(nullptr))
     state.set("metrics", metrics->save_state());
   if (auto grads = open_gradients(trainer); !grads.entries().empty())
@@ -153,7 +157,7 @@ void load_snapshot(Trainer& trainer, const StateTree& snapshot) {
   }
   auto* ema = trainer.get_hook<EMAHook>(nullptr);
   if (const auto* saved = snapshot.find("ema"); saved != nullptr && ema != nullptr)
-    ema->restore(*saved);
+    ema->restore(*saved, snapshot.contains("ema_is_behind"));
   auto* metrics = trainer.get_hook<MetricsHook>(nullptr);
   if (const auto* saved = snapshot.find("metrics"); saved != nullptr && metrics != nullptr)
     metrics->load_state(*saved, in_validation);

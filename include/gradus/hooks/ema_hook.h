@@ -30,14 +30,25 @@ class EMAHook : public Hook {
   bool is_swapped() const { return swapped_; }
   /// Exchanges the model's values and the averaged ones.
   void swap();
+  /// Whether the batch under way is counted and not yet in the average. That is so in `after_step`
+  /// of hooks that run before this one.
+  bool is_behind(const Trainer& trainer) const;
   /// Sets the averaged values that the next `before_fit` starts with: tensors by parameter name.
-  void restore(StateTree parameters) { restored_ = std::move(parameters); }
+  /// With `is_behind` it adds the model's parameters to them, as `after_step` would have.
+  void restore(StateTree parameters, bool is_behind = false) {
+    restored_ = std::move(parameters);
+    restored_behind_ = is_behind;
+  }
 
  private:
+  void update(const Trainer& trainer);
+
   double decay_;
   std::vector<std::pair<std::string, torch::Tensor>> parameters_;  // of the model
   std::vector<torch::Tensor> average_;
   std::optional<StateTree> restored_;
+  bool restored_behind_ = false;
+  int64_t averaged_samples_ = 0;  // training rows whose steps are in the average
   bool swapped_ = false;
 };
 
