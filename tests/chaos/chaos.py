@@ -49,7 +49,7 @@ class Tally:
             f"  rounds           {details('kind: ')}",
             f"  kills            {THOUSANDS(kills)}: {details('kill: ')}",
             f"  injected faults  {THOUSANDS(faults)}: {details('fault: ')}",
-            f"  signals          {details('signal: ')}",
+            f"  signals and such {details('signal: ')}",
             f"  damaged files    {details('damage: ')}",
             f"  lost             {THOUSANDS(counts['lost'])}",
             f"  differing        {THOUSANDS(counts['differing'])}",

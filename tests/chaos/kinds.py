@@ -92,12 +92,12 @@ class HookRun:
 class FunctionalRun:
     """What functional::Trainer writes: folders in Flax's format, which has no checksums."""
     names = r"state-e0-s(\d+)"
-    files = ("flax_model.msgpack", "opt_state.msgpack", "training_state.json", "args.json",
-             "data_collator.json")
+    needed = ("flax_model.msgpack", "opt_state.msgpack", "training_state.json")
+    files = (*needed, "args.json", "data_collator.json")  # the last two are not Python's
 
     def is_good(self, checkpoint):
         return all((checkpoint / name).is_file() and (checkpoint / name).stat().st_size > 0
-                   for name in self.files)
+                   for name in self.needed)
 
     def result(self, run):
         return {name: digest(run / "final" / name) for name in self.files}
@@ -112,11 +112,16 @@ class Kind:
         # Damage to files is found only where there are checksums.
         self.has_checksums = not isinstance(leaves, FunctionalRun)
         self.is_program = Path(self.command[0]).name == "gradus"
+        self.locks = isinstance(leaves, TrainerRun)
         # Measured on the run that nobody disturbs:
         self.seconds, self.calls, self.expected = 0.0, {}, {}
 
     def checkpoints(self, run):
         return steps_of(run, self.leaves.names)
+
+    def from_newest(self):
+        """The command that takes the newest checkpoint or none."""
+        return [*self.command[:-1], "true"]
 
     def newest_good(self, run):
         return max((step for step, path in self.checkpoints(run).items()

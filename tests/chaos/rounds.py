@@ -48,8 +48,8 @@ class Failure(Exception):
 class Process:
     """A run under the shim."""
 
-    def __init__(self, kind, folder, build, settings):
-        self.errors, self.events = folder / "stderr.txt", folder / "events.txt"
+    def __init__(self, command, folder, build, settings, name="run"):
+        self.errors, self.events = folder / f"{name}-said.txt", folder / f"{name}-events.txt"
         self.events.write_bytes(b"")
         environment = dict(os.environ, OMP_NUM_THREADS="1",
                            XDG_CACHE_HOME=str(folder / "disk/cache"),
@@ -58,7 +58,7 @@ class Process:
                            **settings)
         environment.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
         with open(self.errors, "wb") as errors:
-            self.child = subprocess.Popen(kind.command, cwd=folder / "disk", env=environment,
+            self.child = subprocess.Popen(command, cwd=folder / "disk", env=environment,
                                           stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
 
     def wait(self, seconds=MOST_SECONDS):
@@ -108,7 +108,7 @@ def measure(kind, work, build):
     folder = work / f"whole-{kind.name}"
     make_folder(kind, folder, work)
     start = time.monotonic()
-    process = Process(kind, folder, build, {})
+    process = Process(kind.command, folder, build, {})
     code = process.finish()
     kind.seconds, kind.calls = time.monotonic() - start, process.counts()
     run = folder / "disk/run"
@@ -153,6 +153,8 @@ class Round:
                    (self.fill_disk, 8), (self.send_signal, 8), (self.stop_and_continue, 3)]
         if self.disk:
             choices.append((self.cut_in_call, 25))
+        elif self.kind.locks:
+            choices.append((self.run_twice, 4))
         if self.kind.checkpoints(self.run):
             choices.append((self.damage_checkpoint, 6))
         actions, weights = zip(*choices)
@@ -243,6 +245,8 @@ class Round:
         checkpoints = self.kind.checkpoints(self.run)
         path = checkpoints[max(checkpoints)]
         files = [each for each in path.rglob("*") if each.is_file()] if path.is_dir() else [path]
+        if not self.kind.has_checksums:
+            files = [each for each in files if each.name in self.kind.leaves.needed]
         victim = self.random.choice(sorted(files))
         content = victim.read_bytes()
         ways = ["cut", "emptied", "removed"]
@@ -264,10 +268,37 @@ class Round:
         if isinstance(self.kind.leaves, HookRun):
             self.uncertain.add(str(max(checkpoints)))  # parts of a zip file mean nothing
         self.tally.add(f"damage: {way}")
+        self.history.append(f"{victim.relative_to(self.run)} was {way}")
+        if self.kind.is_program and not self.kind.leaves.is_good(path):
+            self.refuse_damaged()
         if self.disk:
             self.disk.settle()
-        self.history.append(f"{victim.relative_to(self.run)} was {way}")
         return self.undisturbed() if self.random.random() < 0.3 else self.pick()()
+
+    def run_twice(self):
+        """Two runs in one folder: the second one is refused, and the first one does not notice."""
+        processes = [Process(self.kind.command, self.folder, self.build, {})]
+        processes[0].wait(self.random.uniform(0, 0.8) * self.kind.seconds)
+        processes.append(Process(self.kind.command, self.folder, self.build, {}, "second"))
+        codes = [process.finish() for process in processes]
+        self.tally.add("runs", 2)
+        self.tally.add("signal: second run")
+        self.history.append(f"two runs at once: exit codes {codes}")
+        for code, process in zip(codes, processes):
+            if code != 0 and (code != 1 or "[G-CKPT-7]" not in process.said()):
+                raise Failure("other", f"exit codes {codes} of two runs\n{process.said()[-2500:]}")
+        if 0 not in codes:
+            raise Failure("other", "each of two runs was refused because of the other")
+        return 0
+
+    def refuse_damaged(self):
+        """With `true` a run takes the newest checkpoint, which it must not when that is damaged."""
+        process = Process(self.kind.from_newest(), self.folder, self.build, {})
+        code, said = process.finish(), process.said()
+        self.tally.add("runs")
+        if code != 1 or not re.search(r"\[G-CKPT-\d\]", said):
+            raise Failure("other", f"the damaged checkpoint was not refused: exit code {code}\n"
+                          f"{said[-2500:]}")
 
     # Choices.
 
@@ -294,7 +325,7 @@ class Round:
         before = self.kind.newest_good(self.run)
         if self.disk:
             settings = {**settings, **self.disk.environment()}
-        process = Process(self.kind, self.folder, self.build, settings)
+        process = Process(self.kind.command, self.folder, self.build, settings)
         try:
             code = disturb(process)
         finally:
