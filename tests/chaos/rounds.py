@@ -142,6 +142,10 @@ class Round:
                 self.kind.newest_good(self.run) < STEPS:
             self.undisturbed()  # the last save failed, which the run may survive
         self.compare("at the end")
+        if self.leftovers():
+            self.undisturbed()
+        if self.leftovers():
+            raise Failure("other", f"left behind: {self.leftovers()}")
         if self.disk and self.random.random() < 0.5:
             self.cut_power()
             self.compare_model()
@@ -397,6 +401,10 @@ class Round:
         # An older one that was being deleted may have come back in part.
         self.damaged |= {path.name for path in self.kind.checkpoints(self.run).values()
                          if not self.kind.leaves.is_good(path)}
+
+    def leftovers(self):
+        """Temporary files and folders, of which the next start must leave none."""
+        return sorted(path.name for path in self.run.rglob(".tmp-*"))
 
     def compare(self, when):
         self.differences(self.kind.leaves.result(self.run), when)
