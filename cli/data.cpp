@@ -23,6 +23,8 @@ struct FileOptions {
   std::vector<std::string> columns = {};
   std::optional<std::string> field = std::nullopt;
   int64_t skip_bad_rows = 0;
+  int64_t max_row_bytes = LoadOptions().max_row_bytes;
+  int64_t max_expansion = LoadOptions().max_expansion;
   std::string split = "";
   bool keep_linebreaks = false;
   bool json = false;
@@ -33,7 +35,9 @@ struct FileOptions {
             .keep_linebreaks = keep_linebreaks,
             .field = field,
             .skip_bad_rows = skip_bad_rows,
-            .split = split};
+            .split = split,
+            .max_row_bytes = max_row_bytes,
+            .max_expansion = max_expansion};
   }
 };
 constexpr OptionRow<FileOptions> kFileRows[] = {
@@ -46,6 +50,12 @@ constexpr OptionRow<FileOptions> kFileRows[] = {
      "JSON: the rows are the list under this key.", Origin::gradus},
     {&FileOptions::skip_bad_rows, "skip_bad_rows", Group::data, at_least(0),
      "Skip up to this many rows that cannot be read.", Origin::gradus},
+    {&FileOptions::max_row_bytes, "max_row_bytes", Group::data, at_least(1),
+     "Text, JSON and CSV files: a row of more bytes is an error.", Origin::gradus},
+    {&FileOptions::max_expansion, "max_expansion", Group::data, at_least(1),
+     "A packed file (.gz, .zst, Parquet, compressed Arrow) may take this many times its size when "
+     "it is opened, and in any case 256 MiB.",
+     Origin::gradus},
     {&FileOptions::split, "split", Group::data, any_value(), "Which split of a data set folder.",
      Origin::gradus},
     {&FileOptions::keep_linebreaks, "keep_linebreaks", Group::data, any_value(),

@@ -1,6 +1,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <gradus/core/error.h>
+#include <gradus/core/memory.h>
 #include <gradus/core/nearest.h>
 #include <gradus/version.h>
 #include <signal.h>
@@ -97,6 +98,17 @@ std::string usage() {
          "Commands with results take --json: one document on stdout, all else on stderr.\n";
 }
 
+// LibTorch says it in words of its own.
+bool is_out_of_memory(const c10::Error& error) {
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         error.msg().find("can't allocate memory") != std::string::npos;
+}
+
+int report(const Error& error) {
+  std::cerr << error.what() << std::endl;
+  return error.kind() == ErrorKind::usage ? 2 : 1;
+}
+
 int dispatch(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     (words.empty() ? std::cerr : std::cout) << usage();
@@ -123,11 +135,16 @@ int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
   try {
-    return gradus::cli::dispatch(std::vector<std::string>(argv + 1, argv + argc));
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    return gradus::name_memory_errors(
+        [&] { return "`gradus " + (words.empty() ? "" : words[0]) + "` was at work"; },
+        [&] { return gradus::cli::dispatch(words); });
   } catch (const gradus::Error& error) {
-    std::cerr << error.what() << std::endl;
-    return error.kind() == gradus::ErrorKind::usage ? 2 : 1;
+    return gradus::cli::report(error);
   } catch (const c10::Error& error) {
+    if (gradus::cli::is_out_of_memory(error))
+      return gradus::cli::report(gradus::out_of_memory(std::string("LibTorch was at work: ") +
+                                                       error.what_without_backtrace()));
     std::cerr << "gradus: LibTorch failed: " << error.what_without_backtrace() << " [G-CLI-2]"
               << std::endl;
     return 1;

@@ -26,6 +26,7 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
+#include <gradus/core/memory.h>
 #include <gradus/core/metrics.h>
 #include <gradus/core/nearest.h>
 #include <gradus/core/state_tree.h>

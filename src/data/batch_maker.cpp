@@ -1,6 +1,7 @@
 #include "data/batch_maker.h"
 
 #include <gradus/core/error.h>
+#include <gradus/core/memory.h>
 #include <gradus/data/collators.h>
 
 #include <ATen/Context.h>
@@ -36,6 +37,8 @@ void rethrow_with_place(const std::string& where) {
     throw Error(error.id(), error.kind(), where + ": " + error.message(), error.advice());
   } catch (const c10::Error& error) {
     throw Error("G-DATA-5", ErrorKind::data, where + ": " + error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    throw out_of_memory("making a batch (" + where + ")");
   } catch (const std::exception& error) {
     throw Error("G-DATA-5", ErrorKind::data, where + ": " + error.what());
   } catch (...) {

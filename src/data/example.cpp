@@ -2,13 +2,18 @@
 #include <gradus/core/nearest.h>
 #include <gradus/data/example.h>
 
+#include "data/name_hash.h"
 #include "data/nested_tensor.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <bit>
+
 namespace gradus {
 namespace {
+
+constexpr size_t kFewColumns = 32;  // are searched one by one, which is faster for so few
 
 [[noreturn]] void throw_type(const Value& value, const char* wanted) {
   throw Error("G-DATA-2", ErrorKind::data,
@@ -94,11 +99,40 @@ std::string Value::type_name() const {
   return names[value_.index()];
 }
 
-const Value* Example::find(std::string_view name) const {
-  for (const auto& entry : entries_) {
-    if (entry.first == name) return &entry.second;
+Example::Example(std::initializer_list<Entry> entries) : entries_(entries) {
+  if (entries_.size() > kFewColumns) note_all_places();
+}
+
+size_t Example::place_of(std::string_view name) const {
+  if (slots_.empty()) {
+    for (size_t i = 0; i < entries_.size(); ++i)
+      if (entries_[i].first == name) return i;
+    return entries_.size();
   }
-  return nullptr;
+  const auto mask = slots_.size() - 1;
+  for (auto slot = data::NameHash()(name) & mask; slots_[slot] != 0; slot = (slot + 1) & mask)
+    if (entries_[slots_[slot] - 1].first == name) return slots_[slot] - 1;
+  return entries_.size();
+}
+
+// The first of two columns with one name is the one that is found, as without a table.
+void Example::note_place(size_t place) {
+  const auto mask = slots_.size() - 1;
+  auto slot = data::NameHash()(entries_[place].first) & mask;
+  for (; slots_[slot] != 0; slot = (slot + 1) & mask)
+    if (entries_[slots_[slot] - 1].first == entries_[place].first) return;
+  slots_[slot] = uint32_t(place + 1);
+}
+
+// A table of a power of two of slots, at most half of them taken until the row has doubled.
+void Example::note_all_places() {
+  slots_.assign(std::bit_ceil(4 * entries_.size()), 0);
+  for (size_t i = 0; i < entries_.size(); ++i) note_place(i);
+}
+
+const Value* Example::find(std::string_view name) const {
+  const auto place = place_of(name);
+  return place < entries_.size() ? &entries_[place].second : nullptr;
 }
 
 const Value& Example::at(std::string_view name) const {
@@ -112,17 +146,24 @@ const Value& Example::at(std::string_view name) const {
 }
 
 void Example::set(std::string name, Value value) {
-  for (auto& entry : entries_) {
-    if (entry.first == name) {
-      entry.second = std::move(value);
-      return;
-    }
+  if (const auto place = place_of(name); place < entries_.size()) {
+    entries_[place].second = std::move(value);
+    return;
   }
   entries_.emplace_back(std::move(name), std::move(value));
+  if (entries_.size() <= kFewColumns) return;
+  if (2 * entries_.size() > slots_.size())
+    note_all_places();
+  else
+    note_place(entries_.size() - 1);
 }
 
 bool Example::erase(std::string_view name) {
-  return std::erase_if(entries_, [&](const Entry& entry) { return entry.first == name; }) > 0;
+  if (std::erase_if(entries_, [&](const Entry& entry) { return entry.first == name; }) == 0)
+    return false;
+  slots_.clear();
+  if (entries_.size() > kFewColumns) note_all_places();
+  return true;
 }
 
 std::vector<std::string> Example::names() const {

@@ -14,14 +14,12 @@ struct IdxFile {
   std::string values;
 };
 
-/// `content`, unpacked where it begins as a gzip stream. Throws G-DATA-21 that names `where`.
-std::string unpack_if_gzipped(std::string content, const std::string& where);
+/// Takes `content` apart, which may be packed with gzip: magic number for bytes with `dimensions`
+/// dimensions, sizes, values. The header is read first, and no more is unpacked than it states.
+/// Throws G-DATA-21 and G-DATA-22 that name `where`.
+IdxFile parse_idx(std::string_view content, size_t dimensions, const std::string& where);
 
 /// The same for a file. Throws G-IO-1 too.
-std::string read_maybe_gzipped(const std::filesystem::path& file);
-
-/// Takes `content` apart: magic number for bytes with `dimensions` dimensions, sizes, values.
-/// Throws G-DATA-21 and G-DATA-22 that name `where`.
-IdxFile parse_idx(std::string content, size_t dimensions, const std::string& where);
+IdxFile read_idx(const std::filesystem::path& file, size_t dimensions);
 
 }  // namespace gradus::data

@@ -67,8 +67,8 @@ class ImageDataset final : public Dataset {
 std::shared_ptr<Dataset> idx_images(IdxImagesOptions options) {
   const auto image_file = options.images.string();
   const auto label_file = options.labels.string();
-  auto images = data::parse_idx(data::read_maybe_gzipped(options.images), 3, image_file);
-  auto labels = data::parse_idx(data::read_maybe_gzipped(options.labels), 1, label_file);
+  auto images = data::read_idx(options.images, 3);
+  auto labels = data::read_idx(options.labels, 1);
   if (images.shape[0] != labels.shape[0]) {
     throw Error("G-DATA-23", ErrorKind::data,
                 fmt::format("{} has {} images, {} has {} labels", image_file, images.shape[0],

@@ -14,13 +14,17 @@ WeightIndex read_weight_index(const fs::path& index_file) {
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     return {{}, index_file.filename().string() + " has no object weight_map"};
   WeightIndex result;
+  std::unordered_set<std::string> present;  // a model of 100,000 tensors has few files
   for (const auto& [name, shard] : index["weight_map"].items()) {
     if (!shard.is_string()) return {{}, "weight_map entry '" + name + "' is not a file name"};
     const auto file = shard.get<std::string>();
     if (file.empty() || fs::path(file).filename() != fs::path(file))
       return {{}, "weight_map names '" + file + "', expected a file of the same folder"};
-    if (!fs::exists(index_file.parent_path() / file))
-      return {{}, "the index names " + file + ", which is missing"};
+    if (!present.contains(file)) {
+      if (!fs::exists(index_file.parent_path() / file))
+        return {{}, "the index names " + file + ", which is missing"};
+      present.insert(file);
+    }
     result.files[name] = file;
   }
   return result;

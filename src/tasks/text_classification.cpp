@@ -361,19 +361,21 @@ class TextClassification : public LabelingTask {
         .ids_only = true};
     if (flags_.pad_to_max_length) encode.padding = "max_length";
     const auto stored = stored_names(split);
-    const auto function = [=, this, &split](std::vector<Example> rows) {
+    const auto function = [=, *this, where = split.where,
+                           targets = labels != nullptr ? std::optional(*labels)
+                                                       : std::nullopt](std::vector<Example> rows) {
       std::vector<std::string> first, second;
       for (const auto& row : rows) {
-        first.push_back(columns.first_text(row, split.where));
-        if (columns.second) second.push_back(text_of(row, *columns.second, split.where));
+        first.push_back(columns.first_text(row, where));
+        if (columns.second) second.push_back(text_of(row, *columns.second, where));
       }
       std::vector<Example> result;
       for (const auto& encoding : tokenizer->encode_batch(first, encode, second, 1)) {
-        check_ids(encoding.ids(), vocabulary, split.where);
+        check_ids(encoding.ids(), vocabulary, where);
         auto row = encoding.example();
-        if (labels != nullptr)
+        if (targets)
           row.set("label",
-                  target_of(rows[result.size()].at(label_column_), *labels, split.where, stored));
+                  target_of(rows[result.size()].at(label_column_), *targets, where, stored));
         result.push_back(std::move(row));
       }
       return result;

@@ -40,6 +40,12 @@ constexpr OptionRow<DataFlags> kDataRows[] = {
      "The form of the data files; unset: by their extension.", Origin::gradus},
     {&DataFlags::skip_bad_rows, "skip_bad_rows", Group::data, at_least(0),
      "Skip up to this many rows that cannot be read; each is reported.", Origin::gradus},
+    {&DataFlags::max_row_bytes, "max_row_bytes", Group::data, at_least(1),
+     "Text, JSON and CSV files: a row of more bytes is an error.", Origin::gradus},
+    {&DataFlags::max_expansion, "max_expansion", Group::data, at_least(1),
+     "A packed data file (.gz, .zst, Parquet, compressed Arrow) may take this many times its size "
+     "when it is opened, and in any case 256 MiB.",
+     Origin::gradus},
 };
 constexpr OptionRow<PredictFlags> kPredictRows[] = {
     {&PredictFlags::test_file, "test_file", Group::data, any_value(), "The file to predict on."},
@@ -180,6 +186,8 @@ Split open_split(const DataFlags& flags, const std::optional<std::string>& file,
   auto options = given;
   options.format = flags.format.value_or("");
   options.skip_bad_rows = flags.skip_bad_rows;
+  options.max_row_bytes = flags.max_row_bytes;
+  options.max_expansion = flags.max_expansion;
   const auto paths =
       file ? std::vector{*file} : folder_paths(expand_user(*flags.dataset_name), name);
   if (paths.empty()) return {};
@@ -220,8 +228,8 @@ Split shuffled(Split split, int64_t seed) {
 namespace {
 
 // Without a place for the cache the rows stay in memory.
-std::shared_ptr<Dataset> map_through(const Dataset& rows, const MapFunction& function,
-                                     MapOptions options) {
+std::shared_ptr<Dataset> map_through(const std::shared_ptr<const Dataset>& rows,
+                                     const MapFunction& function, MapOptions options) {
   try {
     return map_rows(rows, function, options);
   } catch (const Error& error) {
@@ -246,7 +254,7 @@ Split prepare_split(const Split& split, const MapFunction& function, const Prepa
                   fnv1a(fmt::format("{}|{}|{}|{}|{}|{}", kVersion, split.key, tokenizer_key(model),
                                     preparation.settings, options.runs, options.batch_size)));
   auto prepared = split;
-  prepared.rows = map_through(*split.rows, function, options);
+  prepared.rows = map_through(split.rows, function, options);
   prepared.columns.clear();
   if (prepared.rows->size() == 0)
     throw Error("G-TASK-10", ErrorKind::data,

@@ -21,6 +21,8 @@ struct DataFlags {
   std::optional<int64_t> preprocessing_num_workers = std::nullopt;
   std::optional<std::string> format = std::nullopt;
   int64_t skip_bad_rows = 0;
+  int64_t max_row_bytes = LoadOptions().max_row_bytes;
+  int64_t max_expansion = LoadOptions().max_expansion;
 };
 void add_options(OptionSet& options, DataFlags& flags);
 
@@ -73,7 +75,8 @@ struct Preparation {
 };
 
 /// The rows that `function` makes, kept in the cache under the contents of the data, the tokenizer
-/// and the settings. Throws G-TASK-10 when it makes none.
+/// and the settings. The result keeps a copy of `function`, which is called again if the cache
+/// turns out to be damaged. Throws G-TASK-10 when it makes none.
 Split prepare_split(const Split& split, const MapFunction& function, const Preparation& preparation,
                     const ModelFlags& model, const DataFlags& data, bool show_progress);
 

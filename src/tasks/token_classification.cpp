@@ -277,25 +277,25 @@ class TokenClassification : public LabelingTask {
     const bool labeled = is_labeled(split);
     EncodeOptions encode{.max_length = flags_.max_seq_length, .truncation = true};
     if (flags_.pad_to_max_length) encode.padding = "max_length";
-    const auto function = [=, this, &split](std::vector<Example> rows) {
+    const auto function = [=, *this, where = split.where](std::vector<Example> rows) {
       std::vector<Example> result;
       for (const auto& row : rows) {
         const auto& words = row.at(text_column_);
         const auto count = words.is_strings() ? words.strings().size() : 0;
         // Without labels any will do: only the places of words are read from them.
-        const auto labels = labeled ? numbers_of(row.at(label_column_), tags, split.where)
+        const auto labels = labeled ? numbers_of(row.at(label_column_), tags, where)
                                     : std::vector<int64_t>(count, 0);
         if (count != labels.size())
           throw Error("G-TASK-11", ErrorKind::data,
                       fmt::format("{}: a row has {} words in column '{}' and {} labels in column "
                                   "'{}': expected as many",
-                                  split.where, count, text_column_, labels.size(), label_column_),
+                                  where, count, text_column_, labels.size(), label_column_),
                       "Correct the row.");
         const auto encoding = tokenizer->encode_words(
             words.is_strings() ? std::span<const std::string>(words.strings())
                                : std::span<const std::string>(),
             encode);
-        check_ids(encoding.ids(), vocabulary, split.where);
+        check_ids(encoding.ids(), vocabulary, where);
         auto example = encoding.example();
         example.set("labels", align_labels(encoding, labels, tags, flags_.label_all_tokens));
         result.push_back(std::move(example));

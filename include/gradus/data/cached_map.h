@@ -20,8 +20,9 @@ struct MapOptions {
   /// Threads that call the function, which must bear that. 0: one per core, at most 8.
   int64_t threads = 0;
   /// With a key the result is kept as `<cache_dir>/<cache_key>.arrow` and taken from there the next
-  /// time. The key must stand for everything the result depends on. Needs Arrow; without it the
-  /// result stays in memory.
+  /// time. The key must stand for everything the result depends on. The file has a checksum for
+  /// each block of rows; one without checksums, of an earlier gradus, is computed again. Needs
+  /// Arrow; without it the result stays in memory.
   std::string cache_key = {};
   /// Default: `gradus/datasets` in the user's cache folder.
   std::filesystem::path cache_dir = {};
@@ -38,6 +39,16 @@ using MapFunction = std::function<std::vector<Example>(std::vector<Example>)>;
 /// kept. With a cache key the rows lie in a memory-mapped file (written under a temporary name,
 /// then renamed), else in memory. An error of the function is thrown here, once running calls have
 /// ended; nothing is left in the cache.
+///
+/// A block of a cache file is compared with its checksum when the first row of it is read. A
+/// damaged file is named in a warning and computed again; reading goes on with the new one. For
+/// that the result keeps `dataset` and a copy of `function`, which must not refer to anything that
+/// ends earlier.
+std::shared_ptr<Dataset> map_rows(std::shared_ptr<const Dataset> dataset, MapFunction function,
+                                  const MapOptions& options = {});
+
+/// The same for a data set that the result does not keep. A cache file is therefore read and
+/// compared with its checksums as a whole before this returns.
 std::shared_ptr<Dataset> map_rows(const Dataset& dataset, const MapFunction& function,
                                   const MapOptions& options = {});
 

@@ -74,6 +74,13 @@ struct LoadOptions {
   /// Where those temporary files lie (they have no name and vanish with the process); empty: the
   /// system's place.
   std::filesystem::path temporary_dir = {};
+  /// Text, JSON and CSV: a row of more bytes is an error (G-SRC-19), and no more than this is kept
+  /// in memory while its end is looked for.
+  int64_t max_row_bytes = int64_t{256} << 20;
+  /// A file that is compressed, or packed as Parquet is, may grow to this many times its size when
+  /// it is opened, and in any case to 256 MiB. More is an error (G-SRC-20). Streams of text are
+  /// not bound by it: they hold one row at a time.
+  int64_t max_expansion = 100;
 };
 
 /// Opens data files for access in any order.
@@ -93,8 +100,12 @@ struct LoadOptions {
 ///
 /// Throws G-SRC-1 (no such file), G-SRC-2 (format not known), G-SRC-3 (no rows), G-SRC-4 (a row
 /// that cannot be read, with file and line), G-SRC-6 (column missing), G-SRC-8 (file damaged),
-/// G-SRC-9 (built without Arrow), G-SRC-10 (folder or split). Rows are read with several threads at
-/// once safely. A file that is cut short afterwards gives G-SRC-11 when it is met.
+/// G-SRC-9 (built without Arrow), G-SRC-10 (folder or split), G-SRC-19 and G-SRC-20 (a limit of
+/// `LoadOptions`). Rows are read with several threads at once safely. A file that is cut short
+/// afterwards gives G-SRC-11 when it is met.
+///
+/// The batches of an Arrow file are checked in full when a row of them is first read: a damaged one
+/// gives G-SRC-8, and never bytes of another place.
 std::shared_ptr<TableDataset> load_dataset(const DataFiles& files, const LoadOptions& options = {});
 
 /// Opens the same files for reading from front to back in little memory.

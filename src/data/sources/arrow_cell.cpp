@@ -11,6 +11,7 @@
 #include <gradus/core/json.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "data/sources/column_kind.h"
@@ -58,7 +59,8 @@ std::string text_cell(const Array& column, int64_t row) {
       return std::string(as<arrow::FixedSizeBinaryArray>(column).GetView(row));
     default: {  // dates, times and the like, as Arrow writes them
       const auto scalar = column.GetScalar(row);
-      return scalar.ok() ? (*scalar)->ToString() : std::string();
+      if (!scalar.ok()) throw broken(column, scalar.status().message());
+      return (*scalar)->ToString();
     }
   }
 }
@@ -84,15 +86,26 @@ double half_to_double(uint16_t bits) {
   return double(float(c10::Half(bits, c10::Half::from_bits())));
 }
 
+// Too small for a double is 0, too large infinite.
+double decimal(const Array& column, const std::string& digits) {
+  char* end = nullptr;
+  const double number = std::strtod(digits.c_str(), &end);
+  if (*end != '\0') throw broken(column, digits);  // a scale that Arrow cannot write
+  return number;
+}
+
 double number_cell(const Array& column, int64_t row) {
   switch (column.type_id()) {
     case Type::HALF_FLOAT: return half_to_double(as<arrow::HalfFloatArray>(column).Value(row));
     case Type::FLOAT: return double(as<arrow::FloatArray>(column).Value(row));
     case Type::DOUBLE: return as<arrow::DoubleArray>(column).Value(row);
-    case Type::DECIMAL32: return std::stod(as<arrow::Decimal32Array>(column).FormatValue(row));
-    case Type::DECIMAL64: return std::stod(as<arrow::Decimal64Array>(column).FormatValue(row));
-    case Type::DECIMAL128: return std::stod(as<arrow::Decimal128Array>(column).FormatValue(row));
-    default: return std::stod(as<arrow::Decimal256Array>(column).FormatValue(row));
+    case Type::DECIMAL32:
+      return decimal(column, as<arrow::Decimal32Array>(column).FormatValue(row));
+    case Type::DECIMAL64:
+      return decimal(column, as<arrow::Decimal64Array>(column).FormatValue(row));
+    case Type::DECIMAL128:
+      return decimal(column, as<arrow::Decimal128Array>(column).FormatValue(row));
+    default: return decimal(column, as<arrow::Decimal256Array>(column).FormatValue(row));
   }
 }
 

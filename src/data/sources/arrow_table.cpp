@@ -51,7 +51,8 @@ void read_class_names(const nlohmann::json& features, std::vector<ColumnInfo>& i
     const auto& label = feature->contains("feature") && (*feature)["feature"].is_object()
                             ? (*feature)["feature"]
                             : *feature;
-    if (label.value("_type", "") != "ClassLabel" || !label.contains("names")) continue;
+    const auto type = label.find("_type");
+    if (type == label.end() || *type != "ClassLabel" || !label.contains("names")) continue;
     for (const auto& name : label["names"])
       if (name.is_string()) info.class_names.push_back(name.get<std::string>());
   }
@@ -63,6 +64,12 @@ ColumnInfo describe(const arrow::Field& field) {
                     : coding == CellCoding::tensor ? ColumnKind::tensor
                                                    : kind_of_type(*field.type());
   return {.name = field.name(), .kind = kind, .stored_as = field.type()->ToString()};
+}
+
+// Why `name` does not stand for one column: there is none, or there are two.
+Error no_single_column(const arrow::Schema& schema, const std::string& name, const fs::path& file) {
+  choose_columns(schema.field_names(), {name}, file.string());
+  return damaged(file, fmt::format("two columns are called \"{}\"", name), "Rename one of them.");
 }
 
 class MappedBuffer : public arrow::Buffer {
@@ -79,6 +86,8 @@ arrow::ipc::IpcReadOptions read_options(const arrow::Schema& schema,
                                         const std::vector<ColumnInfo>& columns) {
   auto options = arrow::ipc::IpcReadOptions::Defaults();
   options.use_threads = false;
+  // Cells are read through pointers of their type. Buffers at odd places are copied.
+  options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;
   for (const auto& column : columns)
     if (const int i = schema.GetFieldIndex(column.name); i >= 0)
       options.included_fields.push_back(i);
@@ -98,28 +107,17 @@ std::shared_ptr<arrow::Schema> schema_of(const MappedFile& file,
   return take(arrow::ipc::RecordBatchStreamReader::Open(&input), file.path())->schema();
 }
 
-void add_file(std::shared_ptr<ArrowTable>& table, const std::shared_ptr<const MappedFile>& file,
-              const std::vector<std::string>& columns) {
-  if (file->size() == 0) throw damaged(file->path(), "the file is empty (0 bytes)");
-  const auto buffer = std::make_shared<MappedBuffer>(file);
-  const auto schema = schema_of(*file, buffer);
-  if (table == nullptr)
-    table = std::make_shared<ArrowTable>(ArrowColumns::of(*schema, columns, file->path()));
-  else
-    table->arrow_columns().merge(*schema, file->path());
-  table->append_mapped(file);
-}
-
 }  // namespace
 
 ArrowColumns ArrowColumns::of(const arrow::Schema& schema, const std::vector<std::string>& wanted,
                               const fs::path& file) {
   ArrowColumns columns;
   for (const auto& name : choose_columns(schema.field_names(), wanted, file.string())) {
+    if (!wanted.empty() && std::any_of(columns.infos.begin(), columns.infos.end(),
+                                       [&](const auto& info) { return info.name == name; }))
+      continue;  // asked for twice
     const auto field = schema.GetFieldByName(name);
-    if (field == nullptr)
-      throw damaged(file, fmt::format("two columns are called \"{}\"", name),
-                    "Rename one of them.");
+    if (field == nullptr) throw no_single_column(schema, name, file);
     columns.infos.push_back(describe(*field));
     columns.codings.push_back(coding_of(*field));
   }
@@ -130,8 +128,9 @@ ArrowColumns ArrowColumns::of(const arrow::Schema& schema, const std::vector<std
 
 void ArrowColumns::merge(const arrow::Schema& schema, const fs::path& file) {
   for (auto& info : infos) {
-    choose_columns(schema.field_names(), {info.name}, file.string());
-    const auto other = describe(*schema.GetFieldByName(info.name));
+    const auto field = schema.GetFieldByName(info.name);
+    if (field == nullptr) throw no_single_column(schema, info.name, file);
+    const auto other = describe(*field);
     const auto kind = merge_kinds(info.kind, other.kind);
     if (kind == ColumnKind::mixed && info.kind != ColumnKind::mixed)
       throw Error(
@@ -173,43 +172,81 @@ ArrowTable::ArrowTable(ArrowColumns columns) : columns_(std::move(columns)) {
 }
 
 void ArrowTable::append(const arrow::RecordBatch& batch, const fs::path& file,
-                        std::shared_ptr<const MappedFile> mapping) {
+                        std::shared_ptr<const MappedFile> mapping, std::optional<BlockSum> sum) {
   check_arrow(batch.Validate(), file);
   if (batch.num_rows() == 0) return;
-  parts_.push_back({columns_.pick(batch), mapping.get()});
-  first_rows_.push_back(first_rows_.back() + batch.num_rows());
+  int64_t end = 0;
+  if (__builtin_add_overflow(first_rows_.back(), batch.num_rows(), &end))
+    throw damaged(file, "it claims more rows than can be counted");
+  auto& part = parts_.emplace_back();
+  part.arrays = columns_.pick(batch);
+  part.file = file;
+  part.mapping = mapping.get();
+  part.sum = sum;
+  first_rows_.push_back(end);
   if (mapping != nullptr && (mappings_.empty() || mappings_.back() != mapping))
     mappings_.push_back(std::move(mapping));
 }
 
-void ArrowTable::append_mapped(const std::shared_ptr<const MappedFile>& file) {
+void ArrowTable::append_mapped(const std::shared_ptr<const MappedFile>& file,
+                               std::shared_ptr<LimitedPool> pool,
+                               const std::vector<BlockSum>& sums) {
   const auto buffer = std::make_shared<MappedBuffer>(file);
-  const auto options = read_options(*schema_of(*file, buffer), columns_.infos);
+  auto options = read_options(*schema_of(*file, buffer), columns_.infos);
+  options.memory_pool = pool.get();
+  pools_.push_back(pool);
   auto input = std::make_shared<arrow::io::BufferReader>(buffer);
+  const auto check_read = [&](const arrow::Status& status) {
+    if (!status.ok()) pool->check();
+    check_arrow(status, file->path());
+  };
   if (is_file_format(*file)) {
-    const auto reader = take(arrow::ipc::RecordBatchFileReader::Open(input, options), file->path());
-    for (int i = 0; i < reader->num_record_batches(); ++i)
-      append(*take(reader->ReadRecordBatch(i), file->path()), file->path(), file);
+    const auto reader = arrow::ipc::RecordBatchFileReader::Open(input, options);
+    check_read(reader.status());
+    for (int i = 0; i < (*reader)->num_record_batches(); ++i) {
+      const auto batch = (*reader)->ReadRecordBatch(i);
+      check_read(batch.status());
+      append(**batch, file->path(), file);
+    }
     return;
   }
-  const auto reader = take(arrow::ipc::RecordBatchStreamReader::Open(input, options), file->path());
-  while (true) {
+  const auto reader = arrow::ipc::RecordBatchStreamReader::Open(input, options);
+  check_read(reader.status());
+  for (size_t block = 1;; ++block) {  // block 0 is the schema
     std::shared_ptr<arrow::RecordBatch> batch;
-    check_arrow(reader->ReadNext(&batch), file->path());
-    if (batch == nullptr) return;
-    append(*batch, file->path(), file);
+    check_read((*reader)->ReadNext(&batch));
+    if (batch == nullptr && (sums.empty() || block == sums.size())) return;
+    if (batch == nullptr || (!sums.empty() && block >= sums.size()))
+      throw damaged(file->path(), "it has other blocks than checksums");
+    append(*batch, file->path(), file, sums.empty() ? std::nullopt : std::optional(sums[block]));
   }
 }
 
 Example ArrowTable::get(int64_t index) const {
   if (index < 0 || index >= size()) throw row_out_of_range(index, size());
-  const auto part = part_of(index);
-  if (parts_[part].mapping != nullptr) check_not_cut_short(*parts_[part].mapping);
+  const auto place = part_of(index);
+  const auto& part = parts_[place];
+  if (part.mapping != nullptr) check_not_cut_short(*part.mapping);
+  if (!part.sound.load(std::memory_order_acquire)) check(place);
   Example row = empty_row_;
   for (size_t i = 0; i < columns_.infos.size(); ++i)
-    row.set(columns_.infos[i].name,
-            columns_.read(i, *parts_[part].arrays[i], index - first_rows_[part]));
+    row.set_value(i, columns_.read(i, *part.arrays[i], index - first_rows_[place]));
   return row;
+}
+
+void ArrowTable::check(size_t place) const {
+  const auto& part = parts_[place];
+  const std::lock_guard lock(part.checking);
+  if (part.sound.load(std::memory_order_relaxed)) return;
+  if (part.sum && !body_holds(*part.sum, *part.mapping))
+    throw damaged(part.file, fmt::format("its rows {} to {} do not match their checksum",
+                                         first_rows_[place], first_rows_[place + 1] - 1));
+  for (const auto& array : part.arrays) checker_.check(*array, part.file);
+  part.sound.store(true, std::memory_order_release);
+}
+
+void ArrowTable::check_all() const {
+  for (size_t part = 0; part < parts_.size(); ++part) check(part);
 }
 
 size_t ArrowTable::part_of(int64_t index) const {
@@ -225,15 +262,26 @@ void ArrowTable::release_pages(int64_t index) const {
 std::shared_ptr<ArrowTable> load_arrow(const std::vector<SourceFile>& files,
                                        const LoadOptions& options) {
   std::shared_ptr<ArrowTable> table;
-  for (const auto& file : files)
-    add_file(table, std::make_shared<MappedFile>(file.path), options.columns);
+  for (const auto& source : files) {
+    const auto file = std::make_shared<MappedFile>(source.path);
+    if (file->size() == 0) throw damaged(file->path(), "the file is empty (0 bytes)");
+    const auto schema = schema_of(*file, std::make_shared<MappedBuffer>(file));
+    if (table == nullptr)
+      table =
+          std::make_shared<ArrowTable>(ArrowColumns::of(*schema, options.columns, file->path()));
+    else
+      table->arrow_columns().merge(*schema, file->path());
+    table->append_mapped(file, std::make_shared<LimitedPool>(file->path(), options));
+  }
   return table;
 }
 
-std::shared_ptr<ArrowTable> map_arrow_file(std::shared_ptr<const MappedFile> mapping,
-                                           const std::vector<std::string>& columns) {
-  std::shared_ptr<ArrowTable> table;
-  add_file(table, mapping, columns);
+std::shared_ptr<ArrowTable> map_summed_file(const std::shared_ptr<const MappedFile>& mapping) {
+  const auto sums = read_block_sums(*mapping);
+  const auto schema = schema_of(*mapping, std::make_shared<MappedBuffer>(mapping));
+  const auto table = std::make_shared<ArrowTable>(ArrowColumns::of(*schema, {}, mapping->path()));
+  table->append_mapped(mapping, std::make_shared<LimitedPool>(mapping->path(), LoadOptions{}),
+                       sums);
   return table;
 }
 

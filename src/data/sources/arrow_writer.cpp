@@ -9,11 +9,17 @@
 #include <arrow/record_batch.h>
 #include <arrow/type.h>
 #include <arrow/util/key_value_metadata.h>
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+
+#include "core/file_errors.h"
 #include "data/sources/arrow_cell.h"
 #include "data/sources/arrow_table.h"
 #include "data/sources/column_kind.h"
@@ -26,6 +32,16 @@ void check_write(const arrow::Status& status, const fs::path& file) {
   if (!status.ok())
     throw Error("G-IO-2", ErrorKind::io, "cannot write " + file.string() + ": " + status.message(),
                 "Check free space, quotas and permissions of the folder.");
+}
+
+// A new file. What lies under the name, such as a link or what a killed process left, is removed,
+// not written to.
+int create_file(const fs::path& file) {
+  ::unlink(file.c_str());
+  const int descriptor =
+      ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (descriptor < 0) throw cannot_write(file, errno);
+  return descriptor;
 }
 
 template <class T>
@@ -93,8 +109,10 @@ arrow::Status append_cell(arrow::ArrayBuilder& builder, const Value& value, Colu
 
 }  // namespace
 
-ArrowWriter::ArrowWriter(fs::path path)
-    : path_(std::move(path)), temporary_(path_.string() + ".tmp-" + std::to_string(::getpid())) {}
+ArrowWriter::ArrowWriter(fs::path path) : path_(std::move(path)) {
+  static std::atomic<int64_t> count = 0;
+  temporary_ = fmt::format("{}.tmp-{}-{}", path_.string(), ::getpid(), count++);
+}
 
 ArrowWriter::~ArrowWriter() {
   if (closed_) return;
@@ -111,7 +129,8 @@ void ArrowWriter::start() {
     written_kinds_.push_back(column.kind);
   }
   arrow_schema_ = arrow::schema(std::move(fields));
-  output_ = taken(arrow::io::FileOutputStream::Open(temporary_.string()), path_);
+  output_ = std::make_shared<SummedOutput>(
+      taken(arrow::io::FileOutputStream::Open(create_file(temporary_)), path_));
   writer_ = taken(arrow::ipc::MakeStreamWriter(output_, arrow_schema_), path_);
 }
 
@@ -147,11 +166,12 @@ void ArrowWriter::write(std::span<const Example> rows) {
   check_write(writer_->WriteRecordBatch(*arrow::RecordBatch::Make(
                   arrow_schema_, int64_t(rows.size()), std::move(arrays))),
               path_);
+  output_->end_block();
 }
 
 void ArrowWriter::rewrite() {
   finish_file();
-  const auto before = map_arrow_file(std::make_shared<MappedFile>(temporary_), {});
+  const auto before = map_summed_file(std::make_shared<MappedFile>(temporary_));
   std::error_code ignored;
   fs::remove(temporary_, ignored);  // stays readable while it is mapped
   start();
@@ -167,6 +187,7 @@ void ArrowWriter::rewrite() {
 
 void ArrowWriter::finish_file() {
   check_write(writer_->Close(), path_);
+  check_write(output_->write_table(), path_);
   check_write(output_->Close(), path_);
 }
 

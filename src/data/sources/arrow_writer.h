@@ -2,7 +2,6 @@
 
 #ifdef GRADUS_WITH_ARROW
 
-#include <arrow/io/type_fwd.h>
 #include <arrow/type_fwd.h>
 #include <gradus/data/table_dataset.h>
 
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "data/sources/block_sums.h"
 #include "data/sources/row_schema.h"
 
 namespace arrow::ipc {
@@ -20,8 +20,8 @@ class RecordBatchWriter;
 
 namespace gradus::sources {
 
-/// Writes rows as an Arrow IPC file that `map_arrow_file` reads: `<path>.tmp-<pid>` first, renamed
-/// by `close`.
+/// Writes rows as an Arrow IPC file that `map_summed_file` reads: `<path>.tmp-<pid>-<number>`
+/// first, renamed by `close`. At its end are checksums of every block (block_sums.h).
 ///
 /// The columns and types are those of the rows; when later rows need a wider type (floats after
 /// ints, text after nulls) what was written is rewritten with it. Nested and mixed cells are stored
@@ -48,7 +48,7 @@ class ArrowWriter {
   RowSchema schema_;
   std::vector<ColumnKind> written_kinds_;
   std::shared_ptr<arrow::Schema> arrow_schema_;
-  std::shared_ptr<arrow::io::OutputStream> output_;
+  std::shared_ptr<SummedOutput> output_;
   std::shared_ptr<arrow::ipc::RecordBatchWriter> writer_;
   bool closed_ = false;
 };

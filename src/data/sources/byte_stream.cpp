@@ -8,6 +8,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <limits>
+#include <utility>
 
 #include "core/file_errors.h"
 #include "data/sources/source_errors.h"
@@ -16,6 +18,9 @@
 
 namespace gradus::sources {
 namespace {
+
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+constexpr size_t kUnpackedPiece = size_t{4} << 20;
 
 int open_for_reading(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -83,22 +88,7 @@ class GzipStream : public ByteStream {
   gzFile file_ = nullptr;
 };
 
-class MemoryStream : public ByteStream {
- public:
-  explicit MemoryStream(std::string_view bytes) : bytes_(bytes) {}
-  size_t read(char* to, size_t count) override {
-    const auto n = bytes_.substr(at_).copy(to, count);
-    at_ += n;
-    return n;
-  }
-  void seek(int64_t offset) override { at_ = std::min(size_t(offset), bytes_.size()); }
-
- private:
-  std::string_view bytes_;
-  size_t at_ = 0;
-};
-
-// Reads an open file that others read too: keeps its own position.
+// Reads bytes that others read too: keeps its own position.
 class SharedStream : public ByteStream {
  public:
   explicit SharedStream(const TextBytes& bytes) : bytes_(bytes) {}
@@ -134,8 +124,12 @@ std::unique_ptr<ByteStream> open_stream(const SourceFile& file) {
   return std::make_unique<PlainStream>(file.path);
 }
 
-BlockReader::BlockReader(std::unique_ptr<ByteStream> stream, size_t block_size)
-    : stream_(std::move(stream)), block_size_(block_size) {}
+BlockReader::BlockReader(std::unique_ptr<ByteStream> stream, size_t block_size,
+                         std::filesystem::path file, int64_t longest)
+    : stream_(std::move(stream)),
+      block_size_(block_size),
+      file_(std::move(file)),
+      longest_(longest) {}
 
 void BlockReader::seek(int64_t offset, int64_t line) {
   stream_->seek(offset);
@@ -145,29 +139,42 @@ void BlockReader::seek(int64_t offset, int64_t line) {
   end_ = false;
 }
 
+// What a long line has before its last piece is kept in `pieces` and put together when the end is
+// there: one string that grows would take up to three times its size.
 std::optional<BlockReader::Block> BlockReader::next() {
-  Block block{.offset = offset_, .first_line = line_, .bytes = std::move(rest_)};
-  rest_.clear();
-  size_t checked = 0;
-  size_t cut = 0;
+  std::vector<std::string> pieces;
+  size_t size = 0, cut = 0;
+  auto piece = std::exchange(rest_, {});
   while (!end_ && cut == 0) {
-    const auto before = block.bytes.size();
-    block.bytes.resize(before + block_size_);
-    const auto n = stream_->read(block.bytes.data() + before, block_size_);
-    block.bytes.resize(before + n);
-    end_ = n == 0;
-    if (offset_ == 0 && before == 0 && skip_mark && block.bytes.starts_with("\xef\xbb\xbf")) {
-      block.bytes.erase(0, 3);
-      block.offset = offset_ = 3;
+    if (int64_t(size + piece.size()) > longest_)
+      throw row_too_long(file_, "line " + with_commas(line_), longest_);
+    const auto carried = piece.size();
+    piece.resize(carried + block_size_);
+    piece.resize(carried + stream_->read(piece.data() + carried, block_size_));
+    end_ = piece.size() == carried;
+    if (offset_ == 0 && size + carried == 0 && skip_mark && piece.starts_with(kByteOrderMark)) {
+      piece.erase(0, kByteOrderMark.size());
+      offset_ = int64_t(kByteOrderMark.size());
     }
     if (end_) break;
-    cut = last_break(block.bytes, checked > 0 ? checked - 1 : 0);
-    checked = block.bytes.size();
+    cut = last_break(piece, carried > 0 ? carried - 1 : 0);
+    if (cut > 0 || piece.empty()) continue;
+    const bool half = piece.back() == '\r';  // of "\r\n", perhaps
+    if (half) piece.pop_back();
+    size += piece.size();
+    pieces.push_back(std::exchange(piece, half ? "\r" : ""));
   }
   if (cut > 0) {
-    rest_ = block.bytes.substr(cut);
-    block.bytes.resize(cut);
+    rest_ = piece.substr(cut);
+    piece.resize(cut);
   }
+  Block block{.offset = offset_, .first_line = line_, .bytes = {}};
+  if (!pieces.empty()) block.bytes.reserve(size + piece.size());
+  for (auto& part : pieces) block.bytes += std::exchange(part, {});
+  if (pieces.empty())
+    block.bytes = std::move(piece);
+  else
+    block.bytes += piece;
   if (block.bytes.empty()) return std::nullopt;
   offset_ += int64_t(block.bytes.size());
   line_ += std::count(block.bytes.begin(), block.bytes.end(), '\n');
@@ -175,53 +182,65 @@ std::optional<BlockReader::Block> BlockReader::next() {
 }
 
 TextBytes::TextBytes(const SourceFile& file, const LoadOptions& options) : path_(file.path) {
-  if (file.compression != Compression::none) {
-    unpack(file, options);
-    return;
-  }
-  descriptor_ = open_for_reading(path_);
   struct stat info{};
-  ::fstat(descriptor_, &info);
-  if (S_ISREG(info.st_mode)) {
-    size_ = info.st_size;
+  const bool regular = ::stat(path_.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+  if (regular && file.compression == Compression::none) {
+    descriptor_ = open_for_reading(path_);
+    if (::fstat(descriptor_, &info) == 0) size_ = info.st_size;
     return;
   }
-  ::close(descriptor_);  // a pipe can be read only once, so keep what it says
-  descriptor_ = -1;
-  unpack(file, options);
+  // A pipe can be read only once, so what it says is kept.
+  unpack(file, options,
+         regular ? expansion_limit(info.st_size, options) : std::numeric_limits<int64_t>::max());
 }
 
 TextBytes::~TextBytes() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void TextBytes::unpack(const SourceFile& file, const LoadOptions& options) {
+void TextBytes::unpack(const SourceFile& file, const LoadOptions& options, int64_t limit) {
   const auto stream = open_stream(file);
   const auto flush = [&] {
-    for (size_t done = 0; done < memory_.size();) {
-      const auto n = ::write(descriptor_, memory_.data() + done, memory_.size() - done);
-      if (n < 0 && errno != EINTR) throw cannot_write(options.temporary_dir, errno);
-      done += size_t(std::max<ssize_t>(n, 0));
-    }
-    memory_.clear();
+    for (const auto& piece : pieces_)
+      for (size_t done = 0; done < piece.size();) {
+        const auto n = ::write(descriptor_, piece.data() + done, piece.size() - done);
+        if (n < 0 && errno != EINTR) throw cannot_write(options.temporary_dir, errno);
+        done += size_t(std::max<ssize_t>(n, 0));
+      }
+    pieces_.clear();
   };
-  constexpr size_t kStep = size_t{4} << 20;
-  while (true) {
-    const auto before = memory_.size();
-    memory_.resize(before + kStep);
-    const auto n = stream->read(memory_.data() + before, kStep);
-    memory_.resize(before + n);
-    if (n == 0) break;
-    size_ += int64_t(n);
+  for (bool end = false; !end;) {
+    std::string piece(kUnpackedPiece, '\0');
+    size_t filled = 0;
+    while (filled < piece.size() && !end) {
+      const auto n = stream->read(piece.data() + filled, piece.size() - filled);
+      end = n == 0;
+      filled += n;
+    }
+    if (filled < piece.size()) piece = piece.substr(0, filled);
+    size_ += int64_t(filled);
+    if (size_ > limit)
+      throw expands_too_far(path_, int64_t(std::filesystem::file_size(path_)), limit);
+    pieces_.push_back(std::move(piece));
     if (size_ <= options.in_memory_limit) continue;
     if (descriptor_ < 0) descriptor_ = open_unnamed_file(options.temporary_dir);
     flush();
   }
-  if (descriptor_ >= 0) flush();
+}
+
+std::string TextBytes::read_memory(size_t offset, size_t count) const {
+  std::string bytes;
+  bytes.reserve(count);
+  for (auto piece = offset / kUnpackedPiece; bytes.size() < count && piece < pieces_.size();
+       ++piece) {
+    const auto from = std::max(offset, piece * kUnpackedPiece) - piece * kUnpackedPiece;
+    bytes.append(pieces_[piece], from, count - bytes.size());
+  }
+  return bytes;
 }
 
 std::string TextBytes::read(int64_t offset, int64_t count) const {
-  if (descriptor_ < 0) return memory_.substr(size_t(offset), size_t(count));
+  if (descriptor_ < 0) return read_memory(size_t(offset), size_t(count));
   std::string bytes(size_t(count), '\0');
   for (int64_t done = 0; done < count;) {
     const auto n = ::pread(descriptor_, bytes.data() + done, size_t(count - done), offset + done);
@@ -234,7 +253,6 @@ std::string TextBytes::read(int64_t offset, int64_t count) const {
 }
 
 std::unique_ptr<ByteStream> TextBytes::stream() const {
-  if (descriptor_ < 0) return std::make_unique<MemoryStream>(memory_);
   return std::make_unique<SharedStream>(*this);
 }
 

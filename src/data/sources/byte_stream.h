@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/sources/source_files.h"
 
@@ -25,7 +26,7 @@ class ByteStream {
 /// Opens a plain, .gz or .zst file. Throws G-IO-1, G-SRC-9.
 std::unique_ptr<ByteStream> open_stream(const SourceFile& file);
 
-/// Whole lines of a file, some megabytes at a time.
+/// Whole lines of a file, some megabytes at a time, or one line that is longer.
 class BlockReader {
  public:
   struct Block {
@@ -34,8 +35,11 @@ class BlockReader {
     std::string bytes = {};  ///< ends after a line break, or at the end of the file
   };
 
-  BlockReader(std::unique_ptr<ByteStream> stream, size_t block_size);
-  /// Nothing at the end. A leading UTF-8 byte-order mark is skipped when `skip_mark` is set.
+  /// `file` is for messages; no line may have more than `longest` bytes.
+  BlockReader(std::unique_ptr<ByteStream> stream, size_t block_size, std::filesystem::path file,
+              int64_t longest);
+  /// Nothing at the end. Throws G-SRC-19 for a line that is too long. A leading UTF-8 byte-order
+  /// mark is skipped when `skip_mark` is set.
   std::optional<Block> next();
   /// Go on at the line that begins at `offset` and has this number.
   void seek(int64_t offset, int64_t line);
@@ -44,6 +48,8 @@ class BlockReader {
  private:
   std::unique_ptr<ByteStream> stream_;
   size_t block_size_;
+  std::filesystem::path file_;
+  int64_t longest_;
   std::string rest_;
   int64_t offset_ = 0;
   int64_t line_ = 1;
@@ -56,7 +62,7 @@ class BlockReader {
 class TextBytes {
  public:
   /// Compressed files are unpacked now, into memory up to `options.in_memory_limit`, else into a
-  /// file without a name.
+  /// file without a name. Throws G-SRC-20 when they are larger than `options.max_expansion` allows.
   TextBytes(const SourceFile& file, const LoadOptions& options);
   ~TextBytes();
   TextBytes(const TextBytes&) = delete;
@@ -70,11 +76,12 @@ class TextBytes {
   std::unique_ptr<ByteStream> stream() const;
 
  private:
-  void unpack(const SourceFile& file, const LoadOptions& options);
+  void unpack(const SourceFile& file, const LoadOptions& options, int64_t limit);
+  std::string read_memory(size_t offset, size_t count) const;
 
   std::filesystem::path path_;
   int descriptor_ = -1;
-  std::string memory_;  // of a small compressed file
+  std::vector<std::string> pieces_;  // of a small compressed file, all but the last of one size
   int64_t size_ = 0;
 };
 

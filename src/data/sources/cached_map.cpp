@@ -6,11 +6,14 @@
 #include <gradus/data/load_dataset.h>
 #include <signal.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
 
+#include "data/required.h"
 #include "data/sources/arrow_table.h"
 #include "data/sources/arrow_writer.h"
 #include "data/sources/ordered_jobs.h"
@@ -92,36 +95,99 @@ void remove_abandoned(const fs::path& folder) {
   }
 }
 
+void warn_of_damage(const Error& error) {
+  log_warning("computing again what the cache should hold: " + error.message());
+}
+
 // Null when there is no usable file.
-std::shared_ptr<Dataset> open_cached(const fs::path& file) {
+std::shared_ptr<ArrowTable> open_cached(const fs::path& file) {
   std::error_code ignored;
   if (!fs::exists(file, ignored)) return nullptr;
   try {
-    return map_arrow_file(std::make_shared<MappedFile>(file), {});
+    return map_summed_file(std::make_shared<MappedFile>(file));
   } catch (const Error& error) {
-    log_warning("computing again what the cache should hold: " + error.message());
+    warn_of_damage(error);
     return nullptr;
   }
 }
 
-std::shared_ptr<Dataset> map_through_cache(const Dataset& dataset, const MapFunction& function,
-                                           const MapOptions& options) {
+fs::path cache_file(const MapOptions& options) {
   if (options.cache_key.find_first_of("/\\") != std::string::npos ||
       options.cache_key.starts_with('.'))
     throw Error("G-SRC-18", ErrorKind::usage,
                 fmt::format("the cache key \"{}\" cannot be a file name", options.cache_key),
                 "Use letters, digits, '-' and '_', for example a hash.");
-  const auto folder = cache_folder(options);
-  const auto file = folder / (options.cache_key + ".arrow");
-  if (!options.overwrite_cache)
-    if (auto cached = open_cached(file)) return cached;
-  make_directory(folder);
-  remove_abandoned(folder);
+  return cache_folder(options) / (options.cache_key + ".arrow");
+}
+
+std::shared_ptr<ArrowTable> write_cache(const Dataset& dataset, const MapFunction& function,
+                                        const MapOptions& options) {
+  const auto file = cache_file(options);
+  make_directory(file.parent_path());
+  remove_abandoned(file.parent_path());
   ArrowWriter writer(file);
   map_all(dataset, function, options, [&](std::vector<Example> rows) { writer.append(rows); });
   writer.close();
-  return map_arrow_file(std::make_shared<MappedFile>(file), {});
+  return map_summed_file(std::make_shared<MappedFile>(file));
 }
+
+// The cache file if it is usable, else a new one.
+std::shared_ptr<ArrowTable> open_or_write_cache(const Dataset& dataset, const MapFunction& function,
+                                                const MapOptions& options) {
+  if (!options.overwrite_cache)
+    if (auto cached = open_cached(cache_file(options))) return cached;
+  return write_cache(dataset, function, options);
+}
+
+// Rows of a cache file. When one turns out to be damaged, all are computed again.
+class CachedRows : public TableDataset, public MappedRows {
+ public:
+  CachedRows(std::shared_ptr<const Dataset> dataset, MapFunction function, MapOptions options)
+      : dataset_(std::move(dataset)),
+        function_(std::move(function)),
+        options_(std::move(options)),
+        tables_{open_or_write_cache(*dataset_, function_, options_)},
+        table_(tables_.back().get()) {}
+
+  int64_t size() const override { return tables_.front()->size(); }
+  const std::vector<ColumnInfo>& columns() const override { return tables_.front()->columns(); }
+  Example get(int64_t index) const override {
+    const auto* table = table_.load(std::memory_order_acquire);
+    try {
+      return table->get(index);
+    } catch (const Error& error) {
+      if (error.id() != "G-SRC-8") throw;
+      return repaired(table, error)->get(index);
+    }
+  }
+  void release_pages(int64_t index) const override {
+    table_.load(std::memory_order_acquire)->release_pages(index);
+  }
+
+ private:
+  // Others may still read from the table before, so it is kept.
+  const ArrowTable* repaired(const ArrowTable* broken, const Error& error) const {
+    const std::lock_guard lock(repairing_);
+    if (table_.load(std::memory_order_relaxed) != broken) return table_;
+    warn_of_damage(error);
+    auto fresh = write_cache(*dataset_, function_, options_);
+    if (fresh->size() != size())
+      throw Error("G-SRC-8", ErrorKind::data,
+                  fmt::format("{}, and computing the rows again gives {} rows, not {}",
+                              error.message(), fresh->size(), size()),
+                  "The data files have changed since the run began. Start it again.");
+    tables_.push_back(std::move(fresh));
+    table_.store(tables_.back().get(), std::memory_order_release);
+    return table_;
+  }
+
+  std::shared_ptr<const Dataset> dataset_;
+  MapFunction function_;
+  MapOptions options_;
+  mutable std::mutex repairing_;
+  mutable std::vector<std::shared_ptr<ArrowTable>> tables_;  // the last one is in use
+  mutable std::atomic<const ArrowTable*> table_;
+};
 #endif
 
 }  // namespace
@@ -130,13 +196,32 @@ std::shared_ptr<Dataset> map_through_cache(const Dataset& dataset, const MapFunc
 std::shared_ptr<Dataset> map_rows(const Dataset& dataset, const MapFunction& function,
                                   const MapOptions& options) {
 #ifdef GRADUS_WITH_ARROW
-  if (!options.cache_key.empty()) return sources::map_through_cache(dataset, function, options);
+  if (!options.cache_key.empty()) {
+    auto table = sources::open_or_write_cache(dataset, function, options);
+    try {
+      table->check_all();
+      return table;
+    } catch (const Error& error) {
+      sources::warn_of_damage(error);
+    }
+    return sources::write_cache(dataset, function, options);
+  }
 #endif
   std::vector<Example> all;
   sources::map_all(dataset, function, options, [&](std::vector<Example> rows) {
     std::move(rows.begin(), rows.end(), std::back_inserter(all));
   });
   return from_examples(std::move(all));
+}
+
+std::shared_ptr<Dataset> map_rows(std::shared_ptr<const Dataset> dataset, MapFunction function,
+                                  const MapOptions& options) {
+  dataset = data::required(std::move(dataset), "map_rows");
+#ifdef GRADUS_WITH_ARROW
+  if (!options.cache_key.empty())
+    return std::make_shared<sources::CachedRows>(std::move(dataset), std::move(function), options);
+#endif
+  return map_rows(*dataset, function, options);
 }
 
 }  // namespace gradus

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "data/sources/arrow_cell.h"
@@ -18,8 +19,7 @@
 namespace gradus::sources {
 namespace {
 
-// A longer row is a quotation mark that was never closed; Arrow could address 2 GiB.
-constexpr size_t kLongestRow = size_t{64} << 20;
+constexpr int64_t kLongestCsvRow = (int64_t{2} << 30) - (int64_t{1} << 20);
 constexpr const char* kOpenQuote =
     "Look for a quotation mark (\") there that opens a field and is never closed.";
 
@@ -39,9 +39,11 @@ void name_as_pandas_does(std::vector<std::string>& names) {
     if (names[i].empty()) names[i] = fmt::format("Unnamed: {}", i);
   const std::set<std::string> written(names.begin(), names.end());
   std::set<std::string> taken;
+  std::map<std::string, int64_t> next;  // number to try for the next column of that name
   for (auto& name : names) {
     auto unique = name;
-    for (int64_t k = 1; taken.contains(unique) || (k > 1 && written.contains(unique)); ++k)
+    auto& k = next.try_emplace(name, 1).first->second;
+    for (; taken.contains(unique) || (unique != name && written.contains(unique)); ++k)
       unique = fmt::format("{}.{}", name, k);
     taken.insert(name = unique);
   }
@@ -80,11 +82,13 @@ class BadRowsOfBlock {
 }  // namespace
 
 CsvBlocks::CsvBlocks(std::unique_ptr<ByteStream> stream, std::filesystem::path file, char delimiter,
-                     size_t block_size)
+                     size_t block_size, int64_t longest_row)
     : stream_(std::move(stream)),
       file_(std::move(file)),
       block_size_(std::max<size_t>(block_size, 16)),
+      longest_row_(size_t(std::clamp<int64_t>(longest_row, 16, kLongestCsvRow))),
       parsing_(arrow::csv::ParseOptions::Defaults()) {
+  block_size_ = std::min(block_size_, longest_row_);
   parsing_.delimiter = delimiter;
   parsing_.newlines_in_values = true;
   parsing_.pad_short_rows = true;
@@ -194,12 +198,13 @@ void CsvBlocks::drop(size_t bytes) {
 }
 
 void CsvBlocks::make_room(size_t& size) const {
-  if (size >= kLongestRow)
-    throw damaged(file_,
-                  fmt::format("the row that begins on line {} has not ended after {} bytes",
-                              with_commas(place_.line), with_commas(int64_t(size))),
-                  kOpenQuote);
-  size = std::min(2 * size, kLongestRow);
+  if (size >= longest_row_) {
+    const auto error = row_too_long(
+        file_, "the row that begins on line " + with_commas(place_.line), int64_t(longest_row_));
+    throw Error(error.id(), error.kind(), error.message(),
+                std::string(kOpenQuote) + " " + error.advice());
+  }
+  size = std::min(2 * size, longest_row_);
 }
 
 }  // namespace gradus::sources

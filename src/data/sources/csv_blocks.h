@@ -32,16 +32,17 @@ class CsvBlocks {
     std::shared_ptr<const arrow::csv::BlockParser> rows = {};
   };
 
-  /// Reads the header. Throws G-SRC-8 when there is none.
+  /// Reads the header. Throws G-SRC-8 when there is none. A row, the header included, may have up
+  /// to `longest_row` bytes, and never 2 GiB or more, which Arrow could not address.
   CsvBlocks(std::unique_ptr<ByteStream> stream, std::filesystem::path file, char delimiter,
-            size_t block_size);
+            size_t block_size, int64_t longest_row);
 
   /// Of the columns, as pandas has them ("Unnamed: 0" for none, "a.1" for a second "a"); empty when
   /// the file is.
   const std::vector<std::string>& names() const { return names_; }
   /// The next rows, perhaps none; nothing at the end. Rows with too many fields go to `bad_rows`,
-  /// short ones are filled up with nulls. Throws G-SRC-4 for one bad row too many and G-SRC-8 for a
-  /// row that does not end (an open quotation mark).
+  /// short ones are filled up with nulls. Throws G-SRC-4 for one bad row too many, G-SRC-8 for a
+  /// row that does not end (an open quotation mark) and G-SRC-19 for one that is too long.
   std::optional<Block> next(BadRows& bad_rows);
   /// The first row after the header.
   Place first() const { return first_; }
@@ -61,7 +62,7 @@ class CsvBlocks {
 
   std::unique_ptr<ByteStream> stream_;
   std::filesystem::path file_;
-  size_t block_size_;
+  size_t block_size_, longest_row_;
   arrow::csv::ParseOptions parsing_;
   std::vector<std::string> names_;
   std::string buffer_;

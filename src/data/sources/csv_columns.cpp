@@ -40,13 +40,25 @@ const arrow::csv::ConvertOptions& csv_conversion() {
   return options;
 }
 
+// The converter for a type of `csv_types`. It keeps nothing of a column, and making one takes
+// longer than to convert a few cells, so all columns of a thread share it.
+const std::shared_ptr<arrow::csv::Converter>& csv_converter(const arrow::DataType& type,
+                                                            const std::filesystem::path& file) {
+  thread_local std::array<std::shared_ptr<arrow::csv::Converter>, 5> converters;
+  size_t place = 0;
+  while (csv_types()[place]->id() != type.id()) ++place;
+  if (converters[place] == nullptr)
+    converters[place] =
+        take(arrow::csv::Converter::Make(csv_types()[place], csv_conversion()), file);
+  return converters[place];
+}
+
 }  // namespace
 
 CsvColumn::CsvColumn(std::string name, int32_t index, std::shared_ptr<arrow::DataType> type,
                      std::filesystem::path file)
     : name_(std::move(name)), index_(index), file_(std::move(file)), given_(type != nullptr) {
-  converter_ = take(
-      arrow::csv::Converter::Make(given_ ? type : csv_types().front(), csv_conversion()), file_);
+  converter_ = csv_converter(given_ ? *type : *csv_types().front(), file_);
 }
 
 void CsvColumn::add(const arrow::csv::BlockParser& rows) {
@@ -98,7 +110,7 @@ void CsvColumn::widen() {
     return;
   }
   ++type_;
-  converter_ = take(arrow::csv::Converter::Make(csv_types()[type_], csv_conversion()), file_);
+  converter_ = csv_converter(*csv_types()[type_], file_);
   for (auto& block : blocks_)
     if (block.array->null_count() == block.array->length())
       block = {take(arrow::MakeArrayOfNull(converter_->type(), block.array->length()), file_),

@@ -70,7 +70,8 @@ class CsvRows : public FileRows {
           size_t block_size)
       : path_(source.path),
         bad_rows_(std::move(bad_rows)),
-        blocks_(open_stream(source), source.path, source.delimiter, block_size) {
+        blocks_(open_stream(source), source.path, source.delimiter, block_size,
+                options.max_row_bytes) {
     if (blocks_.names().empty()) return;
     auto known = met_before();
     auto columns = make_csv_columns(blocks_.names(), {}, path_);
@@ -145,7 +146,7 @@ std::shared_ptr<TableDataset> load_csv(const std::vector<SourceFile>& files,
   for (const auto& file : files) {
     const TextBytes bytes(file, options);
     if (bytes.size() == 0) continue;
-    CsvBlocks blocks(bytes.stream(), file.path, file.delimiter, block_size);
+    CsvBlocks blocks(bytes.stream(), file.path, file.delimiter, block_size, options.max_row_bytes);
     if (blocks.names().empty()) throw damaged(file.path, "Empty CSV file");
     const auto table = read_table(blocks, file.path, bad_rows);
     auto columns = ArrowColumns::of(*table->schema(), options.columns, file.path);

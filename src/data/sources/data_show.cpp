@@ -131,10 +131,12 @@ OrderedJson describe(const ColumnInfo& column, const ColumnStatistics& statistic
 
 OrderedJson show_row(const Example& row, const DataShowOptions& options) {
   auto shown = OrderedJson::object();
+  auto& cells = shown.get_ref<OrderedJson::object_t&>();  // appended to directly: operator[] would
+                                                          // look at all names before
   for (const auto& [name, value] : row) {
-    shown[name] = json_from_value(value);
+    cells.emplace_back(name, json_from_value(value));
     if (options.decode && name == "input_ids" && value.is_ints())
-      shown["input_ids (decoded)"] = options.decode(value.ints());
+      cells.emplace_back("input_ids (decoded)", options.decode(value.ints()));
   }
   return shown;
 }

@@ -14,7 +14,8 @@ void JsonScanner::end_row(int64_t end) {
 }
 
 void JsonScanner::in_string(char c) {
-  if (reading_key_ && (c != '"' || escaped_)) key_ += c;
+  // A key that is longer than the one looked for need not be kept.
+  if (reading_key_ && (c != '"' || escaped_) && key_.size() <= field_->size()) key_ += c;
   if (escaped_) {
     escaped_ = false;
   } else if (c == '\\') {

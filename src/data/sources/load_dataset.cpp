@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <gradus/core/error.h>
+#include <gradus/core/memory.h>
 #include <gradus/data/load_dataset.h>
 #include <gradus/data/token_file.h>
 
@@ -37,12 +38,18 @@ std::shared_ptr<TableDataset> load_files(const std::vector<SourceFile>& files,
   throw needs_arrow("reading " + files.front().path.string());
 }
 
+std::string reading(const std::vector<SourceFile>& files) {
+  return "reading " + files.front().path.string() +
+         (files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1) : "");
+}
+
 }  // namespace
 }  // namespace sources
 
 std::shared_ptr<TableDataset> load_dataset(const DataFiles& given, const LoadOptions& options) {
   const auto files = sources::resolve_files(given, options);
-  auto dataset = sources::load_files(files, options);
+  auto dataset = name_memory_errors([&] { return sources::reading(files); },
+                                    [&] { return sources::load_files(files, options); });
   if (dataset->size() == 0 && !options.allow_empty) {
     const auto more = files.size() > 1 ? fmt::format(" and {} more files hold", files.size() - 1)
                                        : std::string(" holds");

@@ -19,11 +19,14 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/file_errors.h"
+#include "data/sources/arrow_check.h"
 #include "data/sources/arrow_table.h"
 #include "data/sources/column_kind.h"
 #include "data/sources/file_rows.h"
+#include "data/sources/limited_pool.h"
 #include "data/sources/source_errors.h"
 #include "data/sources/unnamed_file.h"
 
@@ -31,18 +34,26 @@ namespace gradus::sources {
 namespace fs = std::filesystem;
 namespace {
 
-// Parquet's C++ layer also throws; both ways of failing become one.
+// Parquet's C++ layer also throws; all ways of failing become one.
 template <class Work>
-auto guarded(const fs::path& file, Work work) {
+auto guarded(const fs::path& file, const LimitedPool& pool, Work work) {
   try {
     return work();
   } catch (const parquet::ParquetException& error) {
+    pool.check();
     throw damaged(file, error.what());
+  } catch (const Error&) {
+    pool.check();
+    throw;
+  } catch (const std::bad_alloc&) {
+    pool.check();
+    throw;
   }
 }
 
 struct ParquetFile {
   fs::path path = {};
+  std::shared_ptr<LimitedPool> pool = {};  // before what is allocated with it
   std::unique_ptr<parquet::arrow::FileReader> reader = {};
   std::shared_ptr<arrow::Schema> schema = {};
   std::vector<int> leaves = {};  // of the columns asked for
@@ -73,11 +84,13 @@ ParquetFile open_parquet(const fs::path& path, const LoadOptions& options) {
     ::close(descriptor);
     throw damaged(path, "the file is empty (0 bytes)");
   }
-  return guarded(path, [&] {
-    ParquetFile file{.path = path};
-    const auto input = take(arrow::io::ReadableFile::Open(descriptor), path);
+  const auto pool = std::make_shared<LimitedPool>(path, options);
+  return guarded(path, *pool, [&] {
+    ParquetFile file{.path = path, .pool = pool};
+    const auto input = take(arrow::io::ReadableFile::Open(descriptor, pool.get()), path);
     parquet::arrow::FileReaderBuilder builder;
-    check_arrow(builder.Open(input), path);
+    check_arrow(builder.Open(input, parquet::ReaderProperties(pool.get())), path);
+    builder.memory_pool(pool.get());
     auto properties = parquet::default_arrow_reader_properties();
     properties.set_use_threads(
         false);  // Arrow's threads gain nothing here, and the thread sanitizer cannot follow them
@@ -92,22 +105,27 @@ ParquetFile open_parquet(const fs::path& path, const LoadOptions& options) {
     file.rows = metadata->num_rows();
     for (int group = 0; group < metadata->num_row_groups(); ++group)
       for (const int leaf : file.leaves)
-        file.unpacked_bytes +=
-            metadata->RowGroup(group)->ColumnChunk(leaf)->total_uncompressed_size();
+        if (__builtin_add_overflow(
+                file.unpacked_bytes,
+                std::max<int64_t>(
+                    metadata->RowGroup(group)->ColumnChunk(leaf)->total_uncompressed_size(), 0),
+                &file.unpacked_bytes))
+          throw damaged(path, "it claims more bytes than can be counted");
     return file;
   });
 }
 
-void for_each_batch(ParquetFile& file, const std::function<void(const arrow::RecordBatch&)>& use) {
-  guarded(file.path, [&] {
+// Until `use` says that it has had enough.
+void for_each_batch(ParquetFile& file,
+                    const std::function<bool(std::shared_ptr<arrow::RecordBatch>)>& use) {
+  guarded(file.path, *file.pool, [&] {
     std::vector<int> groups(size_t(file.reader->num_row_groups()));
     for (size_t i = 0; i < groups.size(); ++i) groups[i] = int(i);
     const auto batches = take(file.reader->GetRecordBatchReader(groups, file.leaves), file.path);
     while (true) {
       std::shared_ptr<arrow::RecordBatch> batch;
       check_arrow(batches->ReadNext(&batch), file.path);
-      if (batch == nullptr) return;
-      use(*batch);
+      if (batch == nullptr || !use(std::move(batch))) return;
     }
   });
 }
@@ -118,14 +136,29 @@ std::shared_ptr<MappedFile> unpack_to_disk(ParquetFile& file, const LoadOptions&
   const int for_arrow = ::dup(descriptor);  // Arrow closes its own
   const auto output = take(arrow::io::FileOutputStream::Open(for_arrow), file.path);
   std::shared_ptr<arrow::ipc::RecordBatchWriter> writer;
-  for_each_batch(file, [&](const arrow::RecordBatch& batch) {
+  for_each_batch(file, [&](const std::shared_ptr<arrow::RecordBatch>& batch) {
     if (writer == nullptr)
-      writer = take(arrow::ipc::MakeStreamWriter(output, batch.schema()), file.path);
-    check_arrow(writer->WriteRecordBatch(batch), file.path);
+      writer = take(arrow::ipc::MakeStreamWriter(output, batch->schema()), file.path);
+    check_arrow(writer->WriteRecordBatch(*batch), file.path);
+    if (take(output->Tell(), file.path) > file.pool->limit()) throw file.pool->refusal();
+    return true;
   });
   if (writer != nullptr) check_arrow(writer->Close(), file.path);
   check_arrow(output->Close(), file.path);
   return std::make_shared<MappedFile>(descriptor, file.path);
+}
+
+// All rows in memory; nothing when they take more than `most` bytes, whatever the file says.
+std::optional<arrow::RecordBatchVector> read_batches(ParquetFile& file, int64_t most) {
+  arrow::RecordBatchVector batches;
+  bool fits = file.unpacked_bytes <= most;
+  if (fits)
+    for_each_batch(file, [&](std::shared_ptr<arrow::RecordBatch> batch) {
+      batches.push_back(std::move(batch));
+      fits = file.pool->bytes_allocated() <= most;
+      return fits;
+    });
+  return fits ? std::optional(std::move(batches)) : std::nullopt;
 }
 
 class ParquetRows : public FileRows {
@@ -170,16 +203,18 @@ class ParquetRows : public FileRows {
     row_ = 0;
     batches_.reset();
     if (group >= file_.reader->num_row_groups()) return;
-    guarded(file_.path, [&] {
+    guarded(file_.path, *file_.pool, [&] {
       batches_ = take(file_.reader->GetRecordBatchReader({group}, file_.leaves), file_.path);
     });
   }
   bool next_batch() {
     while (batches_ != nullptr) {
-      guarded(file_.path, [&] { check_arrow(batches_->ReadNext(&batch_), file_.path); });
+      guarded(file_.path, *file_.pool,
+              [&] { check_arrow(batches_->ReadNext(&batch_), file_.path); });
       row_ = 0;
       if (batch_ != nullptr) {
         arrays_ = columns_.pick(*batch_);
+        for (const auto& array : arrays_) checker_.check(*array, file_.path);
         return true;
       }
       open_group(group_ + 1);
@@ -189,6 +224,7 @@ class ParquetRows : public FileRows {
 
   ParquetFile file_;
   ArrowColumns columns_;
+  ArrayChecker checker_;
   std::unique_ptr<arrow::RecordBatchReader> batches_;
   std::shared_ptr<arrow::RecordBatch> batch_;
   std::vector<std::shared_ptr<arrow::Array>> arrays_;
@@ -210,13 +246,11 @@ std::shared_ptr<ArrowTable> load_parquet(const std::vector<SourceFile>& files,
     else
       table->arrow_columns().merge(*file.schema, file.path);
     if (file.rows == 0) continue;
-    if (file.unpacked_bytes <= options.in_memory_limit) {
-      for_each_batch(file,
-                     [&](const arrow::RecordBatch& batch) { table->append(batch, file.path); });
-    } else {
-      const auto mapping = unpack_to_disk(file, options);
-      table->append_mapped(mapping);
-    }
+    table->keep(file.pool);
+    if (const auto batches = read_batches(file, options.in_memory_limit))
+      for (const auto& batch : *batches) table->append(*batch, file.path);
+    else
+      table->append_mapped(unpack_to_disk(file, options), file.pool);
   }
   return table;
 }

@@ -3,7 +3,10 @@
 #include <gradus/data/table_dataset.h>
 
 #include <string>
+#include <unordered_map>
 #include <vector>
+
+#include "data/name_hash.h"
 
 namespace gradus::sources {
 
@@ -24,12 +27,15 @@ class RowSchema {
   const std::vector<ColumnInfo>& columns() const { return columns_; }
 
  private:
-  void add(const std::string& name, ColumnKind kind, bool empty_list);
+  // `place` is where the column is if the row has the keys of the rows before.
+  void add(size_t place, const std::string& name, ColumnKind kind, bool empty_list);
+  void merge(size_t place, ColumnKind kind, bool empty_list);
   struct Seen {
     bool only_empty_lists = false;
   };
   std::vector<ColumnInfo> columns_;
   std::vector<Seen> seen_;
+  std::unordered_map<std::string, size_t, data::NameHash> places_;  // in columns_
 };
 
 }  // namespace gradus::sources

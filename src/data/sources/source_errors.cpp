@@ -79,6 +79,23 @@ Error foreign_state(const std::string& reason) {
           "saved."};
 }
 
+Error row_too_long(const std::filesystem::path& file, const std::string& where, int64_t limit) {
+  return {"G-SRC-19", ErrorKind::data,
+          fmt::format("cannot read {}: {} has more than {} bytes", file.string(), where,
+                      with_commas(limit)),
+          "If the file is meant to have such rows, raise --max_row_bytes "
+          "(LoadOptions::max_row_bytes)."};
+}
+
+Error expands_too_far(const std::filesystem::path& file, int64_t size, int64_t limit) {
+  return {
+      "G-SRC-20", ErrorKind::data,
+      fmt::format("cannot read {}: its {} bytes unpack to more than {}", file.string(),
+                  with_commas(size), with_commas(limit)),
+      "If you trust the file, raise --max_expansion (LoadOptions::max_expansion), the number of "
+      "times its size that it may take."};
+}
+
 Error row_out_of_range(int64_t index, int64_t size) {
   return {"G-SRC-17", ErrorKind::data,
           fmt::format("row {} does not exist: the data set has {} rows", index, size),

@@ -29,6 +29,10 @@ Error cut_short(const std::filesystem::path& file, int64_t expected, int64_t fou
 void check_not_cut_short(const MappedFile& file);
 /// G-SRC-15.
 Error foreign_state(const std::string& reason);
+/// G-SRC-19. `where` says which row it is: "line 3", "the row at byte 17".
+Error row_too_long(const std::filesystem::path& file, const std::string& where, int64_t limit);
+/// G-SRC-20. `size` is that of the file.
+Error expands_too_far(const std::filesystem::path& file, int64_t size, int64_t limit);
 /// G-SRC-17.
 Error row_out_of_range(int64_t index, int64_t size);
 

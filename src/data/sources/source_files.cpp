@@ -8,6 +8,7 @@
 #include <gradus/core/nearest.h>
 
 #include <cerrno>
+#include <limits>
 #include <thread>
 
 #include "core/file_errors.h"
@@ -214,6 +215,14 @@ std::vector<SourceFile> resolve_files(const DataFiles& files, const LoadOptions&
                               file.path.string()),
                   "Load them one by one and join them with concatenate().");
   return resolved;
+}
+
+int64_t expansion_limit(int64_t size, const LoadOptions& options) {
+  constexpr int64_t kAlways = int64_t{256} << 20;
+  int64_t limit = 0;
+  if (__builtin_mul_overflow(size, options.max_expansion, &limit))
+    return std::numeric_limits<int64_t>::max();
+  return std::max(limit, kAlways);
 }
 
 int64_t thread_count(int64_t wanted) {

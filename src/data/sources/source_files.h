@@ -22,6 +22,9 @@ struct SourceFile {
 /// Patterns, folders and extensions resolved: at least one file, all of one format.
 std::vector<SourceFile> resolve_files(const DataFiles& files, const LoadOptions& options);
 
+/// The bytes that a packed file of `size` bytes may unpack to.
+int64_t expansion_limit(int64_t size, const LoadOptions& options);
+
 /// The threads to use for an option where 0 means "choose".
 int64_t thread_count(int64_t wanted);
 

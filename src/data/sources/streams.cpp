@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
+#include <gradus/core/memory.h>
 #include <gradus/data/load_dataset.h>
 #include <gradus/data/token_file.h>
 
@@ -42,7 +43,7 @@ class LineRows : public FileRows {
         options_(options),
         bad_rows_(std::move(bad_rows)),
         schema_(std::move(schema)),
-        reader_(open_stream(file), kStreamBlock) {
+        reader_(open_stream(file), kStreamBlock, file.path, options.max_row_bytes) {
     reader_.skip_mark = is_json();
   }
   std::optional<Example> next() override {
@@ -56,6 +57,8 @@ class LineRows : public FileRows {
       const auto end = line_end(block_->bytes, at_, !is_json());
       const auto raw = std::string_view(block_->bytes).substr(at_, end - at_);
       const auto line = line_++;
+      if (int64_t(raw.size()) > options_.max_row_bytes)
+        throw row_too_long(path_, "line " + with_commas(line), options_.max_row_bytes);
       at_ = end;
       if (is_json() && is_blank(raw)) continue;
       if (auto row = parse(raw, line)) return row;
@@ -104,7 +107,7 @@ class LineRows : public FileRows {
 // The columns of the rows in a file's first block; bad rows are met again when they are read.
 std::shared_ptr<const RowSchema> first_schema(const SourceFile& file, const LoadOptions& options) {
   auto schema = std::make_shared<RowSchema>();
-  BlockReader reader(open_stream(file), kStreamBlock);
+  BlockReader reader(open_stream(file), kStreamBlock, file.path, options.max_row_bytes);
   reader.skip_mark = true;
   if (const auto block = reader.next()) {
     for (size_t at = 0; at < block->bytes.size();) {
@@ -138,7 +141,7 @@ class FileStream : public IterableDataset {
 
   std::optional<Example> next() override {
     while (rows_ != nullptr) {
-      if (auto row = rows_->next()) {
+      if (auto row = next_of_file()) {
         given_ = true;
         return row;
       }
@@ -206,6 +209,10 @@ class FileStream : public IterableDataset {
   }
 
  private:
+  std::optional<Example> next_of_file() {
+    return name_memory_errors([&] { return "reading " + files_[file_].path.string(); },
+                              [&] { return rows_->next(); });
+  }
   Error no_rows() const {
     return {"G-SRC-3", ErrorKind::data,
             fmt::format("{} holds no rows", files_.front().path.string()),
@@ -240,8 +247,8 @@ class DatasetStream : public IterableDataset {
     if (row_ >= dataset_->size()) return std::nullopt;
 #ifdef GRADUS_WITH_ARROW
     if (row_ % 256 == 255)
-      if (const auto* table = dynamic_cast<const ArrowTable*>(dataset_.get()))
-        table->release_pages(row_);
+      if (const auto* mapped = dynamic_cast<const MappedRows*>(dataset_.get()))
+        mapped->release_pages(row_);
 #endif
     return dataset_->get(row_++);
   }

@@ -33,10 +33,12 @@ struct IndexedFile {
   std::vector<Record> records;
 };
 
-void append(std::vector<Record>& records, int64_t start, int64_t end, const TextBytes& bytes) {
-  if (end - start > std::numeric_limits<uint32_t>::max())
-    throw damaged(bytes.path(),
-                  fmt::format("the row at byte {} is longer than 4 GiB", with_commas(start)));
+void append(std::vector<Record>& records, int64_t start, int64_t end, const TextBytes& bytes,
+            const LoadOptions& options) {
+  constexpr int64_t kLongest = std::numeric_limits<uint32_t>::max();
+  if (end - start > std::min(options.max_row_bytes, kLongest))
+    throw row_too_long(bytes.path(), "the row at byte " + with_commas(start),
+                       std::min(options.max_row_bytes, kLongest));
   records.push_back({uint64_t(start), uint32_t(end - start)});
 }
 
@@ -103,27 +105,31 @@ class RecordDataset : public TableDataset {
   std::vector<int64_t> first_rows_{0};
 };
 
-void index_lines(IndexedFile& file, bool universal, bool keep_blank) {
-  BlockReader reader(file.bytes->stream(), text_block(*file.bytes));
+BlockReader blocks_of(const TextBytes& bytes, const LoadOptions& options) {
+  return {bytes.stream(), text_block(bytes), bytes.path(), options.max_row_bytes};
+}
+
+void index_lines(IndexedFile& file, const LoadOptions& options, bool universal, bool keep_blank) {
+  auto reader = blocks_of(*file.bytes, options);
   reader.skip_mark = !keep_blank;
   while (const auto block = reader.next()) {
     for (size_t at = 0; at < block->bytes.size();) {
       const auto end = line_end(block->bytes, at, universal);
       if (keep_blank || !is_blank(std::string_view(block->bytes).substr(at, end - at)))
-        append(file.records, block->offset + int64_t(at), block->offset + int64_t(end),
-               *file.bytes);
+        append(file.records, block->offset + int64_t(at), block->offset + int64_t(end), *file.bytes,
+               options);
       at = end;
     }
   }
 }
 
 // A paragraph ends with an empty line; it holds the line breaks before it but the last two.
-void index_paragraphs(IndexedFile& file) {
-  BlockReader reader(file.bytes->stream(), text_block(*file.bytes));
+void index_paragraphs(IndexedFile& file, const LoadOptions& options) {
+  auto reader = blocks_of(*file.bytes, options);
   int64_t start = 0;
   bool empty = true;
   const auto close = [&](int64_t end) {
-    if (!empty) append(file.records, start, end, *file.bytes);
+    if (!empty) append(file.records, start, end, *file.bytes, options);
     start = end;
     empty = true;
   };
@@ -153,7 +159,7 @@ void index_paragraphs(IndexedFile& file) {
 
 void index_document(IndexedFile& file, const LoadOptions& options) {
   JsonScanner scanner(options.field, [&](int64_t start, int64_t end) {
-    append(file.records, start, end, *file.bytes);
+    append(file.records, start, end, *file.bytes, options);
   });
   const auto stream = file.bytes->stream();
   std::string buffer(text_block(*file.bytes), '\0');
@@ -273,11 +279,11 @@ std::shared_ptr<TableDataset> load_text(const std::vector<SourceFile>& files,
   auto opened = open_all(files, options);
   for (auto& file : opened) {
     if (options.text_unit == TextUnit::line)
-      index_lines(file, /*universal=*/true, /*keep_blank=*/true);
+      index_lines(file, options, /*universal=*/true, /*keep_blank=*/true);
     else if (options.text_unit == TextUnit::paragraph)
-      index_paragraphs(file);
+      index_paragraphs(file, options);
     else
-      append(file.records, 0, file.bytes->size(), *file.bytes);
+      append(file.records, 0, file.bytes->size(), *file.bytes, options);
   }
   int64_t skipped = 0;
   check_rows(opened, check_text_row, options, skipped);
@@ -294,23 +300,27 @@ std::shared_ptr<TableDataset> load_text(const std::vector<SourceFile>& files,
 }
 
 bool has_json_lines(std::unique_ptr<ByteStream> bytes, Format format) {
-  BlockReader reader(std::move(bytes), size_t{1} << 20);
-  reader.skip_mark = true;
-  while (const auto block = reader.next()) {
-    for (size_t at = 0; at < block->bytes.size();) {
-      const auto end = line_end(block->bytes, at, false);
-      const auto line = std::string_view(block->bytes).substr(at, end - at);
-      at = end;
-      if (is_blank(line)) continue;
-      if (line[line.find_first_not_of(" \t\r")] == '[') return false;
+  // Is the first object spread over lines? Its line is not kept: a document may be one line of many
+  // gigabytes.
+  JsonScanner scanner(std::nullopt, [](int64_t, int64_t) {});
+  std::string buffer(size_t{1} << 16, '\0');
+  bool first = true, begun = false;
+  while (const auto n = bytes->read(buffer.data(), buffer.size())) {
+    std::string_view part(buffer.data(), n);
+    if (std::exchange(first, false) && part.starts_with(kMark)) part.remove_prefix(kMark.size());
+    if (!begun) {
+      const auto start = part.find_first_not_of(" \t\r\n");
+      if (start == std::string_view::npos) continue;
+      part.remove_prefix(start);
+      if (part.front() == '[') return false;
       if (format == Format::json_lines) return true;
-      JsonScanner scanner(std::nullopt,
-                          [](int64_t, int64_t) {});  // is the first object spread over lines?
-      scanner.feed(line);
-      return !scanner.finish().has_value();
+      begun = true;
     }
+    const auto end = part.find('\n');
+    scanner.feed(part.substr(0, end));
+    if (end != std::string_view::npos) break;
   }
-  return true;
+  return !begun || !scanner.finish().has_value();
 }
 
 std::shared_ptr<TableDataset> load_json(const std::vector<SourceFile>& files,
@@ -318,7 +328,7 @@ std::shared_ptr<TableDataset> load_json(const std::vector<SourceFile>& files,
   auto opened = open_all(files, options);
   for (size_t i = 0; i < files.size(); ++i) {
     if (!options.field && has_json_lines(opened[i].bytes->stream(), files[i].format))
-      index_lines(opened[i], /*universal=*/false, /*keep_blank=*/false);
+      index_lines(opened[i], options, /*universal=*/false, /*keep_blank=*/false);
     else
       index_document(opened[i], options);
   }

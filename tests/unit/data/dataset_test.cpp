@@ -279,6 +279,47 @@ std::string idx(std::initializer_list<int> shape, const std::string& values) {
   return result + values;
 }
 
+// The header is looked at before anything is unpacked.
+TEST(Example, OfManyColumnsIsAsOneOfFew) {
+  Example row;
+  for (int i = 0; i < 1000; ++i) row.set("c" + std::to_string(i), i);
+  row.set("c500", "replaced");
+  EXPECT_EQ(row.size(), 1000u);
+  EXPECT_EQ(row.at("c999").integer(), 999);
+  EXPECT_EQ(row.at("c500").str(), "replaced");
+  EXPECT_EQ(row.find("c1000"), nullptr);
+  EXPECT_TRUE(row.erase("c0"));
+  EXPECT_FALSE(row.erase("c0"));
+  EXPECT_EQ(row.names().front(), "c1");
+  EXPECT_EQ(row.at("c999").integer(), 999);
+  auto copy = row;
+  copy.set("c0", 7);
+  copy.set_value(0, 8);
+  EXPECT_EQ(copy.names().back(), "c0");
+  EXPECT_EQ(copy.at("c1").integer(), 8);
+  EXPECT_FALSE(row.contains("c0"));
+  const auto moved = std::move(copy);
+  EXPECT_EQ(moved.at("c0").integer(), 7);
+}
+
+TEST(IdxImages, APackedFileIsNotUnpackedBeyondItsHeader) {
+  const Folder folder;
+  const auto labels = folder.write("labels", idx({2}, std::string("\x00\x01", 2)));
+  const auto error = [&](const std::string& id, const std::filesystem::path& images) {
+    return message_of(id, [&] { idx_images({.images = images, .labels = labels}); });
+  };
+  const std::string zeros(64 << 20, '\0');
+  const auto other = folder.write_gz("other.gz", "text" + zeros);
+  EXPECT_NE(error("G-DATA-22", other).find("begins with 0x74657874"), std::string::npos);
+  const auto more = folder.write_gz("more.gz", idx({2, 1, 1}, "ab" + zeros));
+  EXPECT_NE(error("G-DATA-21", more).find("more bytes of values, the header says 2 (2 x 1 x 1)"),
+            std::string::npos);
+  std::string claim{0, 0, 8, 3};
+  for (int i = 0; i < 3; ++i) claim += std::string("\x7f\xff\xff\xff", 4);
+  const auto large = folder.write_gz("large.gz", claim + "ab");
+  EXPECT_NE(error("G-DATA-21", large).find("at most "), std::string::npos);
+}
+
 TEST(IdxImages, AreBytesTurnedIntoFloats) {
   const Folder folder;
   const auto images = folder.write_gz(

@@ -50,6 +50,21 @@ const torch::Tensor& named(const NamedTensors& tensors, const std::string& name)
   throw std::runtime_error("no tensor " + name);
 }
 
+TEST(Safetensors, HeaderOfManyTensors) {
+  std::string header = "{";
+  for (int i = 0; i < 100'000; ++i)
+    header += "\"layer." + std::to_string(i) +
+              R"(": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}, )";
+  const auto last =
+      std::string(R"("last": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})");
+  const auto file =
+      read_safetensors(MappedFile::from_bytes(file_of(header + last, "abcd"), "x.safetensors"));
+  EXPECT_EQ(file.tensors.size(), 100'001u);
+  EXPECT_EQ(file.tensors.back().first, "last");
+  EXPECT_EQ(error_of(file_of(header + R"("layer.5": {}})")),
+            "G-ST-2 cannot read x.safetensors: the header names tensor 'layer.5' twice");
+}
+
 TEST(Safetensors, ReadsWhatPythonWroteAndWritesTheSameBytes) {
   const auto folder = fresh_folder("safetensors_python");
   for (const auto* name : {"dtypes.safetensors", "no_metadata.safetensors"}) {

@@ -1,5 +1,6 @@
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
+#include <gradus/core/log.h>
 #include <gradus/data/sources.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -75,6 +76,115 @@ TEST(MapRows, TakesTheResultFromTheCache) {
   options.overwrite_cache = true;
   map_rows(*numbers(50), function, options);
   EXPECT_EQ(calls, 15);
+}
+
+struct Warnings : LogSink {
+  std::vector<std::string> lines;
+  void message(LogLevel, std::string_view line) override { lines.emplace_back(line); }
+  void print(std::string_view) override {}
+};
+
+// What the rows hold, as text.
+std::string text_of_rows(const Dataset& rows) {
+  std::string text;
+  for (int64_t i = 0; i < rows.size(); ++i)
+    for (const auto& [name, value] : rows.get(i))
+      text += name + dump_json(sources::json_from_value(value)) + "\n";
+  return text;
+}
+
+// Every byte of a cache file counts, whether the source is kept or not.
+TEST(MapRows, ADamagedCacheIsNamedAndMadeAnew) {
+  if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
+  const TemporaryFolder folder;
+  std::atomic<int> calls = 0;
+  const MapFunction function = [&](std::vector<Example> rows) {
+    ++calls;
+    return twice(std::move(rows));
+  };
+  const MapOptions options{.batch_size = 10,
+                           .threads = 1,
+                           .cache_key = "k",
+                           .cache_dir = folder.path(),
+                           .description = ""};
+  const std::shared_ptr<const Dataset> source = numbers(50);
+  const auto expected = text_of_rows(*map_rows(source, function, options));
+  const auto whole = content_of(folder / "k.arrow");
+  const auto sink = std::make_shared<Warnings>();
+  const auto before = set_log_sink(sink);
+  for (size_t at = 0; at < whole.size(); at += 1 + whole.size() / 60) {
+    for (const bool kept : {true, false}) {
+      auto bytes = whole;
+      bytes[at] = char(bytes[at] ^ 0x10);
+      folder.write("k.arrow", bytes);
+      calls = 0;
+      sink->lines.clear();
+      const auto rows =
+          kept ? map_rows(source, function, options) : map_rows(*source, function, options);
+      EXPECT_EQ(text_of_rows(*rows), expected) << "byte " << at;
+      EXPECT_EQ(calls, 5) << "byte " << at << " was not missed";
+      ASSERT_EQ(sink->lines.size(), 1u) << "byte " << at;
+      EXPECT_NE(sink->lines[0].find("k.arrow"), std::string::npos) << sink->lines[0];
+      EXPECT_EQ(content_of(folder / "k.arrow"), whole) << "byte " << at;
+    }
+  }
+  set_log_sink(before);
+}
+
+// The batch of a row is compared with its checksum when the row is read, not before.
+TEST(MapRows, ABlockIsCheckedWhenItIsUsed) {
+  if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
+  const TemporaryFolder folder;
+  std::atomic<int> calls = 0;
+  const MapFunction function = [&](std::vector<Example> rows) {
+    ++calls;
+    return twice(std::move(rows));
+  };
+  const MapOptions options{.batch_size = 10,
+                           .threads = 1,
+                           .cache_key = "k",
+                           .cache_dir = folder.path(),
+                           .description = ""};
+  const std::shared_ptr<const Dataset> source = numbers(50);
+  map_rows(source, function, options);
+  auto bytes = content_of(folder / "k.arrow");
+  const Value::Ints last(4, 49);  // the ids of the last rows
+  const std::string pattern(reinterpret_cast<const char*>(last.data()), 32);
+  ASSERT_NE(bytes.rfind(pattern), std::string::npos);
+  bytes[bytes.rfind(pattern)] = 50;
+  folder.write("k.arrow", bytes);
+  calls = 0;
+  const auto rows = map_rows(source, function, options);
+  for (int64_t i = 0; i < 80; ++i) rows->get(i);
+  EXPECT_EQ(calls, 0);
+  const auto before = set_log_sink(std::make_shared<Warnings>());
+  EXPECT_EQ(rows->get(98).at("ids").ints(), last);
+  set_log_sink(before);
+  EXPECT_EQ(calls, 5);
+}
+
+// As gradus wrote it before there were checksums.
+TEST(MapRows, ACacheWithoutChecksumsIsMadeAnew) {
+  if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
+  const TemporaryFolder folder;
+  int calls = 0;
+  const MapFunction function = [&](std::vector<Example> rows) {
+    ++calls;
+    return rows;
+  };
+  const MapOptions options{
+      .threads = 1, .cache_key = "k", .cache_dir = folder.path(), .description = ""};
+  map_rows(*numbers(5), function, options);
+  const auto whole = content_of(folder / "k.arrow");
+  folder.write("k.arrow", whole.substr(0, whole.size() - 32 - 2 * 40));  // schema, one batch
+  const auto sink = std::make_shared<Warnings>();
+  const auto before = set_log_sink(sink);
+  EXPECT_EQ(map_rows(*numbers(5), function, options)->size(), 5);
+  set_log_sink(before);
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(content_of(folder / "k.arrow"), whole);
+  ASSERT_EQ(sink->lines.size(), 1u);
+  EXPECT_NE(sink->lines[0].find("without the checksums"), std::string::npos) << sink->lines[0];
 }
 
 TEST(MapRows, CacheHoldsEveryKindAndWidensColumns) {
