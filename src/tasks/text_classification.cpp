@@ -334,13 +334,13 @@ class TextClassification : public LabelingTask {
   }
 
   // In GLUE's own files labels are numbers in the order of the task's names.
-  Value target_of(const Value& cell, const ClassLabels& labels, const std::string& where,
-                  const std::vector<std::string>& stored) const {
-    if (glue_ != nullptr && cell.is_int() && cell.integer() >= 0 &&
-        static_cast<size_t>(cell.integer()) < glue_->labels.size())
-      return labels.target(glue_->labels[static_cast<size_t>(cell.integer())], label_column_,
-                           where);
-    return labels.target(cell, label_column_, where, stored);
+  static Value target_of(const Value& cell, const GlueTask* glue, const ClassLabels& labels,
+                         const std::string& column, const std::string& where,
+                         const std::vector<std::string>& stored) {
+    if (glue != nullptr && cell.is_int() && cell.integer() >= 0 &&
+        static_cast<size_t>(cell.integer()) < glue->labels.size())
+      return labels.target(glue->labels[static_cast<size_t>(cell.integer())], column, where);
+    return labels.target(cell, column, where, stored);
   }
 
   Split prepare_rows(const Split& split, const std::shared_ptr<Tokenizer>& tokenizer,
@@ -361,7 +361,8 @@ class TextClassification : public LabelingTask {
         .ids_only = true};
     if (flags_.pad_to_max_length) encode.padding = "max_length";
     const auto stored = stored_names(split);
-    const auto function = [=, *this, where = split.where,
+    // It outlives this call, so it refers to nothing here.
+    const auto function = [=, where = split.where, glue = glue_, label_column = label_column_,
                            targets = labels != nullptr ? std::optional(*labels)
                                                        : std::nullopt](std::vector<Example> rows) {
       std::vector<std::string> first, second;
@@ -374,8 +375,8 @@ class TextClassification : public LabelingTask {
         check_ids(encoding.ids(), vocabulary, where);
         auto row = encoding.example();
         if (targets)
-          row.set("label",
-                  target_of(rows[result.size()].at(label_column_), *targets, where, stored));
+          row.set("label", target_of(rows[result.size()].at(label_column), glue, *targets,
+                                     label_column, where, stored));
         result.push_back(std::move(row));
       }
       return result;

@@ -254,19 +254,21 @@ class TokenClassification : public LabelingTask {
     return names;
   }
 
-  std::vector<int64_t> numbers_of(const Value& cell, const TagTable& tags,
-                                  const std::string& where) const {
+  // `stored` are the names of a ClassLabel column: what its numbers mean.
+  static std::vector<int64_t> numbers_of(const Value& cell, const TagTable& tags,
+                                         const std::vector<std::string>& stored,
+                                         const std::string& column, const std::string& where) {
     std::vector<int64_t> numbers;
     const ClassLabels labels{.names = tags.names};
     const auto add = [&](const std::string& label) {
-      numbers.push_back(labels.target(label, label_column_, where).integer());
+      numbers.push_back(labels.target(label, column, where).integer());
     };
     if (cell.is_strings())
       for (const auto& label : cell.strings()) add(label);
     if (cell.is_ints())
       for (const auto number : cell.ints())
-        add(number >= 0 && static_cast<size_t>(number) < stored_names_.size()
-                ? stored_names_[static_cast<size_t>(number)]
+        add(number >= 0 && static_cast<size_t>(number) < stored.size()
+                ? stored[static_cast<size_t>(number)]
                 : std::to_string(number));
     return numbers;
   }
@@ -277,19 +279,23 @@ class TokenClassification : public LabelingTask {
     const bool labeled = is_labeled(split);
     EncodeOptions encode{.max_length = flags_.max_seq_length, .truncation = true};
     if (flags_.pad_to_max_length) encode.padding = "max_length";
-    const auto function = [=, *this, where = split.where](std::vector<Example> rows) {
+    // It outlives this call, so it refers to nothing here.
+    const auto function = [=, where = split.where, text_column = text_column_,
+                           label_column = label_column_, stored = stored_names_,
+                           all_tokens = flags_.label_all_tokens](std::vector<Example> rows) {
       std::vector<Example> result;
       for (const auto& row : rows) {
-        const auto& words = row.at(text_column_);
+        const auto& words = row.at(text_column);
         const auto count = words.is_strings() ? words.strings().size() : 0;
         // Without labels any will do: only the places of words are read from them.
-        const auto labels = labeled ? numbers_of(row.at(label_column_), tags, where)
-                                    : std::vector<int64_t>(count, 0);
+        const auto labels =
+            labeled ? numbers_of(row.at(label_column), tags, stored, label_column, where)
+                    : std::vector<int64_t>(count, 0);
         if (count != labels.size())
           throw Error("G-TASK-11", ErrorKind::data,
                       fmt::format("{}: a row has {} words in column '{}' and {} labels in column "
                                   "'{}': expected as many",
-                                  where, count, text_column_, labels.size(), label_column_),
+                                  where, count, text_column, labels.size(), label_column),
                       "Correct the row.");
         const auto encoding = tokenizer->encode_words(
             words.is_strings() ? std::span<const std::string>(words.strings())
@@ -297,7 +303,7 @@ class TokenClassification : public LabelingTask {
             encode);
         check_ids(encoding.ids(), vocabulary, where);
         auto example = encoding.example();
-        example.set("labels", align_labels(encoding, labels, tags, flags_.label_all_tokens));
+        example.set("labels", align_labels(encoding, labels, tags, all_tokens));
         result.push_back(std::move(example));
       }
       return result;

@@ -42,8 +42,8 @@ using MapFunction = std::function<std::vector<Example>(std::vector<Example>)>;
 ///
 /// A block of a cache file is compared with its checksum when the first row of it is read. A
 /// damaged file is named in a warning and computed again; reading goes on with the new one. For
-/// that the result keeps `dataset` and a copy of `function`, which must not refer to anything that
-/// ends earlier.
+/// that the result keeps `dataset` and a copy of `function` until all blocks were compared. The
+/// function must not refer to anything that ends earlier.
 std::shared_ptr<Dataset> map_rows(std::shared_ptr<const Dataset> dataset, MapFunction function,
                                   const MapOptions& options = {});
 

@@ -183,6 +183,7 @@ void ArrowTable::append(const arrow::RecordBatch& batch, const fs::path& file,
   part.file = file;
   part.mapping = mapping.get();
   part.sum = sum;
+  ++unchecked_;
   first_rows_.push_back(end);
   if (mapping != nullptr && (mappings_.empty() || mappings_.back() != mapping))
     mappings_.push_back(std::move(mapping));
@@ -243,6 +244,7 @@ void ArrowTable::check(size_t place) const {
                                          first_rows_[place], first_rows_[place + 1] - 1));
   for (const auto& array : part.arrays) checker_.check(*array, part.file);
   part.sound.store(true, std::memory_order_release);
+  --unchecked_;
 }
 
 void ArrowTable::check_all() const {

@@ -70,6 +70,8 @@ class ArrowTable : public TableDataset, public MappedRows {
   void keep(std::shared_ptr<LimitedPool> pool) { pools_.push_back(std::move(pool)); }
   /// Checks all rows now. Throws as `get`.
   void check_all() const;
+  /// Whether all rows have been checked.
+  bool all_checked() const { return unchecked_.load(std::memory_order_acquire) == 0; }
   ArrowColumns& arrow_columns() { return columns_; }
   void set_skipped(int64_t rows) { skipped_ = rows; }
 
@@ -97,6 +99,7 @@ class ArrowTable : public TableDataset, public MappedRows {
   Example
       empty_row_;  // every column and null: copying it is cheaper than adding columns one by one
   std::deque<Part> parts_;
+  mutable std::atomic<size_t> unchecked_ = 0;  // parts
   mutable ArrayChecker checker_;
   std::vector<int64_t> first_rows_{0};
   std::vector<std::shared_ptr<const MappedFile>> mappings_;

@@ -95,22 +95,6 @@ void remove_abandoned(const fs::path& folder) {
   }
 }
 
-void warn_of_damage(const Error& error) {
-  log_warning("computing again what the cache should hold: " + error.message());
-}
-
-// Null when there is no usable file.
-std::shared_ptr<ArrowTable> open_cached(const fs::path& file) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return nullptr;
-  try {
-    return map_summed_file(std::make_shared<MappedFile>(file));
-  } catch (const Error& error) {
-    warn_of_damage(error);
-    return nullptr;
-  }
-}
-
 fs::path cache_file(const MapOptions& options) {
   if (options.cache_key.find_first_of("/\\") != std::string::npos ||
       options.cache_key.starts_with('.'))
@@ -118,6 +102,23 @@ fs::path cache_file(const MapOptions& options) {
                 fmt::format("the cache key \"{}\" cannot be a file name", options.cache_key),
                 "Use letters, digits, '-' and '_', for example a hash.");
   return cache_folder(options) / (options.cache_key + ".arrow");
+}
+
+void warn_of_damage(const Error& error) {
+  log_warning("computing again what the cache should hold: " + error.message());
+}
+
+// Null when there is no usable file, or none is wanted.
+std::shared_ptr<ArrowTable> open_cached(const MapOptions& options) {
+  const auto file = cache_file(options);
+  std::error_code ignored;
+  if (options.overwrite_cache || !fs::exists(file, ignored)) return nullptr;
+  try {
+    return map_summed_file(std::make_shared<MappedFile>(file));
+  } catch (const Error& error) {
+    warn_of_damage(error);
+    return nullptr;
+  }
 }
 
 std::shared_ptr<ArrowTable> write_cache(const Dataset& dataset, const MapFunction& function,
@@ -131,30 +132,26 @@ std::shared_ptr<ArrowTable> write_cache(const Dataset& dataset, const MapFunctio
   return map_summed_file(std::make_shared<MappedFile>(file));
 }
 
-// The cache file if it is usable, else a new one.
-std::shared_ptr<ArrowTable> open_or_write_cache(const Dataset& dataset, const MapFunction& function,
-                                                const MapOptions& options) {
-  if (!options.overwrite_cache)
-    if (auto cached = open_cached(cache_file(options))) return cached;
-  return write_cache(dataset, function, options);
-}
-
-// Rows of a cache file. When one turns out to be damaged, all are computed again.
+// Rows of a cache file that was there. When one turns out to be damaged, all are computed again.
+// What they are computed from is kept until all have been seen to be sound.
 class CachedRows : public TableDataset, public MappedRows {
  public:
-  CachedRows(std::shared_ptr<const Dataset> dataset, MapFunction function, MapOptions options)
+  CachedRows(std::shared_ptr<ArrowTable> table, std::shared_ptr<const Dataset> dataset,
+             MapFunction function, MapOptions options)
       : dataset_(std::move(dataset)),
         function_(std::move(function)),
         options_(std::move(options)),
-        tables_{open_or_write_cache(*dataset_, function_, options_)},
-        table_(tables_.back().get()) {}
+        first_(std::move(table)),
+        table_(first_.get()) {}
 
-  int64_t size() const override { return tables_.front()->size(); }
-  const std::vector<ColumnInfo>& columns() const override { return tables_.front()->columns(); }
+  int64_t size() const override { return first_->size(); }
+  const std::vector<ColumnInfo>& columns() const override { return first_->columns(); }
   Example get(int64_t index) const override {
     const auto* table = table_.load(std::memory_order_acquire);
     try {
-      return table->get(index);
+      auto row = table->get(index);
+      if (keeps_source_.load(std::memory_order_relaxed) && table->all_checked()) drop_source();
+      return row;
     } catch (const Error& error) {
       if (error.id() != "G-SRC-8") throw;
       return repaired(table, error)->get(index);
@@ -165,10 +162,18 @@ class CachedRows : public TableDataset, public MappedRows {
   }
 
  private:
+  void drop_source() const {
+    const std::lock_guard lock(repairing_);
+    dataset_.reset();
+    function_ = nullptr;
+    keeps_source_ = false;
+  }
+
   // Others may still read from the table before, so it is kept.
   const ArrowTable* repaired(const ArrowTable* broken, const Error& error) const {
     const std::lock_guard lock(repairing_);
     if (table_.load(std::memory_order_relaxed) != broken) return table_;
+    if (dataset_ == nullptr) throw error;
     warn_of_damage(error);
     auto fresh = write_cache(*dataset_, function_, options_);
     if (fresh->size() != size())
@@ -176,17 +181,19 @@ class CachedRows : public TableDataset, public MappedRows {
                   fmt::format("{}, and computing the rows again gives {} rows, not {}",
                               error.message(), fresh->size(), size()),
                   "The data files have changed since the run began. Start it again.");
-    tables_.push_back(std::move(fresh));
-    table_.store(tables_.back().get(), std::memory_order_release);
+    repaired_.push_back(std::move(fresh));
+    table_.store(repaired_.back().get(), std::memory_order_release);
     return table_;
   }
 
-  std::shared_ptr<const Dataset> dataset_;
-  MapFunction function_;
+  mutable std::shared_ptr<const Dataset> dataset_;
+  mutable MapFunction function_;
   MapOptions options_;
   mutable std::mutex repairing_;
-  mutable std::vector<std::shared_ptr<ArrowTable>> tables_;  // the last one is in use
-  mutable std::atomic<const ArrowTable*> table_;
+  mutable std::atomic<bool> keeps_source_ = true;
+  std::shared_ptr<ArrowTable> first_;
+  mutable std::vector<std::shared_ptr<ArrowTable>> repaired_;
+  mutable std::atomic<const ArrowTable*> table_;  // the last of them
 };
 #endif
 
@@ -197,12 +204,13 @@ std::shared_ptr<Dataset> map_rows(const Dataset& dataset, const MapFunction& fun
                                   const MapOptions& options) {
 #ifdef GRADUS_WITH_ARROW
   if (!options.cache_key.empty()) {
-    auto table = sources::open_or_write_cache(dataset, function, options);
-    try {
-      table->check_all();
-      return table;
-    } catch (const Error& error) {
-      sources::warn_of_damage(error);
+    if (auto table = sources::open_cached(options)) {
+      try {
+        table->check_all();
+        return table;
+      } catch (const Error& error) {
+        sources::warn_of_damage(error);
+      }
     }
     return sources::write_cache(dataset, function, options);
   }
@@ -219,9 +227,13 @@ std::shared_ptr<Dataset> map_rows(std::shared_ptr<const Dataset> dataset, MapFun
   dataset = data::required(std::move(dataset), "map_rows");
 #ifdef GRADUS_WITH_ARROW
   if (!options.cache_key.empty())
-    return std::make_shared<sources::CachedRows>(std::move(dataset), std::move(function), options);
+    if (auto table = sources::open_cached(options))
+      return std::make_shared<sources::CachedRows>(std::move(table), std::move(dataset),
+                                                   std::move(function), options);
 #endif
-  return map_rows(*dataset, function, options);
+  auto fresh = options;
+  fresh.overwrite_cache = true;  // there is none that could be used
+  return map_rows(*dataset, function, fresh);
 }
 
 }  // namespace gradus
