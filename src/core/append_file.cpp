@@ -11,7 +11,8 @@ namespace gradus {
 
 AppendFile::AppendFile(const std::filesystem::path& path, std::optional<int64_t> keep)
     : path_(path),
-      descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+      descriptor_(
+          ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666)) {
   if (descriptor_ < 0) throw cannot_write(path, errno);
   if (keep && ::ftruncate(descriptor_, *keep) != 0) {
     const int code = errno;
@@ -31,7 +32,7 @@ void AppendFile::flush() {
   for (size_t done = 0; done < buffer_.size();) {
     const auto n = ::write(descriptor_, buffer_.data() + done, buffer_.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw cannot_write(path_, errno);
+    if (n <= 0) throw cannot_write(path_, n < 0 ? errno : ENOSPC);
     done += size_t(n);
   }
   buffer_.clear();
@@ -44,13 +45,20 @@ void AppendFile::sync() {
 
 void AppendFile::overwrite(std::string_view bytes) {
   flush();
-  // Not through our descriptor: with O_APPEND even pwrite writes at the end.
-  const int descriptor = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
-  if (descriptor < 0) throw cannot_write(path_, errno);
-  const bool done = ::pwrite(descriptor, bytes.data(), bytes.size(), 0) == ssize_t(bytes.size());
-  const int code = errno;
-  ::close(descriptor);
-  if (!done) throw cannot_write(path_, code);
+  // With O_APPEND even pwrite writes at the end; the file itself stays the one that was opened.
+  const int flags = ::fcntl(descriptor_, F_GETFL);
+  if (flags < 0 || ::fcntl(descriptor_, F_SETFL, flags & ~O_APPEND) != 0)
+    throw cannot_write(path_, errno);
+  int code = 0;
+  for (size_t done = 0; done < bytes.size() && code == 0;) {
+    const auto n = ::pwrite(descriptor_, bytes.data() + done, bytes.size() - done, off_t(done));
+    if (n > 0)
+      done += size_t(n);
+    else if (n == 0 || errno != EINTR)
+      code = n == 0 ? ENOSPC : errno;
+  }
+  if (::fcntl(descriptor_, F_SETFL, flags) != 0) throw cannot_write(path_, errno);
+  if (code != 0) throw cannot_write(path_, code);
 }
 
 void AppendFile::drop_partial_line() {

@@ -8,7 +8,8 @@
 
 namespace gradus {
 
-/// A file that grows at its end. All members throw `Error` G-IO-2.
+/// A file that grows at its end. It is opened once, and a link of its name is not followed. All
+/// members throw `Error` G-IO-2.
 class AppendFile {
  public:
   /// Opens or creates the file and cuts it to `keep` bytes; by default it stays as it is.

@@ -4,42 +4,47 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <system_error>
 
 #include "core/file_errors.h"
+#include "core/open_folder.h"
+#include "core/temporary_name.h"
 
 namespace gradus {
 namespace fs = std::filesystem;
 namespace {
 
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  Descriptor(const fs::path& path, int flags)
-      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-constexpr const char* kNothingChanged = "Nothing that was there before was changed. ";
+Descriptor open_for_reading(const fs::path& path) {
+  return Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+}
 
 bool write_all(int fd, std::string_view content) {
   while (!content.empty()) {
     const auto n = ::write(fd, content.data(), std::min<size_t>(content.size(), size_t{1} << 30));
     if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = ENOSPC;
     if (n <= 0) return false;
     content.remove_prefix(size_t(n));
   }
   return true;
+}
+
+// Why `directory` is not a folder after all; `code` is what the system said, if anything.
+std::string why_not_a_folder(const fs::path& directory, const std::error_code& code) {
+  std::error_code ignored;
+  for (auto place = directory; !place.empty(); place = place.parent_path()) {
+    const auto itself = fs::symlink_status(place, ignored);
+    const auto target = fs::status(place, ignored);
+    if (fs::is_symlink(itself) && !fs::exists(target))
+      return "the link " + place.string() + " leads to " +
+             fs::read_symlink(place, ignored).string() + ", which does not exist";
+    if (fs::exists(target) && !fs::is_directory(target)) return place.string() + " is a file";
+    if (fs::exists(itself) || place == place.parent_path()) break;
+  }
+  return code ? code.message() : "it was removed at once";
 }
 
 }  // namespace
@@ -50,6 +55,12 @@ Error cannot_read(const fs::path& file, int code) {
 }
 
 Error cannot_write(const fs::path& file, int code, const std::string& before) {
+  if (code == ELOOP)
+    return {"G-IO-2", ErrorKind::io,
+            "cannot write " + file.string() + ": a symbolic link has this name",
+            before +
+                "gradus does not write through links. Remove the link, or name the file it "
+                "leads to."};
   return {"G-IO-2", ErrorKind::io, "cannot write " + file.string() + ": " + system_reason(code),
           before + "Check free space, quotas and permissions of the folder."};
 }
@@ -57,7 +68,7 @@ Error cannot_write(const fs::path& file, int code, const std::string& before) {
 std::string system_reason(int code) { return std::generic_category().message(code); }
 
 std::string read_file(const fs::path& file) {
-  const Descriptor in(file, O_RDONLY);
+  const auto in = open_for_reading(file);
   struct stat info{};
   if (in.get() < 0 || ::fstat(in.get(), &info) != 0) throw cannot_read(file, errno);
   if (S_ISDIR(info.st_mode)) throw cannot_read(file, EISDIR);
@@ -74,43 +85,46 @@ std::string read_file(const fs::path& file) {
 }
 
 void write_file_atomically(const fs::path& file, std::string_view content) {
-  auto temporary = file;
-  temporary += ".tmp-" + std::to_string(::getpid());
+  const auto name = file.filename().string(), temporary = temporary_name(name);
+  const auto parent = file.parent_path();
+  const Descriptor folder(
+      ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const auto fail = [&](int code) {
-    ::unlink(temporary.c_str());
+    ::unlinkat(folder.get(), temporary.c_str(), 0);
     throw cannot_write(file, code, kNothingChanged);
   };
+  if (!folder.is_open()) throw cannot_write(file, errno, kNothingChanged);
   {
-    const Descriptor out(temporary, O_WRONLY | O_CREAT | O_TRUNC);
-    if (out.get() < 0) throw cannot_write(file, errno, kNothingChanged);
+    const Descriptor out(::openat(folder.get(), temporary.c_str(),
+                                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (!out.is_open()) throw cannot_write(file, errno, kNothingChanged);
     if (!write_all(out.get(), content) || ::fsync(out.get()) != 0) fail(errno);
   }
-  if (::rename(temporary.c_str(), file.c_str()) != 0) fail(errno);
-  sync_path(file.has_parent_path() ? file.parent_path() : fs::path("."));
+  if (::renameat(folder.get(), temporary.c_str(), folder.get(), name.c_str()) != 0) fail(errno);
+  if (::fsync(folder.get()) != 0 && errno != EINVAL) throw cannot_write(file, errno);
 }
 
 void make_directory(const fs::path& directory) {
-  std::error_code code;
+  std::error_code code, unknown;
   fs::create_directories(directory, code);
-  if (!code && fs::is_directory(directory)) return;
-  const bool is_file = fs::exists(directory) && !fs::is_directory(directory);
+  if (!code && fs::is_directory(directory, unknown)) return;
+  const bool is_file = fs::exists(directory, unknown) && !fs::is_directory(directory, unknown);
   throw Error("G-IO-3", ErrorKind::io,
               "cannot create the folder " + directory.string() + ": " +
-                  (is_file ? "a file of that name exists" : code.message()),
+                  (is_file ? "a file of that name exists" : why_not_a_folder(directory, code)),
               is_file ? "Name another folder, or move the file away."
                       : "Check the path and the permissions of its parent folder.");
 }
 
 void sync_path(const fs::path& path) {
-  const Descriptor target(path, O_RDONLY);
-  if (target.get() < 0 || (::fsync(target.get()) != 0 && errno != EINVAL))
+  const auto target = open_for_reading(path);
+  if (!target.is_open() || (::fsync(target.get()) != 0 && errno != EINVAL))
     throw cannot_write(path, errno, kNothingChanged);
 }
 
 void publish_directory(const fs::path& temporary, const fs::path& final_name) {
   sync_path(temporary);
-  if (::rename(temporary.c_str(), final_name.c_str()) != 0)
-    throw cannot_write(final_name, errno, kNothingChanged);
+  move_file(temporary, final_name);
   sync_path(final_name.has_parent_path() ? final_name.parent_path() : fs::path("."));
 }
 

@@ -1,14 +1,14 @@
 #include "formats/output_file.h"
 
-#include <gradus/core/error.h>
-#include <gradus/core/files.h>
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
+
+#include "core/file_errors.h"
 
 namespace gradus {
 namespace {
@@ -16,11 +16,18 @@ constexpr size_t kGather = size_t{64} << 10;
 }
 
 OutputFile::OutputFile(std::filesystem::path file) : file_(std::move(file)) {
-  // A file that is there is replaced, not cut short: tensors may be mapped views of it.
-  struct stat info{};
-  if (::lstat(file_.c_str(), &info) == 0 && S_ISREG(info.st_mode)) ::unlink(file_.c_str());
-  fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail(errno);
+  // A file that is there is replaced, not cut short: tensors may be mapped views of it. A link is
+  // neither followed nor replaced; a device is written to.
+  constexpr int kFlags = O_WRONLY | O_NOFOLLOW | O_CLOEXEC;
+  for (int attempt = 0; fd_ < 0; ++attempt) {
+    struct stat info{};
+    const bool is_there = ::lstat(file_.c_str(), &info) == 0;
+    if (is_there && S_ISREG(info.st_mode)) ::unlink(file_.c_str());
+    const bool is_other = is_there && !S_ISREG(info.st_mode);
+    fd_ = ::open(file_.c_str(), is_other ? kFlags : kFlags | O_CREAT | O_EXCL, 0666);
+    // Somebody may have put another file there in between.
+    if (fd_ < 0 && (errno != EEXIST || attempt == 8)) throw cannot_write(file_, errno);
+  }
   gathered_.reserve(kGather);
 }
 
@@ -29,9 +36,7 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::fail(int code) const {
-  throw Error("G-IO-2", ErrorKind::io,
-              "cannot write " + file_.string() + ": " + system_reason(code),
-              "The file is incomplete. Check free space, quotas and permissions of the folder.");
+  throw cannot_write(file_, code, "The file is incomplete. ");
 }
 
 void OutputFile::write(const void* data, size_t size) {

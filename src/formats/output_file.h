@@ -10,8 +10,8 @@
 namespace gradus {
 
 /// A file being written from first to last byte. Small pieces are gathered, large ones go straight
-/// to the system. A file that is there is replaced, so that mappings of it stay valid. Throws
-/// G-IO-2. Destroyed without `close`, it leaves what was written so far.
+/// to the system. A file that is there is replaced, so that mappings of it stay valid; a link is
+/// not followed. Throws G-IO-2. Destroyed without `close`, it leaves what was written so far.
 class OutputFile {
  public:
   explicit OutputFile(std::filesystem::path file);

@@ -6,9 +6,11 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <regex>
 #include <set>
 
+#include "core/temporary_name.h"
 #include "formats/output_file.h"
 #include "formats/weight_index.h"
 
@@ -110,7 +112,12 @@ std::vector<WrittenShard> write_safetensors_folder(const fs::path& folder,
                                                      options.stem, i + 1, shards.size()));
   // Under other names first: the tensors may be views of the very files that are there
   // (`read_safetensors` maps them), and a failure must not cost those.
-  const auto temporary = [&](const std::string& name) { return folder / (".tmp-" + name); };
+  std::map<std::string, fs::path> places;
+  const auto temporary = [&](const std::string& name) {
+    auto& place = places[name];
+    if (place.empty()) place = folder / temporary_name(name);
+    return place;
+  };
   std::vector<WrittenShard> written;
   try {
     for (size_t i = 0; i < shards.size(); ++i)
@@ -125,8 +132,7 @@ std::vector<WrittenShard> write_safetensors_folder(const fs::path& folder,
       move_file(temporary(shard.file_name), folder / shard.file_name);
   } catch (...) {
     std::error_code ignored;
-    for (const auto& name : names) fs::remove(temporary(name), ignored);
-    fs::remove(temporary(options.stem + ".safetensors.index.json"), ignored);
+    for (const auto& [name, place] : places) fs::remove(place, ignored);
     throw;
   }
   remove_stale_weights(folder, written, options.stem);

@@ -9,10 +9,10 @@
 #include <gradus/hooks/ema_hook.h>
 #include <gradus/hooks/metrics_hook.h>
 #include <gradus/hooks/trainer.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "core/temporary_name.h"
 #include "hooks/trainer_snapshot.h"
 #include "hooks/yaml_text.h"
 
@@ -23,8 +23,7 @@ namespace fs = std::filesystem;
 
 /// Writes a torch file that appears under its name only when it is complete.
 void write_file(const fs::path& file, const StateTree& tree) {
-  const auto temporary =
-      file.parent_path() / fmt::format(".tmp-{}-{}", file.filename().string(), ::getpid());
+  const auto temporary = file.parent_path() / temporary_name(file.filename().string());
   try {
     write_torch_file(temporary, tree);
     publish_directory(temporary,

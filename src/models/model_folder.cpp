@@ -8,8 +8,23 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/temporary_name.h"
+
 namespace gradus {
 namespace fs = std::filesystem;
+namespace {
+
+// What saves that were killed have left in the folder.
+void remove_leftovers(const fs::path& directory) {
+  std::error_code ignored;
+  std::vector<fs::path> left;
+  for (fs::directory_iterator entry(directory, ignored), end; entry != end;
+       entry.increment(ignored))
+    if (is_abandoned_temporary(entry->path().filename().string())) left.push_back(entry->path());
+  for (const auto& path : left) fs::remove_all(path, ignored);
+}
+
+}  // namespace
 
 ModelFolder::ModelFolder(const Model& model, ModelFolderOptions options)
     : model_(model), tokenizer_(options.tokenizer) {
@@ -37,9 +52,9 @@ std::vector<WrittenShard> ModelFolder::write_weights(const fs::path& directory) 
 
 void ModelFolder::save(const fs::path& directory) const {
   make_directory(directory);
-  const auto temporary = directory / ".tmp-model";
+  remove_leftovers(directory);
+  const auto temporary = directory / temporary_name("model");
   std::error_code ignored;
-  fs::remove_all(temporary, ignored);
   make_directory(temporary);
   try {
     const auto written = write_weights(temporary);

@@ -9,6 +9,8 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "../error_of.h"
 #include "formats/byte_readers.h"
 #include "formats/file_storage.h"
@@ -259,6 +261,20 @@ TEST(Safetensors, AFolderCanBeSavedOverItself) {
   EXPECT_EQ(read_safetensors_folder(folder).size(), 2u) << "what was there stays";
   for (const auto& entry : fs::directory_iterator(folder))
     EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << entry.path();
+}
+
+TEST(Safetensors, IsNotWrittenThroughALink) {
+  const auto folder = fresh_folder("safetensors_links");
+  const auto victim = folder / "victim";
+  std::ofstream(victim) << "precious";
+  const NamedTensors tensors = {{"a", at::arange(4)}};
+  std::filesystem::create_symlink(victim, folder / "link.safetensors");
+  expect_error([&] { write_safetensors(folder / "link.safetensors", tensors); }, "G-IO-2",
+               {"a symbolic link has this name"});
+  std::filesystem::create_symlink(victim, folder / ".tmp-model.safetensors");
+  write_safetensors_folder(folder, tensors);
+  EXPECT_EQ(read_safetensors_folder(folder).size(), 1u);
+  EXPECT_EQ(read_file(victim), "precious");
 }
 
 TEST(Safetensors, CutsShardsAsTransformersDoes) {

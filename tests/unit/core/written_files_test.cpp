@@ -1,0 +1,126 @@
+// Files that are written: under names that nobody can prepare, never through a link.
+#include <gradus/core/files.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "../error_of.h"
+#include "core/append_file.h"
+#include "core/temporary_name.h"
+
+namespace gradus {
+namespace {
+
+namespace fs = std::filesystem;
+
+class WrittenFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("gradus-written-" + std::to_string(getpid()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    std::ofstream(victim()) << "precious";
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  fs::path victim() const { return folder_ / "victim"; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder_))
+      found.push_back(entry.path().filename().string());
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(WrittenFiles, ALinkAtAGuessedTemporaryNameIsNotFollowed) {
+  const auto file = folder_ / "train_results.json";
+  const auto process = std::to_string(getpid());
+  fs::create_symlink(victim(), file.string() + ".tmp-" + process);
+  fs::create_symlink(victim(), folder_ / (".tmp-train_results.json-" + process));
+  write_file_atomically(file, "{}");
+  EXPECT_EQ(read_file(file), "{}");
+  EXPECT_EQ(read_file(victim()), "precious");
+}
+
+TEST_F(WrittenFiles, ALinkOfTheFinalNameIsReplacedNotWrittenThrough) {
+  const auto file = folder_ / "state.json";
+  fs::create_symlink(victim(), file);
+  write_file_atomically(file, "new");
+  EXPECT_EQ(read_file(victim()), "precious");
+  EXPECT_FALSE(fs::is_symlink(file));
+  EXPECT_EQ(names(), (std::vector<std::string>{"state.json", "victim"})) << "nothing else is left";
+}
+
+TEST_F(WrittenFiles, AppendingDoesNotFollowALink) {
+  fs::create_symlink(victim(), folder_ / "log.jsonl");
+  expect_error([&] { AppendFile file(folder_ / "log.jsonl"); }, "G-IO-2",
+               {(folder_ / "log.jsonl").string() + ": a symbolic link has this name"});
+  EXPECT_EQ(read_file(victim()), "precious");
+}
+
+TEST_F(WrittenFiles, OverwritingChangesTheFileThatWasOpened) {
+  const auto path = folder_ / "tokens.bin";
+  AppendFile file(path);
+  file.append("0123456789");
+  file.flush();
+  fs::remove(path);
+  fs::create_symlink(victim(), path);
+  file.overwrite("ab");
+  EXPECT_EQ(read_file(victim()), "precious");
+  file.append("x");
+  file.flush();  // still at the end
+  EXPECT_EQ(read_file(victim()), "precious");
+}
+
+TEST_F(WrittenFiles, AFailedWriteLeavesNothingBehind) {
+  fs::create_directories(folder_ / "taken" / "inside");
+  expect_error([&] { write_file_atomically(folder_ / "taken", "x"); }, "G-IO-2",
+               {"cannot write " + (folder_ / "taken").string() + ": Is a directory"});
+  EXPECT_EQ(names(), (std::vector<std::string>{"taken", "victim"}));
+  expect_error([&] { write_file_atomically(folder_ / "none" / "x", "x"); }, "G-IO-2",
+               {"No such file or directory"});
+}
+
+TEST_F(WrittenFiles, AFolderThatCannotBeMadeSaysWhy) {
+  fs::create_symlink(folder_ / "nowhere", folder_ / "link");
+  for (const auto& path : {folder_ / "link", folder_ / "link" / "inside"})
+    EXPECT_EQ(message_of("G-IO-3", [&] { make_directory(path); }),
+              "cannot create the folder " + path.string() + ": the link " +
+                  (folder_ / "link").string() + " leads to " + (folder_ / "nowhere").string() +
+                  ", which does not exist");
+  EXPECT_EQ(message_of("G-IO-3", [&] { make_directory(victim() / "inside"); }),
+            "cannot create the folder " + (victim() / "inside").string() + ": " +
+                victim().string() + " is a file");
+}
+
+TEST(TemporaryNames, AreNeverTheSame) {
+  std::set<std::string> names;
+  for (int i = 0; i < 1000; ++i) names.insert(temporary_name("model.safetensors"));
+  EXPECT_EQ(names.size(), 1000U);
+  EXPECT_TRUE(
+      names.begin()->starts_with(".tmp-model.safetensors-" + std::to_string(getpid()) + "-x"));
+  EXPECT_LE(temporary_name(std::string(255, 'a')).size(), 255U);
+}
+
+TEST(TemporaryNames, TellWhoseTheyAre) {
+  const std::string token = "-x0123456789abcdef";
+  EXPECT_FALSE(is_abandoned_temporary(temporary_name("a"))) << "our own";
+  EXPECT_FALSE(is_abandoned_temporary(".tmp-a-1" + token)) << "process 1 lives";
+  EXPECT_TRUE(is_abandoned_temporary(".tmp-a-999999999" + token));
+  EXPECT_TRUE(is_abandoned_temporary(".tmp-a-" + std::to_string(getpid()) + token))
+      << "of a process before us that had our number";
+  EXPECT_FALSE(is_abandoned_temporary(".tmp-a-999999999")) << "somebody else's file";
+  EXPECT_FALSE(is_abandoned_temporary(".tmp-notes"));
+  EXPECT_FALSE(is_abandoned_temporary("a-999999999" + token));
+  EXPECT_TRUE(is_abandoned_temporary(".tmp-checkpoint-5-999999999")) << "of an earlier version";
+  EXPECT_TRUE(is_abandoned_temporary(".tmp-model"));
+}
+
+}  // namespace
+}  // namespace gradus
