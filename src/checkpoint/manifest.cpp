@@ -3,7 +3,10 @@
 #include <gradus/core/json.h>
 #include <gradus/formats/weights_folder.h>
 
+#include <algorithm>
 #include <charconv>
+
+#include "formats/file_check.h"
 
 namespace gradus {
 namespace fs = std::filesystem;
@@ -27,11 +30,14 @@ void check_without_manifest(const fs::path& directory, CheckpointReport& report)
   if (const auto problem = weights_problem(directory)) report.problems.push_back(*problem);
   if (fs::exists(directory / "checkpoint-is-incomplete.txt"))
     report.problems.push_back("checkpoint-is-incomplete.txt says that its save was cut short");
-  try {
-    read_json(directory / "trainer_state.json");
-  } catch (const Error& error) {
-    report.problems.push_back("trainer_state.json: " + error.message());
-  }
+  if (!fs::exists(directory / "trainer_state.json"))
+    report.problems.push_back("trainer_state.json is missing");
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(directory)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const auto& file : files)
+    if (const auto problem = file_problem(file))
+      report.problems.push_back(file.filename().string() + ": " + *problem);
 }
 
 }  // namespace

@@ -35,8 +35,9 @@ struct CheckpointReport {
 /// Quick looks at sizes only; full also reads every file and compares checksums.
 enum class Verify { quick, full };
 
-/// Checks a checkpoint folder against its manifest; one without (Python's) must have weights and a
-/// readable trainer_state.json.
+/// Checks a checkpoint folder against its manifest. One without (Python's) must have weights and
+/// trainer_state.json, and no file of it may be empty or cut short: the headers of weights and of
+/// torch files are compared with the sizes of the files, and JSON must parse.
 CheckpointReport verify_checkpoint(const std::filesystem::path& directory, Verify depth);
 
 }  // namespace gradus
