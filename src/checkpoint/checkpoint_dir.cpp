@@ -1,17 +1,16 @@
 #include <gradus/checkpoint/checkpoint_dir.h>
 #include <gradus/checkpoint/manifest.h>
-#include <signal.h>
-#include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <charconv>
+
+#include "core/temporary_name.h"
 
 namespace gradus {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kPrefix = "checkpoint-";
-constexpr std::string_view kTemporaryPrefix = ".tmp-checkpoint-";
 
 std::optional<int64_t> parse_count(std::string_view digits) {
   int64_t value = 0;
@@ -30,11 +29,12 @@ fs::path checkpoint_path(const fs::path& run_dir, int64_t step) {
 std::vector<CheckpointDir> list_checkpoints(const fs::path& run_dir) {
   std::vector<CheckpointDir> found;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
-    const auto name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix) || !entry.is_directory(ignored)) continue;
+  for (fs::directory_iterator entry(run_dir, ignored), end; entry != end;
+       entry.increment(ignored)) {
+    const auto name = entry->path().filename().string();
+    if (!name.starts_with(kPrefix) || !entry->is_directory(ignored)) continue;
     if (const auto step = parse_count(std::string_view(name).substr(kPrefix.size())))
-      found.push_back({entry.path(), *step});
+      found.push_back({entry->path(), *step});
   }
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.step < b.step; });
@@ -55,9 +55,7 @@ std::optional<CheckpointDir> newest_complete_checkpoint(const fs::path& run_dir)
 
 void remove_checkpoint(const CheckpointDir& dir) {
   std::error_code code;
-  const auto doomed =
-      dir.path.parent_path() / (std::string(kTemporaryPrefix) + std::to_string(dir.step) +
-                                "-deleted-" + std::to_string(::getpid()));
+  const auto doomed = dir.path.parent_path() / temporary_name(dir.path.filename().string());
   fs::rename(dir.path, doomed, code);
   fs::remove_all(code ? dir.path : doomed, code);
 }
@@ -65,15 +63,8 @@ void remove_checkpoint(const CheckpointDir& dir) {
 void remove_unfinished(const fs::path& run_dir) {
   std::error_code ignored;
   std::vector<fs::path> stale;
-  for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
-    const auto name = entry.path().filename().string();
-    if (!name.starts_with(kTemporaryPrefix)) continue;
-    const auto owner = parse_count(std::string_view(name).substr(name.rfind('-') + 1));
-    // Leave the folder of a process that is still writing it.
-    const bool alive = owner && *owner > 0 && (::kill(pid_t(*owner), 0) == 0 || errno == EPERM) &&
-                       *owner != ::getpid();
-    if (!alive) stale.push_back(entry.path());
-  }
+  for (fs::directory_iterator entry(run_dir, ignored), end; entry != end; entry.increment(ignored))
+    if (is_abandoned_temporary(entry->path().filename().string())) stale.push_back(entry->path());
   for (const auto& path : stale) fs::remove_all(path, ignored);
 }
 

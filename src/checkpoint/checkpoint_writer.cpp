@@ -6,6 +6,10 @@
 #include <gradus/core/log.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <memory>
+#include <utility>
+
 namespace gradus {
 namespace fs = std::filesystem;
 namespace {
@@ -58,53 +62,86 @@ void write_checkpoint(const CheckpointWriter::Job& job, StagedFolder& folder) {
   rotate(job);
 }
 
+constexpr std::string_view kNotSaved = "a checkpoint could not be saved: ";
+
+// What a save failed with, as one error.
+Error save_error(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return {"G-CKPT-6", ErrorKind::checkpoint,
+          std::string(kNotSaved) + (known ? known->message() : error.what()),
+          "Earlier checkpoints are unchanged." + (known ? " " + known->advice() : "")};
+}
+
+void warn_of_failed_save(const CheckpointWriter::Job& job, const Error& error) {
+  auto line = checkpoint_path(job.run_dir, job.step).string() +
+              " could not be saved: " + error.message().substr(kNotSaved.size()) + " [" +
+              error.id() + "]. " + error.advice() +
+              (job.if_it_fails.empty() ? "" : " " + job.if_it_fails);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  log_warning(line);
+}
+
 }  // namespace
 
 CheckpointWriter::~CheckpointWriter() {
   if (thread_.joinable()) thread_.join();
-  if (!failure_) return;
-  try {
-    std::rethrow_exception(failure_);
-  } catch (const std::exception& error) {
-    log_error(error.what());
-  } catch (...) {
-    log_error("A checkpoint could not be saved.");
-  }
 }
 
-void CheckpointWriter::start(Job job) {
-  wait();
-  make_directory(job.run_dir);
-  StagedFolder folder(checkpoint_path(job.run_dir, job.step));
-  {
-    const BlockFileSizeSignal no_signal;
-    for (const auto& write : job.snapshot.side_files) write(folder.path());
+// Does a part of a job and notes what it failed with.
+void CheckpointWriter::attempt(const Job& job, const std::function<void()>& work) {
+  std::optional<Error> failure;
+  try {
+    work();
+  } catch (const std::exception& error) {
+    failure = save_error(error);
+  } catch (...) {
+    failure = save_error(std::runtime_error("an exception that is not a std::exception"));
   }
-  thread_ = std::thread([this, job = std::move(job), folder = std::move(folder)]() mutable {
+  if (!failure) return;
+  warn_of_failed_save(job, *failure);
+  outcome_ = Outcome{job.step, std::move(failure)};
+}
+
+void CheckpointWriter::start(Job given) {
+  wait();
+  outcome_.reset();
+  const auto job = std::make_shared<const Job>(std::move(given));
+  attempt(*job, [&] {
+    make_directory(job->run_dir);
+    auto folder = std::make_shared<StagedFolder>(checkpoint_path(job->run_dir, job->step));
+    {
+      const BlockFileSizeSignal no_signal;
+      for (const auto& write : job->snapshot.side_files) write(folder->path());
+    }
+    has_ended_ = false;
     try {
-      auto unfinished = std::move(folder);  // removed here when the write fails
-      write_checkpoint(job, unfinished);
+      thread_ = std::thread([this, job, folder = std::move(folder)]() mutable {
+        attempt(*job, [&] {
+          const auto unfinished = std::move(folder);  // removed here when the write fails
+          write_checkpoint(*job, *unfinished);
+        });
+        if (!outcome_) outcome_ = Outcome{job->step};
+        has_ended_ = true;
+      });
     } catch (...) {
-      failure_ = std::current_exception();
+      has_ended_ = true;
+      throw;
     }
   });
 }
 
-void CheckpointWriter::wait() {
+std::optional<CheckpointWriter::Outcome> CheckpointWriter::take_outcome() {
+  return has_ended_ ? wait_for_outcome() : std::nullopt;
+}
+
+std::optional<CheckpointWriter::Outcome> CheckpointWriter::wait_for_outcome() {
   if (thread_.joinable()) thread_.join();
-  if (!failure_) return;
-  const auto failure = std::exchange(failure_, nullptr);
-  try {
-    std::rethrow_exception(failure);
-  } catch (const Error& error) {
-    throw Error("G-CKPT-6", ErrorKind::checkpoint,
-                "a checkpoint could not be saved: " + error.message(),
-                "Earlier checkpoints are unchanged. " + error.advice());
-  } catch (const std::exception& error) {
-    throw Error("G-CKPT-6", ErrorKind::checkpoint,
-                std::string("a checkpoint could not be saved: ") + error.what(),
-                "Earlier checkpoints are unchanged.");
-  }
+  return std::exchange(outcome_, std::nullopt);
+}
+
+void CheckpointWriter::wait() {
+  if (const auto outcome = wait_for_outcome(); outcome && outcome->failure)
+    throw Error(*outcome->failure);
 }
 
 }  // namespace gradus

@@ -3,6 +3,8 @@
 #include <gradus/formats/torch_file.h>
 #include <sys/mman.h>
 
+#include "formats/output_file.h"
+
 namespace gradus {
 namespace {
 
@@ -35,6 +37,16 @@ WriteFiles text_file_writer(std::string name, std::string text) {
   return [name = std::move(name), text = std::move(text)](const std::filesystem::path& folder) {
     write_file_atomically(folder / name, text);
     return WrittenFiles{{name, {text.size(), checksum_of(text.data(), text.size())}}};
+  };
+}
+
+WriteFiles text_file_writer(std::string name, TextPieces pieces) {
+  return [name = std::move(name), pieces = std::move(pieces)](const std::filesystem::path& folder) {
+    OutputFile output(folder / name);
+    ChecksummedSink sink([&](const void* data, size_t size) { output.write(data, size); });
+    for (const auto& piece : pieces) sink.write(piece->data(), piece->size());
+    output.close(Sync::yes);
+    return WrittenFiles{{name, sink.written()}};
   };
 }
 

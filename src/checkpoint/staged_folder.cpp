@@ -1,30 +1,43 @@
-#include <fcntl.h>
 #include <gradus/checkpoint/staged_folder.h>
 #include <gradus/core/files.h>
-#include <stdio.h>
-#include <unistd.h>
 
+#include <cerrno>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "core/file_errors.h"
+#include "core/open_folder.h"
+#include "core/temporary_name.h"
 
 namespace gradus {
 namespace fs = std::filesystem;
 namespace {
 
-// Puts `temporary` where `final_name` is. A kill leaves the old folder or the new one, never none.
-void replace_directory(const fs::path& temporary, const fs::path& final_name) {
-  std::error_code ignored;
-  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_name.c_str(), RENAME_EXCHANGE) ==
-      0) {
-    sync_path(final_name.has_parent_path() ? final_name.parent_path() : fs::path("."));
-    fs::remove_all(temporary, ignored);
-    return;
+// The files first, then the folders that name them.
+void sync_content(const fs::path& folder) {
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const auto kind = entry.symlink_status().type();
+    if (kind == fs::file_type::regular) sync_path(entry.path());
+    if (kind == fs::file_type::directory) folders.push_back(entry.path());
   }
-  // A file system that cannot exchange names.
-  const fs::path old = temporary.string() + "-replaced-" + std::to_string(::getpid());
-  fs::rename(final_name, old);
-  publish_directory(temporary, final_name);
-  fs::remove_all(old, ignored);
+  for (auto inner = folders.rbegin(); inner != folders.rend(); ++inner) sync_path(*inner);
+}
+
+// Gives `temporary` a name that something else has. A kill leaves the old or the new, never none;
+// where the file system cannot exchange names, the old is left under a temporary name.
+void replace_entry(const OpenFolder& parent, const std::string& temporary,
+                   const std::string& final_name) {
+  auto old = temporary;
+  if (!parent.exchange(temporary, final_name)) {
+    old = temporary_name(final_name);
+    parent.rename(final_name, old);
+    parent.rename(temporary, final_name);
+  }
+  parent.sync();
+  std::error_code ignored;
+  fs::remove_all(parent.path() / old, ignored);
 }
 
 }  // namespace
@@ -32,15 +45,17 @@ void replace_directory(const fs::path& temporary, const fs::path& final_name) {
 StagedFolder::StagedFolder(const fs::path& final_path)
     : final_(final_path.has_filename() ? final_path : final_path.parent_path()) {
   if (final_.has_parent_path()) make_directory(final_.parent_path());
-  temporary_ = final_.parent_path() /
-               (".tmp-" + final_.filename().string() + "-" + std::to_string(::getpid()));
-  std::error_code ignored;
-  fs::remove_all(temporary_, ignored);
-  make_directory(temporary_);
+  parent_ = std::make_unique<OpenFolder>(final_.parent_path());
+  const auto name = temporary_name(final_.filename().string());
+  folder_ = std::make_unique<OpenFolder>(OpenFolder::create(*parent_, name));
+  temporary_ = folder_->path();
 }
 
 StagedFolder::StagedFolder(StagedFolder&& other) noexcept
-    : final_(std::move(other.final_)), temporary_(std::exchange(other.temporary_, {})) {}
+    : final_(std::move(other.final_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      parent_(std::move(other.parent_)),
+      folder_(std::move(other.folder_)) {}
 
 StagedFolder::~StagedFolder() {
   std::error_code ignored;
@@ -48,12 +63,16 @@ StagedFolder::~StagedFolder() {
 }
 
 void StagedFolder::publish() {
-  for (const auto& entry : fs::recursive_directory_iterator(temporary_))
-    if (entry.is_regular_file()) sync_path(entry.path());
-  if (fs::exists(final_))
-    replace_directory(temporary_, final_);
-  else
-    publish_directory(temporary_, final_);
+  sync_content(temporary_);
+  folder_->sync();
+  const auto temporary = temporary_.filename().string(), name = final_.filename().string();
+  if (!parent_->holds(temporary, *folder_)) throw cannot_write(temporary_, ENOENT, kNothingChanged);
+  if (parent_->contains(name)) {
+    replace_entry(*parent_, temporary, name);
+  } else {
+    parent_->rename(temporary, name);
+    parent_->sync();
+  }
   temporary_.clear();
 }
 

@@ -9,6 +9,8 @@
 #include <gradus/trainers/registry.h>
 #include <signal.h>
 
+#include "checkpoint/run_lock.h"
+
 namespace gradus {
 namespace fs = std::filesystem;
 namespace {
@@ -135,6 +137,7 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
   task.check(args);
   check_evaluation(args);
   make_directory(*args.output_dir);
+  const auto lock = args.do_train && args.should_save() ? RunLock(*args.output_dir) : RunLock();
   check_output_dir(args);
   device::seed_all(args.seed);  // fresh weights are drawn while the task prepares
   auto prepared = task.prepare(args);

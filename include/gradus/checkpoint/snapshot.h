@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,12 @@ using WriteFiles = std::function<WrittenFiles(const std::filesystem::path& folde
 WriteFiles torch_file_writer(std::string name, StateTree tree);
 /// Writes `text` as the file `name`.
 WriteFiles text_file_writer(std::string name, std::string text);
+
+/// A text in pieces that no longer change. Copies share them, so that a long text costs a save as
+/// little as a short one.
+using TextPieces = std::vector<std::shared_ptr<const std::string>>;
+/// Writes the pieces one after the other as the file `name`.
+WriteFiles text_file_writer(std::string name, TextPieces pieces);
 
 /// Everything one checkpoint holds.
 ///

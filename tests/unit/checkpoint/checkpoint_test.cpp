@@ -5,10 +5,14 @@
 #include <gradus/checkpoint/staged_folder.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
+#include <gradus/core/log.h>
+#include <gradus/formats/torch_file.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <future>
+#include <mutex>
 
 namespace gradus {
 namespace {
@@ -139,12 +143,121 @@ TEST_F(Checkpoints, PythonsNeedWeightsAndAState) {
   make({3});
   const auto dir = checkpoint_path(folder_, 3);
   EXPECT_EQ(verify_checkpoint(dir, Verify::full).problems.size(), 2U);
-  std::ofstream(dir / "pytorch_model.bin") << "x";
+  write_torch_file(dir / "pytorch_model.bin", StateTree::dict().set("w", torch::ones({4})));
   std::ofstream(dir / "trainer_state.json") << "{}";
   EXPECT_TRUE(verify_checkpoint(dir, Verify::full).complete());
   std::ofstream(dir / "checkpoint-is-incomplete.txt") << "x";
   EXPECT_EQ(verify_checkpoint(dir, Verify::full).problems.front(),
             "checkpoint-is-incomplete.txt says that its save was cut short");
+}
+
+TEST_F(Checkpoints, PythonsMayNotBeCutShort) {
+  make({3});
+  const auto dir = checkpoint_path(folder_, 3);
+  const auto state = StateTree::dict().set("w", torch::ones({64}));
+  write_safetensors(dir / "model.safetensors", {{"w", torch::ones({64})}});
+  for (const char* name : {"optimizer.pt", "rng_state.pth", "training_args.bin"})
+    write_torch_file(dir / name, state);
+  std::ofstream(dir / "trainer_state.json") << "{\"global_step\": 3}";
+  std::ofstream(dir / "notes.bin") << "not of torch";
+  ASSERT_EQ(verify_checkpoint(dir, Verify::full).problems, std::vector<std::string>());
+  for (const char* name : {"model.safetensors", "optimizer.pt", "rng_state.pth",
+                           "training_args.bin", "trainer_state.json"}) {
+    const auto whole = read_file(dir / name);
+    for (const size_t size : {size_t{0}, whole.size() / 2, whole.size() - 1}) {
+      fs::resize_file(dir / name, size);
+      const auto problems = verify_checkpoint(dir, Verify::quick).problems;
+      ASSERT_EQ(problems.size(), 1U) << name << " of " << size << " bytes";
+      EXPECT_TRUE(problems[0].starts_with(std::string(name) + ": ")) << problems[0];
+      std::ofstream(dir / name, std::ios::binary) << whole;
+    }
+  }
+  EXPECT_TRUE(verify_checkpoint(dir, Verify::full).complete());
+  fs::remove(dir / "trainer_state.json");
+  EXPECT_EQ(verify_checkpoint(dir, Verify::full).problems.front(), "trainer_state.json is missing");
+}
+
+// Notes what is logged; the writer's thread logs, too.
+struct Listener : LogSink {
+  void message(LogLevel, std::string_view line) override {
+    const std::scoped_lock lock(mutex);
+    lines.emplace_back(line);
+  }
+  void print(std::string_view) override {}
+  std::mutex mutex;
+  std::vector<std::string> lines;
+};
+
+TEST_F(Checkpoints, AFailureIsSaidAtOnceAndTheNextSaveIsTried) {
+  const auto listener = std::make_shared<Listener>();
+  const auto former = set_log_sink(listener);
+  CheckpointWriter writer;
+  write(1);
+  auto bad = snapshot();
+  std::promise<void> fails;
+  bad.files.push_back([&](const fs::path&) -> WrittenFiles {
+    fails.get_future().wait();
+    throw Error("G-IO-2", ErrorKind::io, "cannot write x: No space left on device", "Free some.");
+  });
+  writer.start({folder_, 2, std::move(bad), RotationPolicy(1), std::nullopt, "The run goes on."});
+  EXPECT_FALSE(writer.take_outcome()) << "it is still being written";
+  fails.set_value();
+  const auto outcome = writer.wait_for_outcome();
+  ASSERT_TRUE(outcome && outcome->failure);
+  EXPECT_EQ(outcome->step, 2);
+  EXPECT_EQ(outcome->failure->id(), "G-CKPT-6");
+  EXPECT_FALSE(writer.take_outcome()) << "given once";
+  EXPECT_NO_THROW(writer.wait());
+  ASSERT_EQ(listener->lines.size(), 1U);
+  EXPECT_EQ(listener->lines[0],
+            checkpoint_path(folder_, 2).string() +
+                " could not be saved: cannot write x: No space left on device [G-CKPT-6]. Earlier "
+                "checkpoints are unchanged. Free some. The run goes on.");
+  EXPECT_EQ(there(), std::vector<int64_t>{1}) << "nothing is rotated away for it";
+
+  writer.start({folder_, 3, snapshot(), RotationPolicy(1), std::nullopt});
+  const auto good = writer.wait_for_outcome();
+  ASSERT_TRUE(good && !good->failure);
+  EXPECT_EQ(good->step, 3);
+  EXPECT_EQ(there(), std::vector<int64_t>{3});
+  set_log_sink(former);
+}
+
+TEST_F(Checkpoints, WhatFailsBeforeTheThreadIsAFailedSave) {
+  const auto former = set_log_sink(std::make_shared<Listener>());
+  CheckpointWriter writer;
+  auto bad = snapshot();
+  bad.side_files.push_back([](const fs::path&) { throw std::runtime_error("no config"); });
+  EXPECT_NO_THROW(writer.start({folder_, 2, std::move(bad), RotationPolicy(1), std::nullopt}));
+  const auto outcome = writer.take_outcome();
+  ASSERT_TRUE(outcome && outcome->failure);
+  EXPECT_EQ(outcome->failure->message(), "a checkpoint could not be saved: no config");
+  EXPECT_TRUE(fs::is_empty(folder_));
+  set_log_sink(former);
+}
+
+TEST_F(Checkpoints, ALinkOfTheNameMakesWay) {
+  fs::create_directory_symlink(folder_ / "nowhere", checkpoint_path(folder_, 3));
+  write(3);
+  EXPECT_FALSE(fs::is_symlink(checkpoint_path(folder_, 3)));
+  EXPECT_TRUE(verify_checkpoint(checkpoint_path(folder_, 3), Verify::full).complete());
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(Checkpoints, NothingElseIsPublished) {
+  StagedFolder staged(folder_ / "model");
+  write_file_atomically(staged.path() / "file.txt", "mine");
+  fs::rename(staged.path(), folder_ / "away");
+  fs::create_directories(staged.path());
+  EXPECT_THROW(staged.publish(), Error) << "another folder has its name now";
+  EXPECT_FALSE(fs::exists(folder_ / "model"));
+}
+
+TEST_F(Checkpoints, ATextInPiecesIsOneFile) {
+  const auto piece = [](const char* text) { return std::make_shared<const std::string>(text); };
+  const auto written = text_file_writer("t.json", {piece("{"), piece(""), piece("}\n")})(folder_);
+  EXPECT_EQ(read_file(folder_ / "t.json"), "{}\n");
+  EXPECT_EQ(written.at("t.json"), file_checksum(folder_ / "t.json"));
 }
 
 TEST_F(Checkpoints, AFailedWriteLeavesTheOlderOnesAlone) {
