@@ -141,7 +141,9 @@ int run(Words words, Stage stage) {
   if (result.interrupted_by == 0) return 0;
   log_print(fmt::format(
       "gradus: stopped by {}. Continue with the same command and --resume_from_checkpoint last\n",
-      result.interrupted_by == SIGINT ? "Ctrl-C" : "SIGTERM"));
+      result.interrupted_by == SIGINT   ? "Ctrl-C"
+      : result.interrupted_by == SIGHUP ? "SIGHUP"
+                                        : "SIGTERM"));
   return 128 + result.interrupted_by;
 }
 

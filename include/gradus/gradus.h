@@ -145,6 +145,7 @@
 #include <gradus/train/callback.h>
 #include <gradus/train/callbacks.h>
 #include <gradus/train/evaluation.h>
+#include <gradus/train/log_history.h>
 #include <gradus/train/plan.h>
 #include <gradus/train/trainer.h>
 #include <gradus/train/trainer_control.h>

@@ -301,6 +301,9 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::max_shard_size, "max_shard_size", Group::gradus, any_value(),
      "Weights above this size are split into several files, for example 500MB or "
      "2GiB.", Origin::gradus},
+    {&A::save_failures_allowed, "save_failures_allowed", Group::gradus, at_least(1),
+     "So many checkpoints in a row may fail to be written, for example on a full disk, before the "
+     "run ends; the next save is tried each time.", Origin::gradus},
     {&A::cuda_graphs, "cuda_graphs", Group::gradus, one_of(kGraphModes),
      "Record steps on a GPU once per shape and replay them: auto does so for models and trainers "
      "of gradus, on for all.", Origin::gradus},

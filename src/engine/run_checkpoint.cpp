@@ -5,6 +5,23 @@
 
 namespace gradus {
 namespace fs = std::filesystem;
+namespace {
+
+// Reads a file as JSON and gives it to `load`; empty where that is.
+std::function<void(const fs::path&)> json_loader(std::function<void(const nlohmann::json&)> load) {
+  if (!load) return {};
+  return [load = std::move(load)](const fs::path& path) {
+    try {
+      load(read_json(path));
+    } catch (const nlohmann::json::exception& error) {
+      throw Error("G-CKPT-5", ErrorKind::checkpoint,
+                  path.string() + " lacks something a resume needs: " + error.what(),
+                  "It was written by another version of gradus, or is damaged.");
+    }
+  };
+}
+
+}  // namespace
 
 void RunCheckpoint::add(std::string file, Part<StateTree> part) {
   auto save = [file, state = std::move(part.state)](SnapshotBuffers& buffers, Snapshot& snapshot) {
@@ -22,18 +39,14 @@ void RunCheckpoint::add(std::string file, Part<nlohmann::json> part) {
     if (const auto json = state())
       snapshot.files.push_back(text_file_writer(file, dump_json(*json, 2) + "\n"));
   };
-  std::function<void(const fs::path&)> load;
-  if (part.load)
-    load = [load = std::move(part.load)](const fs::path& path) {
-      try {
-        load(read_json(path));
-      } catch (const nlohmann::json::exception& error) {
-        throw Error("G-CKPT-5", ErrorKind::checkpoint,
-                    path.string() + " lacks something a resume needs: " + error.what(),
-                    "It was written by another version of gradus, or is damaged.");
-      }
-    };
-  entries_.push_back({std::move(file), std::move(save), std::move(load)});
+  entries_.push_back({std::move(file), std::move(save), json_loader(std::move(part.load))});
+}
+
+void RunCheckpoint::add(std::string file, TextPart part) {
+  auto save = [file, text = std::move(part.text)](SnapshotBuffers&, Snapshot& snapshot) {
+    snapshot.files.push_back(text_file_writer(file, text()));
+  };
+  entries_.push_back({std::move(file), std::move(save), json_loader(std::move(part.load))});
 }
 
 void RunCheckpoint::add(FilesPart part) { entries_.push_back({{}, std::move(part), {}}); }
@@ -44,7 +57,8 @@ void RunCheckpoint::save(const Target& target) {
   buffers.begin();
   Snapshot snapshot;
   for (const auto& entry : entries_) entry.save(buffers, snapshot);
-  writer_.start({target.run_dir, target.step, std::move(snapshot), target.rotation, target.best});
+  writer_.start({target.run_dir, target.step, std::move(snapshot), target.rotation, target.best,
+                 target.if_it_fails});
 }
 
 std::vector<std::string> RunCheckpoint::restore(const fs::path& checkpoint) const {

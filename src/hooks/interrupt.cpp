@@ -3,16 +3,29 @@
 #include <signal.h>
 
 #include <atomic>
+#include <cstdint>
+#include <ctime>
 
 namespace gradus::hooks {
 namespace {
 
 std::atomic<bool> g_interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free, "written by a signal handler");
+std::atomic<int64_t> g_interrupted_ms = 0;
+static_assert(std::atomic<int64_t>::is_always_lock_free, "written by a signal handler");
 struct sigaction g_former{};
 
+int64_t clock_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);  // may be called in a signal handler
+  return int64_t(time.tv_sec) * 1000 + time.tv_nsec / 1'000'000;
+}
+
 void handle(int signal) {
-  if (!g_interrupted.exchange(true)) return;
+  if (!g_interrupted.exchange(true)) {
+    g_interrupted_ms = clock_ms();
+    return;
+  }
+  if (clock_ms() - g_interrupted_ms < 1000) return;  // the same request, sent twice
   sigaction(signal, &g_former, nullptr);
   raise(signal);
 }

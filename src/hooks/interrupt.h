@@ -2,8 +2,8 @@
 
 namespace gradus::hooks {
 
-/// Notes SIGINT while it lives, in place of the handler before. A second signal that comes before
-/// the first was taken acts as if this were not here.
+/// Notes SIGINT while it lives, in place of the handler before. A second signal that comes more
+/// than a second after the first, and before that was taken, acts as if this were not here.
 class InterruptScope {
  public:
   InterruptScope();

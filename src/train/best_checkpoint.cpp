@@ -27,6 +27,7 @@ void load_best_model(Model& model, const TrainerState& state) {
 
 void remove_all_but_best(const TrainingArguments& args, const TrainerState& state) {
   if (!args.should_save() || !state.best_model_checkpoint || args.save_total_limit != 1) return;
+  if (!fs::is_directory(*state.best_model_checkpoint)) return;  // then the others are all there is
   const auto best = fs::path(*state.best_model_checkpoint).filename();
   for (const auto& dir : list_checkpoints(*args.output_dir))
     if (dir.path.filename() != best) remove_checkpoint(dir);

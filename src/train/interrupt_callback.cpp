@@ -1,9 +1,15 @@
 #include <gradus/core/error.h>
+#include <gradus/core/log.h>
 #include <gradus/train/callbacks.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <string.h>
 
 #include <atomic>
-#include <chrono>
+#include <cerrno>
+#include <mutex>
+#include <system_error>
+#include <thread>
 
 namespace gradus {
 namespace {
@@ -12,6 +18,10 @@ namespace {
 volatile sig_atomic_t g_signal = 0;
 std::atomic<int64_t> g_received_ms = 0;
 struct sigaction g_former[NSIG];
+sem_t g_arrived;  // posted by the handler; see Announcer
+
+// `timeout` and the process group of a terminal send a signal twice within milliseconds.
+constexpr int64_t kSameRequestMs = 1000;
 
 int64_t now_ms() {
   timespec time{};
@@ -20,19 +30,80 @@ int64_t now_ms() {
 }
 
 void handle(int signal) {
-  if (g_signal != 0) {
-    // The second one acts as it would have without us.
+  const int code = errno;
+  if (g_signal == 0) {
+    g_received_ms = now_ms();
+    g_signal = signal;
+    sem_post(&g_arrived);
+  } else if (now_ms() - g_received_ms >= kSameRequestMs) {
+    // The user has waited and asks again: it acts as it would have without us.
     sigaction(signal, &g_former[signal], nullptr);
     raise(signal);
-    return;
   }
-  g_received_ms = now_ms();
-  g_signal = signal;
+  errno = code;
+}
+
+// Says in the log that a signal has arrived, at once: the step under way may take long. A handler
+// must not log, so a thread waits for it while handlers are installed.
+class Announcer {
+ public:
+  static Announcer& instance() {
+    static auto& announcer = *new Announcer;  // never destroyed: a run may end by exit()
+    return announcer;
+  }
+  void begin() {
+    const std::scoped_lock lock(mutex_);
+    if (users_++ > 0) return;
+    sem_init(&g_arrived, /*pshared=*/0, 0);
+    ends_ = false;
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error&) {
+      log_debug("no thread is left to announce signals");
+    }
+  }
+  void end() {
+    const std::scoped_lock lock(mutex_);
+    if (--users_ > 0) return;
+    ends_ = true;
+    sem_post(&g_arrived);
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void run() {
+    while (true) {
+      while (sem_wait(&g_arrived) != 0) {
+      }
+      if (g_signal != 0 && !std::exchange(said_for_, g_signal)) say(g_signal);
+      if (ends_) break;
+    }
+    said_for_ = 0;
+  }
+  static void say(int signal) {
+    if (log_level() > LogLevel::warning) return;
+    const char* known = sigabbrev_np(signal);
+    const auto name =
+        known != nullptr ? std::string("SIG") + known : "signal " + std::to_string(signal);
+    log_print((log_sink()->is_terminal() ? "\n" : "") + (signal == SIGINT ? "Ctrl-C" : name) +
+              ": the run is being saved and stops. The same again after one second ends it at "
+              "once, without saving.\n");
+  }
+
+  std::mutex mutex_;
+  int users_ = 0;
+  std::atomic<bool> ends_ = false;
+  int said_for_ = 0;
+  std::thread thread_;
+};
+
+bool is_ignored(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN;
 }
 
 }  // namespace
 
-InterruptCallback::InterruptCallback() : InterruptCallback({SIGINT, SIGTERM}) {}
+InterruptCallback::InterruptCallback() : InterruptCallback({SIGINT, SIGTERM, SIGHUP}) {}
 
 InterruptCallback::InterruptCallback(std::vector<int> signals, double grace_seconds)
     : signals_(std::move(signals)), grace_seconds_(grace_seconds) {
@@ -51,24 +122,30 @@ JITCheckpointCallback::JITCheckpointCallback(double kill_wait_seconds)
 void InterruptCallback::on_train_begin(const TrainingArguments&, TrainerState&, TrainerControl&,
                                        const CallbackContext&) {
   if (std::exchange(installed_, true)) return;
+  Announcer::instance().begin();
   g_signal = 0;
   stopped_by_ = 0;
+  caught_.clear();
   struct sigaction action{};
   action.sa_handler = handle;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
   for (const int signal : signals_) {
     struct sigaction former{};
-    sigaction(signal, &action, &former);
+    sigaction(signal, nullptr, &former);
+    if (is_ignored(former)) continue;  // by nohup, or by a shell for its background jobs
+    sigaction(signal, &action, nullptr);
+    caught_.push_back(signal);
     if (former.sa_handler != handle)
       g_former[signal] = former;  // another of these callbacks may be there already
   }
 }
 
 void InterruptCallback::ask(TrainerControl& control) {
-  if (g_signal == 0 || stopped_by_ != 0) return;
+  if (!installed_ || g_signal == 0 || stopped_by_ != 0) return;
   if (double(now_ms() - g_received_ms) < grace_seconds_ * 1000) return;
   stopped_by_ = g_signal;
+  if (!control.is_interrupted) control.save_was_due = control.should_save;
   control.should_save = true;
   control.should_training_stop = true;
   control.is_interrupted = true;
@@ -82,6 +159,10 @@ void InterruptCallback::on_epoch_end(const TrainingArguments&, TrainerState&,
                                      TrainerControl& control, const CallbackContext&) {
   ask(control);
 }
+void InterruptCallback::on_prediction_step(const TrainingArguments&, TrainerState&,
+                                           TrainerControl& control, const CallbackContext&) {
+  ask(control);
+}
 void InterruptCallback::on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&,
                                      const CallbackContext&) {
   restore_handlers();
@@ -89,7 +170,8 @@ void InterruptCallback::on_train_end(const TrainingArguments&, TrainerState&, Tr
 
 void InterruptCallback::restore_handlers() {
   if (!std::exchange(installed_, false)) return;
-  for (const int signal : signals_) sigaction(signal, &g_former[signal], nullptr);
+  for (const int signal : caught_) sigaction(signal, &g_former[signal], nullptr);
+  Announcer::instance().end();
 }
 
 }  // namespace gradus

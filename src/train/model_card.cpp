@@ -76,7 +76,7 @@ std::string card_table(const std::vector<CardRow>& rows) {
 }
 
 // One row for each evaluation during training: the entries before the summary of the run.
-std::vector<CardRow> card_evaluations(const std::vector<nlohmann::json>& history) {
+std::vector<CardRow> card_evaluations(const LogHistory& history) {
   std::vector<CardRow> rows;
   std::string loss = "No log";
   for (const auto& entry : history) {

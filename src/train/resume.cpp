@@ -115,13 +115,14 @@ fs::path resolve_resume(const Resume& resume, const fs::path& run_dir) {
     }
     case Resume::Kind::last: break;
   }
-  const auto complete = newest_complete_checkpoint(run_dir);
-  const auto newest = newest_checkpoint(run_dir);
-  if (newest && (!complete || complete->step < newest->step))
-    log_warning(
-        fmt::format("{} is not complete ({}) and is ignored.", newest->path.string(),
-                    fmt::join(verify_checkpoint(newest->path, Verify::full).problems, "; ")));
-  return complete ? complete->path : fs::path();
+  const auto all = list_checkpoints(run_dir);
+  for (auto each = all.rbegin(); each != all.rend(); ++each) {
+    const auto report = verify_checkpoint(each->path, Verify::full);
+    if (report.complete()) return each->path;
+    log_warning(fmt::format("{} is not complete ({}) and is ignored.", each->path.string(),
+                            fmt::join(report.problems, "; ")));
+  }
+  return {};
 }
 
 ChangedOptions warn_about_changed_options(const TrainingArguments& args,
@@ -149,6 +150,7 @@ ChangedOptions warn_about_changed_options(const TrainingArguments& args,
                                                 "num_threads",
                                                 "dataloader_num_workers",
                                                 "local_rank",
+                                                "save_failures_allowed",
                                                 "save_total_limit"};
     const auto former = read_json(file);
     ChangedOptions changed;
@@ -181,8 +183,12 @@ void say_where_a_run_goes_on(const fs::path& checkpoint, const TrainerState& sta
 
 void say_where_a_run_stopped(const fs::path& checkpoint, const TrainerState& state,
                              int64_t max_steps) {
-  say_to_user(state, fmt::format("Stopped by a signal at {}. The run is saved as {}",
-                                 place_in_run(state, max_steps), checkpoint.string()));
+  const auto place = place_in_run(state, max_steps);
+  say_to_user(state,
+              fs::is_directory(checkpoint)
+                  ? fmt::format("Stopped by a signal at {}. The run is saved as {}", place,
+                                checkpoint.string())
+                  : fmt::format("Stopped by a signal at {}. Nothing was saved there.", place));
 }
 
 void set_random_state(const RngState& random) {

@@ -211,7 +211,11 @@ bool Trainer::is_in_train() const { return parts_->is_in_train; }
 bool Trainer::is_world_process_zero() const { return parts_->args.process_index() == 0; }
 const Names& Trainer::label_names() const { return parts_->label_names; }
 int64_t Trainer::filtered_losses() const { return parts_->run ? parts_->run->loss.filtered() : 0; }
-void Trainer::wait_for_saves() { parts_->writer.wait(); }
+void Trainer::wait_for_saves() {
+  const auto outcome = parts_->writer.wait_for_outcome();
+  parts_->note_save(outcome);
+  if (outcome && outcome->failure) throw Error(*outcome->failure);
+}
 
 int64_t Trainer::num_trainable_parameters() const {
   int64_t count = 0;

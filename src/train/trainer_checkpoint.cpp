@@ -61,26 +61,31 @@ json Trainer::Run::saved_state(const Parts& parts) {
                        parts.state.global_step < parts.state.max_steps &&
                        !parts.control.is_interrupted;
   if (!data) data = data_fingerprint(parts.train_dataset);
-  return {{"version", kStateVersion},
-          {"loss_sum", loss.sum()},
-          {"filtered_losses", loss.filtered()},
-          {"total_loss", total_loss},
-          {"loss_from_step", loss_from_step},
-          {"last_logged_step", last_logged_step},
-          {"grad_norm", grad_norm ? json(grad_norm->item<double>()) : json(nullptr)},
-          {"learning_rate", learning_rate ? json(*learning_rate) : json(nullptr)},
-          {"stopped_by_callback", stopped},
-          {"attention_backend", parts.engine.attention_backend()},
-          {"data", *data},
-          {"position",
-           {{"epoch", epoch},
-            {"batches", batches_done},
-            {"at_epoch_end", at_epoch_end},
-            {"loader", batches ? batches->state() : json(nullptr)},
-            {"steps_in_epoch", plan.steps_in_epoch},
-            {"batch_size", parts.train_batch_size},
-            {"gradient_accumulation_steps", parts.args.gradient_accumulation_steps}}},
-          {"callbacks", callback_states(parts.callbacks.all())}};
+  json position = {{"epoch", epoch},
+                   {"batches", batches_done},
+                   {"at_epoch_end", at_epoch_end},
+                   {"loader", batches ? batches->state() : json(nullptr)},
+                   {"steps_in_epoch", plan.steps_in_epoch},
+                   {"batch_size", parts.train_batch_size},
+                   {"gradient_accumulation_steps", parts.args.gradient_accumulation_steps}};
+  if (!batches && !restored_position.is_null()) position = restored_position;  // no step so far
+  json saved = {{"version", kStateVersion},
+                {"loss_sum", loss.sum()},
+                {"filtered_losses", loss.filtered()},
+                {"total_loss", total_loss},
+                {"loss_from_step", loss_from_step},
+                {"last_logged_step", last_logged_step},
+                {"grad_norm", grad_norm ? json(grad_norm->item<double>()) : json(nullptr)},
+                {"learning_rate", learning_rate ? json(*learning_rate) : json(nullptr)},
+                {"stopped_by_callback", stopped},
+                {"attention_backend", parts.engine.attention_backend()},
+                {"data", *data},
+                {"position", std::move(position)},
+                {"callbacks", before_evaluation ? before_evaluation->callbacks
+                                                : callback_states(parts.callbacks.all())}};
+  if (evaluation_is_missing)
+    saved["interrupted_evaluation"] = {{"save", parts.control.save_was_due}};
+  return saved;
 }
 
 void Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
@@ -104,6 +109,9 @@ void Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
                   ". The run continues with the new data.");
   }
   restore_position(saved.at("position"), parts);
+  restored_position = saved.at("position");
+  if (const auto missing = saved.find("interrupted_evaluation"); missing != saved.end())
+    repeat_evaluation = missing->at("save").get<bool>();
 }
 
 // transformers' rule: by the number of steps.
@@ -138,6 +146,52 @@ void Trainer::Parts::export_callback_states() {
   state.stateful_callbacks = exported_callback_states(callbacks.all(), control);
 }
 
+RngState Trainer::Parts::random_state() const {
+  auto random = foreign_rng;
+  random.cpu = device::get_cpu_rng_state();
+  random.cuda = device::get_gpu_rng_states();
+  return random;
+}
+
+void Trainer::Parts::note_save(const std::optional<CheckpointWriter::Outcome>& outcome) {
+  if (!outcome) return;
+  if (!outcome->failure) {
+    failed_saves = 0;
+    if (run) run->failed_step.reset();
+    return;
+  }
+  ++failed_saves;
+  if (run) {
+    run->failed_step = outcome->step;
+    state.best_model_checkpoint = run->best_before_save;
+  }
+  if (failed_saves < args.save_failures_allowed) {
+    if (args.load_best_model_at_end && state.best_global_step == outcome->step)
+      log_warning(
+          fmt::format("The best model so far, that of step {}, is not on disk. "
+                      "load_best_model_at_end takes the best one that was saved.",
+                      outcome->step));
+    return;
+  }
+  const auto newest = newest_checkpoint(*args.output_dir);
+  throw Error("G-CKPT-6", ErrorKind::checkpoint, outcome->failure->message(),
+              fmt::format("It is failure {} in a row; --save_failures_allowed is {}. {}\n{}",
+                          failed_saves, args.save_failures_allowed, outcome->failure->advice(),
+                          newest ? "The newest checkpoint is " + newest->path.string() +
+                                       ". Continue from it with --resume_from_checkpoint last."
+                                 : "There is no checkpoint to continue from."));
+}
+
+std::string Trainer::Parts::what_a_failed_save_means() const {
+  const auto count = failed_saves + 1;
+  if (count >= args.save_failures_allowed)
+    return fmt::format("It is failure {} in a row: the run ends.", count);
+  return fmt::format(
+      "The run goes on and tries the next save; after {} failures in a row it ends "
+      "(--save_failures_allowed). This is number {}.",
+      args.save_failures_allowed, count);
+}
+
 ModelFolder Trainer::Parts::model_folder(nlohmann::ordered_json arguments) const {
   return ModelFolder(*model, {.tokenizer = processing_class.get(),
                               .arguments = std::move(arguments),
@@ -152,14 +206,12 @@ void Trainer::Run::add_checkpoint_parts(Parts& p, std::function<ModelFolder()> m
     p.state = TrainerState::from_json(saved);
     begin_after(p.state.global_step, p.args);
   };
-  checkpoint.add("trainer_state.json", JsonPart{[&p] { return p.state.to_json(); }, load_state});
+  checkpoint.add("trainer_state.json",
+                 RunCheckpoint::TextPart{[&p] { return p.state.text_pieces(); }, load_state});
   add_optimizer_parts(p);
 
-  const auto random_state = [&p] {
-    auto random = p.foreign_rng;
-    random.cpu = device::get_cpu_rng_state();
-    random.cuda = device::get_gpu_rng_states();
-    return rng_state_tree(random);
+  const auto random_state = [this, &p] {
+    return rng_state_tree(before_evaluation ? before_evaluation->random : p.random_state());
   };
   const auto load_random_state = [this, &p](const StateTree& saved) {
     rng = rng_state_of(saved);  // set before the first step
@@ -212,17 +264,24 @@ void Trainer::save_checkpoint() {
   auto& p = *parts_;
   auto& run = *p.run;
   if (!p.args.should_save()) return;
-  wait_for_saves();  // so that the best checkpoint is there if it was the one before
+  // So that the best checkpoint is there if it was the one before.
+  p.note_save(p.writer.wait_for_outcome());
   run.store_flos(p.state);
+  run.best_before_save = p.state.best_model_checkpoint;
   note_best_checkpoint(p.state, p.args, p.state.global_step);
   p.export_callback_states();
+  if (run.before_evaluation) {
+    p.state.stateful_callbacks = run.before_evaluation->exported_callbacks;
+    p.state.stateful_callbacks["TrainerControl"] = p.control.state();
+  }
   const auto float32 = p.engine.precision().shown();
   std::optional<fs::path> best;
   if (p.state.best_model_checkpoint) best = *p.state.best_model_checkpoint;
   run.checkpoint.save({.run_dir = *p.args.output_dir,
                        .step = p.state.global_step,
                        .rotation = RotationPolicy(p.args.save_total_limit),
-                       .best = best});
+                       .best = best,
+                       .if_it_fails = p.what_a_failed_save_means()});
 }
 
 void Trainer::restore_run(const fs::path& checkpoint) {
@@ -245,11 +304,11 @@ void Trainer::restore_run(const fs::path& checkpoint) {
         " has no optimizer.pt and scheduler.pt (save_only_model): both start from the beginning.");
   if (lacks("gradus_state.json") && p.args.restore_callback_states_from_checkpoint)
     load_exported_callback_states(p.callbacks.all(), p.state.stateful_callbacks);
-  if (!run.ended_by_callback && p.state.global_step < run.plan.max_steps)
+  const bool is_over = run.ended_by_callback || p.state.global_step >= run.plan.max_steps;
+  if (!is_over || run.repeat_evaluation)
     return say_where_a_run_goes_on(checkpoint, p.state, run.plan.max_steps);
   log_warning(
       fmt::format("The run had ended at step {}: nothing is left to train.", p.state.global_step));
-  if (run.pass_had_ended) run.first_epoch = run.plan.num_train_epochs;
 }
 
 nlohmann::ordered_json Trainer::arguments_to_save() const { return parts_->args.to_dict(); }

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 
+#include "train/saved_callbacks.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -170,7 +171,12 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
       .main_input_name = p.model->main_input_name(),
       .metric_key_prefix = metric_key_prefix,
       .rows_of_loss = [this](const Batch& batch) { return rows_of_loss(batch.rows()); },
-      .after_batch = [this] { call(Event::prediction_step); },
+      .after_batch =
+          [this] {
+            call(Event::prediction_step);
+            if (parts_->may_interrupt_evaluation && parts_->control.is_interrupted)
+              throw EvaluationInterrupted();
+          },
       .strategy = &p.engine.strategy()};
   if (p.args.eval_loss_weighting == "tokens")
     options.tokens_of_loss = [this](const Batch& batch) {
@@ -243,6 +249,47 @@ Metrics Trainer::evaluate_in_training(bool step_scheduler) {
   if (step_scheduler && p.engine.schedule() && p.engine.schedule()->is_metric_driven())
     p.engine.schedule()->step(best_metric_of(metrics, p.args));
   return metrics;
+}
+
+// The metrics; none when the run is interrupted. What the evaluation has changed until then is as
+// before, at least in what is saved, and a run that goes on from there makes up for it.
+std::optional<Metrics> Trainer::evaluate_unless_interrupted(bool step_scheduler) {
+  auto& p = *parts_;
+  auto& run = *p.run;
+  if (!p.control.is_interrupted) {
+    Run::BeforeEvaluation before{p.random_state(), callback_states(p.callbacks.all()),
+                                 exported_callback_states(p.callbacks.all(), p.control),
+                                 p.state.log_history};
+    p.may_interrupt_evaluation = true;
+    try {
+      auto metrics = evaluate_in_training(step_scheduler);
+      p.may_interrupt_evaluation = false;
+      return metrics;
+    } catch (const EvaluationInterrupted&) {
+      p.may_interrupt_evaluation = false;
+    } catch (...) {
+      p.may_interrupt_evaluation = false;
+      throw;
+    }
+    p.state.log_history = before.log_history;
+    run.before_evaluation = std::move(before);
+  }
+  run.evaluation_is_missing = true;
+  p.control.should_evaluate = false;
+  return std::nullopt;
+}
+
+// Makes up for the evaluation that an interruption cut short, and for the save that was due after
+// it. The run is then where it would have been without the interruption.
+void Trainer::repeat_interrupted_evaluation() {
+  auto& p = *parts_;
+  auto& run = *p.run;
+  p.control.new_step();
+  p.control.should_evaluate = true;
+  p.control.should_save = *std::exchange(run.repeat_evaluation, std::nullopt);
+  if (run.rng) set_random_state(*run.rng);
+  act_on_control();
+  if (run.rng) run.rng = p.random_state();  // set once more when the data has been fetched
 }
 
 double best_metric_of(const Metrics& metrics, const TrainingArguments& args) {

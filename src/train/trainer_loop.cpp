@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gradus/core/error.h>
+#include <gradus/core/files.h>
 #include <gradus/core/log.h>
 #include <gradus/device/runtime.h>
 #include <gradus/train/callbacks.h>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "checkpoint/run_lock.h"
 #include "train/best_checkpoint.h"
 #include "train/trainer_parts.h"
 
@@ -18,6 +20,13 @@ namespace {
 double rounded(double value, double digits) {
   const double scale = std::pow(10.0, digits);
   return std::round(value * scale) / scale;
+}
+
+// Only one process at a time may save into a folder.
+RunLock lock_run(const TrainingArguments& args) {
+  if (!args.should_save() || args.save_strategy == "no") return {};
+  make_directory(*args.output_dir);
+  return RunLock(*args.output_dir);
 }
 
 }  // namespace
@@ -48,6 +57,7 @@ Metrics speed_metrics(const std::string& split, double start_time, std::optional
 TrainOutput Trainer::train(Resume resume) {
   auto& p = *parts_;
   const MemoryTracker::Stage measured(p.memory, "train");
+  const auto lock = lock_run(p.args);
   const auto checkpoint = prepare_training(resume);
   p.is_in_train = true;
   for (;;) {
@@ -95,9 +105,9 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
   const auto checkpoint = resolve_resume(resume, *p.args.output_dir);
   if (!checkpoint.empty()) {
     load_model_folder(*p.model, checkpoint);
-    const auto saved = TrainerState::load_from_json(checkpoint / "trainer_state.json");
-    if (saved.train_batch_size && p.args.auto_find_batch_size)
-      p.train_batch_size = *saved.train_batch_size;
+    if (p.args.auto_find_batch_size)
+      p.train_batch_size = TrainerState::load_from_json(checkpoint / "trainer_state.json")
+                               .train_batch_size.value_or(p.train_batch_size);
   }
   if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(*p.args.neftune_noise_alpha);
   return checkpoint;
@@ -110,11 +120,7 @@ void Trainer::end_failed_run(const std::string& reason) {
   p.is_in_train = false;
   p.engine.end();
   if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(std::nullopt);
-  try {
-    wait_for_saves();
-  } catch (const std::exception& error) {
-    log_error(error.what());
-  }
+  p.writer.wait_for_outcome();  // what went wrong with it was logged when it did
   try {
     call(Event::train_end, {}, {}, reason);
   } catch (const std::exception& error) {
@@ -133,15 +139,13 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
     const auto float32 = p.engine.precision().shown();  // what callbacks may take hold of here
     call(Event::train_begin);
   }
-  if (p.args.eval_on_start) evaluate_in_training(/*step_scheduler=*/false);
-  const bool is_over =  // resumed after its last step
-      run.ended_by_callback || p.state.global_step >= run.plan.max_steps;
-  p.control.should_training_stop |= is_over;
+  const bool has_steps = begin_steps();
 
   for (run.epoch = run.first_epoch; run.epoch < run.plan.num_train_epochs; ++run.epoch) {
+    if (p.control.is_interrupted) break;
     call(Event::epoch_begin);
     run.begin_pass();
-    while (!is_over) {
+    while (has_steps) {
       const auto window = run.next_window(window_size);
       if (window.empty()) break;
       const auto num_items_in_batch = get_num_items_in_batch(window);
@@ -176,9 +180,27 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
   return finish_run();
 }
 
+// What comes before the first step: evaluations. Whether there is a step: not after a resume from
+// the end of a run.
+bool Trainer::begin_steps() {
+  auto& p = *parts_;
+  auto& run = *p.run;
+  if (p.args.eval_on_start) evaluate_unless_interrupted(/*step_scheduler=*/false);
+  if (p.control.is_interrupted) return false;  // nothing has changed since the start
+  bool is_over = run.ended_by_callback || p.state.global_step >= run.plan.max_steps;
+  p.control.should_training_stop |= is_over;
+  if (run.repeat_evaluation) {
+    repeat_interrupted_evaluation();
+    is_over = p.control.should_training_stop;
+  }
+  if (is_over && run.pass_had_ended) run.first_epoch = run.plan.num_train_epochs;
+  return !is_over;
+}
+
 void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   auto& p = *parts_;
   p.run = std::make_unique<Run>(p.engine.device(), p.writer);
+  p.failed_saves = 0;
   auto& run = *p.run;
   run.loader = p.train_loader = get_train_dataloader();
   run.plan = plan_training(p.args, run.loader, p.train_batch_size);
@@ -264,16 +286,19 @@ void Trainer::count_micro_batch(const Batch& batch, const torch::Tensor& loss) {
 
 void Trainer::act_on_control() {
   auto& p = *parts_;
+  p.note_save(p.writer.take_outcome());
   if (p.control.should_log || p.control.should_evaluate || p.control.should_save)
     p.settle_schedule();
   if (p.control.should_log && p.state.global_step > p.run->last_logged_step) log_training();
   if (p.control.should_evaluate) {
-    const bool is_best =
-        update_best_metric(evaluate_in_training(/*step_scheduler=*/true), p.args, p.state);
-    if (p.args.save_strategy == "best") p.control.should_save = is_best;
+    if (const auto metrics = evaluate_unless_interrupted(/*step_scheduler=*/true)) {
+      const bool is_best = update_best_metric(*metrics, p.args, p.state);
+      if (p.args.save_strategy == "best") p.control.should_save = is_best;
+    }
   }
   if (p.control.should_save) {
     save_checkpoint();
+    if (p.control.should_training_stop) finish_saves();
     call(Event::save);
   }
 }
@@ -318,9 +343,24 @@ void Trainer::log(Logs logs, std::optional<double> start_time) {
   call(Event::log, logs);
 }
 
+// The last checkpoint is on disk, or the run fails. It gets a second attempt, because no later save
+// makes up for it.
+void Trainer::finish_saves() {
+  auto& p = *parts_;
+  const double waiting_since = wall_clock();
+  p.note_save(p.writer.wait_for_outcome());
+  if (p.run->failed_step == p.state.global_step) {
+    log_warning("The last checkpoint of the run is saved once more.");
+    save_checkpoint();
+    wait_for_saves();
+  }
+  p.run->start_time += wall_clock() - waiting_since;  // what the disk takes is no training time
+}
+
 TrainOutput Trainer::finish_run() {
   auto& p = *parts_;
   auto& run = *p.run;
+  finish_saves();
   run.total_loss += run.loss.drain();
   if (filtered_losses() > 0)
     log_warning(fmt::format(
@@ -339,7 +379,6 @@ TrainOutput Trainer::finish_run() {
   log(metrics);
   p.add_counts(metrics);
 
-  wait_for_saves();
   p.settle_schedule();
   p.engine.end();
   if (!p.control.is_interrupted) {

@@ -37,12 +37,14 @@ struct Trainer::Parts : TrainerOptions {
   int64_t train_batch_size = 8;
   bool created_lr_scheduler = false;  ///< by us: made anew at every train()
   bool is_in_train = false;
+  bool may_interrupt_evaluation = false;  ///< the loop evaluates, and can repeat it on a resume
   bool model_prepared = false;
   std::optional<double> model_preparation_time;
 
   DataLoader train_loader;
   DataLoader eval_loader;
   CheckpointWriter writer;
+  int64_t failed_saves = 0;  ///< in a row
   RngState foreign_rng;  ///< Python's generators, carried through from the checkpoint resumed from
   MemoryTracker memory;
 
@@ -54,6 +56,13 @@ struct Trainer::Parts : TrainerOptions {
   ModelFolder model_folder(nlohmann::ordered_json arguments) const;
   /// Brings state.stateful_callbacks up to date.
   void export_callback_states();
+  /// The states of all random generators now.
+  RngState random_state() const;
+  /// Takes note of how a save has ended, if one has. A checkpoint that was not written is not the
+  /// best one either. Throws `Error` G-CKPT-6 when `save_failures_allowed` in a row have failed.
+  void note_save(const std::optional<CheckpointWriter::Outcome>& outcome);
+  /// What the warning about a save that fails now says of the run.
+  std::string what_a_failed_save_means() const;
   /// How many tokens a batch has, as `include_num_input_tokens_seen` counts them.
   int64_t count_input_tokens(const Batch& batch) const;
   /// A batch that knows which of its masks are full, while they are on the host: on a GPU the
@@ -66,6 +75,11 @@ struct Trainer::Parts : TrainerOptions {
   /// Why a step of this trainer must not be recorded; empty when it may be.
   std::string why_not_recorded(const StepTraits& traits) const;
 };
+
+/// Thrown between two batches of an evaluation that the loop asked for, when the run is
+/// interrupted. It is no std::exception, so that a user's own evaluate() does not take it for a
+/// failure.
+struct EvaluationInterrupted {};
 
 /// One call of train(): from the first step it does to the last.
 struct Trainer::Run {
@@ -89,9 +103,11 @@ struct Trainer::Run {
   nlohmann::json loader_state;
   bool ended_by_callback =
       false;  ///< the checkpoint resumed from was the last of a run that a callback had stopped
-  bool pass_had_ended = false;     ///< the checkpoint resumed from was the last of its pass
-  std::optional<RngState> rng;     ///< set before the first step after a resume
-  ChangedOptions changed_options;  ///< since the checkpoint resumed from
+  bool pass_had_ended = false;            ///< the checkpoint resumed from was the last of its pass
+  std::optional<RngState> rng;            ///< set before the first step after a resume
+  nlohmann::json restored_position;       ///< where the checkpoint resumed from stood
+  std::optional<bool> repeat_evaluation;  ///< its evaluation was interrupted; with a save after it
+  ChangedOptions changed_options;         ///< since the checkpoint resumed from
 
   // The pass under way.
   int64_t epoch = 0;
@@ -102,6 +118,15 @@ struct Trainer::Run {
   std::optional<torch::Tensor> grad_norm;
   std::optional<double> learning_rate;
 
+  /// What an evaluation may change, as it was before.
+  struct BeforeEvaluation {
+    RngState random;
+    nlohmann::json callbacks, exported_callbacks;  ///< their states
+    LogHistory log_history;
+  };
+  std::optional<BeforeEvaluation> before_evaluation;  ///< one that was interrupted: saved instead
+  bool evaluation_is_missing = false;  ///< interrupted, or not begun: a resume makes up for it
+
   /// Starts the pass `epoch`, where the run goes on in it.
   void begin_pass();
   /// The batches of the next step, at most `size`; none at the end of the pass.
@@ -110,6 +135,8 @@ struct Trainer::Run {
   // What a checkpoint keeps.
   RunCheckpoint checkpoint;
   std::optional<nlohmann::json> data;  ///< the fingerprint of the training data, once asked for
+  std::optional<std::string> best_before_save;  ///< best_model_checkpoint, if the last save fails
+  std::optional<int64_t> failed_step;           ///< the step of the last save, if that has failed
 
   /// Adds all parts of the run, in the order in which they are restored. `model` is asked for at
   /// every save.

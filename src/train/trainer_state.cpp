@@ -28,6 +28,28 @@ void read(const json& from, const char* key, std::optional<T>& to) {
   if (const auto it = from.find(key); it != from.end() && !it->is_null()) to = it->get<T>();
 }
 
+json all_but_log_history(const TrainerState& state) {
+  return {{"epoch", state.epoch},
+          {"global_step", state.global_step},
+          {"max_steps", state.max_steps},
+          {"logging_steps", state.logging_steps},
+          {"eval_steps", state.eval_steps},
+          {"save_steps", state.save_steps},
+          {"train_batch_size", or_null(state.train_batch_size)},
+          {"num_train_epochs", state.num_train_epochs},
+          {"num_input_tokens_seen", state.num_input_tokens_seen},
+          {"total_flos", state.total_flos},
+          {"best_metric", or_null(state.best_metric)},
+          {"best_global_step", or_null(state.best_global_step)},
+          {"best_model_checkpoint", or_null(state.best_model_checkpoint)},
+          {"is_local_process_zero", state.is_local_process_zero},
+          {"is_world_process_zero", state.is_world_process_zero},
+          {"is_hyper_param_search", state.is_hyper_param_search},
+          {"trial_name", or_null(state.trial_name)},
+          {"trial_params", state.trial_params},
+          {"stateful_callbacks", state.stateful_callbacks}};
+}
+
 // Counts that HF writes as integers.
 bool is_count(const std::string& key) { return key == "num_input_tokens_seen" || key == "step"; }
 
@@ -48,26 +70,9 @@ void TrainerState::compute_steps(const TrainingArguments& args, int64_t steps) {
 }
 
 json TrainerState::to_json() const {
-  return {{"epoch", epoch},
-          {"global_step", global_step},
-          {"max_steps", max_steps},
-          {"logging_steps", logging_steps},
-          {"eval_steps", eval_steps},
-          {"save_steps", save_steps},
-          {"train_batch_size", or_null(train_batch_size)},
-          {"num_train_epochs", num_train_epochs},
-          {"num_input_tokens_seen", num_input_tokens_seen},
-          {"total_flos", total_flos},
-          {"log_history", log_history},
-          {"best_metric", or_null(best_metric)},
-          {"best_global_step", or_null(best_global_step)},
-          {"best_model_checkpoint", or_null(best_model_checkpoint)},
-          {"is_local_process_zero", is_local_process_zero},
-          {"is_world_process_zero", is_world_process_zero},
-          {"is_hyper_param_search", is_hyper_param_search},
-          {"trial_name", or_null(trial_name)},
-          {"trial_params", trial_params},
-          {"stateful_callbacks", stateful_callbacks}};
+  auto fields = all_but_log_history(*this);
+  fields["log_history"] = log_history;
+  return fields;
 }
 
 TrainerState TrainerState::from_json(const json& from) {
@@ -107,7 +112,27 @@ TrainerState TrainerState::from_json(const json& from) {
   return state;
 }
 
-std::string TrainerState::to_text() const { return dump_json(to_json(), 2) + "\n"; }
+std::vector<std::shared_ptr<const std::string>> TrainerState::text_pieces() const {
+  auto fields = all_but_log_history(*this);
+  fields["log_history"] = json::array();
+  const auto text = dump_json(fields, 2) + "\n";
+  // Two spaces are the depth of a field, and no string holds a line break: this is the one place.
+  constexpr std::string_view kBeginning = "\n  \"log_history\": [";
+  const auto inside = text.find(kBeginning) + kBeginning.size();
+  const auto piece = [](std::string part) {
+    return std::make_shared<const std::string>(std::move(part));
+  };
+  std::vector<std::shared_ptr<const std::string>> pieces{piece(text.substr(0, inside))};
+  for (auto& entries : log_history.text_pieces()) pieces.push_back(std::move(entries));
+  pieces.push_back(piece(text.substr(inside)));
+  return pieces;
+}
+
+std::string TrainerState::to_text() const {
+  std::string text;
+  for (const auto& piece : text_pieces()) text += *piece;
+  return text;
+}
 void TrainerState::save_to_json(const std::filesystem::path& file) const {
   write_file_atomically(file, to_text());
 }

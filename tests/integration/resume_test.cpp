@@ -8,6 +8,7 @@
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -145,6 +146,8 @@ class Child {
     }
     return std::nullopt;
   }
+  void send(int signal) const { ::kill(pid_, signal); }
+  pid_t process() const { return pid_; }
   void kill_now() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
@@ -227,6 +230,78 @@ TEST_F(ResumeRuns, KeepTheirCheckpointsWhenAFileMayNotGrow) {
   EXPECT_EQ(train(run, 1000, 100, Resume::last()), 60) << "and a later start goes on";
 }
 
+TEST_F(ResumeRuns, GoOnAfterASaveThatFailed) {
+  const auto whole = folder_ / "whole", run = folder_ / "run", errors = folder_ / "errors.txt";
+  ASSERT_EQ(train(whole, 1000, 100, Resume::none()), 60);
+  Child child(run, 3, "once", errors);
+  EXPECT_EQ(child.wait_for(std::chrono::seconds(60)), 0) << read_file(errors);
+  EXPECT_FALSE(fs::exists(run / "checkpoint-9"));
+  EXPECT_EQ(list_checkpoints(run).size(), 19U) << "all others are there";
+  expect_same_checkpoint(run / "checkpoint-60", whole / "checkpoint-60", "after a failed save");
+}
+
+// Whether the child says on stderr that an evaluation is under way.
+bool is_evaluating(const fs::path& errors) {
+  for (int i = 0; i < 60'000; ++i) {
+    if (fs::exists(errors) && read_file(errors).find("evaluating") != std::string::npos)
+      return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+TEST_F(ResumeRuns, AreBitEqualWhenASignalInterruptsAnEvaluation) {
+  const auto whole = folder_ / "whole", run = folder_ / "run", errors = folder_ / "errors.txt";
+  ASSERT_EQ(train(whole, 1000, 100, Resume::none()), 60);
+  for (const int64_t save_steps : {7, 4}) {
+    fs::remove_all(run);
+    fs::remove(errors);
+    Child child(run, save_steps, "slow", errors);
+    ASSERT_TRUE(is_evaluating(errors));
+    child.send(SIGTERM);  // twice, as `timeout` does
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    child.send(SIGTERM);
+    EXPECT_EQ(child.wait_for(std::chrono::seconds(60)), 128 + SIGTERM) << read_file(errors);
+    EXPECT_EQ(list_checkpoints(run).back().step, 7);
+    EXPECT_TRUE(verify_checkpoint(run / "checkpoint-7", Verify::full).complete());
+    const auto state = comparable_state(run / "checkpoint-7");
+    EXPECT_TRUE(state["best_metric"].is_null()) << "the evaluation was not finished";
+    ASSERT_EQ(train(run, save_steps, 100, Resume::last()), 60);
+    expect_same_checkpoint(run / "checkpoint-60", whole / "checkpoint-60",
+                           fmt::format("saving every {}", save_steps));
+  }
+}
+
+TEST_F(ResumeRuns, ASignalThatIsIgnoredStaysIgnored) {
+  const auto run = folder_ / "run", errors = folder_ / "errors.txt";
+  const auto former = ::signal(SIGHUP, SIG_IGN);  // as nohup does
+  Child child(run, 7, "slow", errors);
+  ::signal(SIGHUP, former);
+  ASSERT_TRUE(is_evaluating(errors));
+  child.send(SIGHUP);
+  child.send(SIGINT);
+  EXPECT_EQ(child.wait_for(std::chrono::seconds(60)), 128 + SIGINT) << read_file(errors);
+}
+
+TEST_F(ResumeRuns, OfTwoProcessesInOneFolderOneIsRefused) {
+  const auto whole = folder_ / "whole", run = folder_ / "run", errors = folder_ / "errors.txt";
+  ASSERT_EQ(train(whole, 1000, 100, Resume::none()), 60);
+  Child first(run, 4, "slow", errors);
+  ASSERT_TRUE(is_evaluating(errors));
+  Child second(run, 4, "plain", folder_ / "second.txt");
+  EXPECT_EQ(second.wait_for(std::chrono::seconds(60)), 3);
+  const auto text = read_file(folder_ / "second.txt");
+  EXPECT_NE(text.find(fmt::format("{} is in use: process {} trains into it [G-CKPT-7]",
+                                  run.string(), first.process())),
+            std::string::npos)
+      << text;
+  first.kill_now();
+  Child third(run, 4, "plain", errors);
+  EXPECT_EQ(third.wait_for(std::chrono::seconds(60)), 0) << read_file(errors);
+  expect_same_checkpoint(run / "checkpoint-60", whole / "checkpoint-60", "after a kill");
+  EXPECT_FALSE(fs::exists(run / ".gradus.lock"));
+}
+
 TEST_F(ResumeRuns, KeepTheirCheckpointsWhenTheFolderMayNotBeWritten) {
   const auto run = folder_ / "run", errors = folder_ / "errors.txt";
   Child child(run, 3, "readonly", errors);
@@ -234,7 +309,7 @@ TEST_F(ResumeRuns, KeepTheirCheckpointsWhenTheFolderMayNotBeWritten) {
   ::chmod(run.c_str(), 0755);
   const auto text = read_file(errors);
   EXPECT_NE(text.find("Permission denied"), std::string::npos) << text;
-  EXPECT_NE(text.find((run / ".tmp-checkpoint-9").string()), std::string::npos) << text;
+  EXPECT_NE(text.find((run / ".tmp-checkpoint-15").string()), std::string::npos) << text;
   const auto left = list_checkpoints(run);
   ASSERT_EQ(left.size(), 2U);
   for (const auto& each : left) EXPECT_TRUE(verify_checkpoint(each.path, Verify::full).complete());

@@ -38,6 +38,12 @@ class RunCheckpoint {
     std::function<std::optional<State>()> state;  ///< nothing: no file this time
     std::function<void(const State&)> load;       ///< empty: written only
   };
+  /// A part whose state is a text that grows, such as a log. It is written as it stands, and parsed
+  /// as JSON when it is restored.
+  struct TextPart {
+    std::function<TextPieces()> text;                 ///< what the file holds now
+    std::function<void(const nlohmann::json&)> load;  ///< empty: written only
+  };
   /// A part with files in a form of its own, such as a model's weights. It adds them to the
   /// snapshot; tensors are copied into the buffers first.
   using FilesPart = std::function<void(SnapshotBuffers& buffers, Snapshot& snapshot)>;
@@ -49,6 +55,8 @@ class RunCheckpoint {
   void add(std::string file, Part<StateTree> part);
   /// A part that is a JSON file.
   void add(std::string file, Part<nlohmann::json> part);
+  /// A part that is a JSON file, made piece by piece.
+  void add(std::string file, TextPart part);
   /// A part that writes files of its own.
   void add(FilesPart part);
   /// A part with `state()` and `load()`.
@@ -69,10 +77,12 @@ class RunCheckpoint {
     /// Which older checkpoints are deleted.
     RotationPolicy rotation{std::nullopt};
     std::optional<std::filesystem::path> best = std::nullopt;  ///< never rotated away
+    std::string if_it_fails = {};  ///< what a failure means; ends the warning about it
   };
 
   /// Copies the state of every part now and writes `run_dir/checkpoint-STEP` in the background.
-  /// Waits for the save before, and throws what went wrong with it (`Error` G-CKPT-6).
+  /// Waits for the save before, and throws what went wrong with it (`Error` G-CKPT-6) unless
+  /// `CheckpointWriter::take_outcome` has given that. A failure of this save is an outcome, too.
   void save(const Target& target);
   /// Returns when every save is on disk; throws what went wrong with one.
   void wait() { writer_.wait(); }

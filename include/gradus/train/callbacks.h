@@ -99,11 +99,14 @@ class EarlyStoppingCallback : public TrainerCallback {
 ///
 ///     trainer.add_callback(std::make_shared<InterruptCallback>());
 ///
-/// `on_train_begin` installs the handlers and `on_train_end` restores the former ones. A second
-/// signal has its usual effect.
+/// An evaluation during training stops after the current batch; the resumed run repeats it.
+/// `on_train_begin` installs the handlers and `on_train_end` restores the former ones. A signal
+/// that the process ignores stays ignored, as after `nohup`. The first signal is confirmed in the
+/// log. Another one within a second is taken for the same request, because `timeout` and terminals
+/// send it twice; after that it has its usual effect.
 class InterruptCallback : public TrainerCallback {
  public:
-  /// Reacts to Ctrl-C (SIGINT) and to SIGTERM.
+  /// Reacts to Ctrl-C (SIGINT), to SIGTERM and to SIGHUP.
   InterruptCallback();
   /// Reacts `grace_seconds` after the first of `signals`. Throws `Error` G-TRAIN-18 for a signal
   /// that does not exist or cannot be caught.
@@ -119,6 +122,9 @@ class InterruptCallback : public TrainerCallback {
   /// The same, at the end of an epoch.
   void on_epoch_end(const TrainingArguments&, TrainerState&, TrainerControl&,
                     const CallbackContext&) override;
+  /// The same, after a batch of an evaluation.
+  void on_prediction_step(const TrainingArguments&, TrainerState&, TrainerControl&,
+                          const CallbackContext&) override;
   /// Restores the former signal handlers.
   void on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&,
                     const CallbackContext&) override;
@@ -134,6 +140,7 @@ class InterruptCallback : public TrainerCallback {
   double grace_seconds_;
   int stopped_by_ = 0;
   bool installed_ = false;
+  std::vector<int> caught_;  ///< The signals whose handlers it has replaced.
 };
 
 /// The option `enable_jit_checkpoint`: saves and stops a few seconds after SIGTERM.

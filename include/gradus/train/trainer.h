@@ -89,7 +89,9 @@ class Trainer {
   /// and optimizer (with `model_init` with new ones) and a new schedule.
   ///
   /// When it throws, pending checkpoints are on disk, `on_train_end` was called with the reason,
-  /// and the Trainer can be used again. Throws `Error` G-TRAIN-15 without training data.
+  /// and the Trainer can be used again. Throws `Error` G-TRAIN-15 without training data, G-CKPT-7
+  /// when another process trains into output_dir, and G-CKPT-6 when the last checkpoint or several
+  /// in a row (`save_failures_allowed`) could not be saved.
   TrainOutput train(Resume resume = Resume::none());
   /// Evaluates on `eval_dataset`, by default on that of the options, and logs the metrics. May be
   /// called before `train()`. `ignore_keys` are outputs that are not predictions, by default those
@@ -116,7 +118,8 @@ class Trainer {
   void save_metrics(const std::string& split, const Metrics& metrics, bool combined = true) const;
   /// Writes the model card, README.md, to output_dir.
   void create_model_card() const;
-  /// Waits until every checkpoint is on disk. Throws the error of a failed write.
+  /// Waits until every checkpoint is on disk. Throws the error of a failed write, unless a warning
+  /// was all that came of it because the run went on.
   void wait_for_saves();
 
   /// Adds a callback after the others, given as a `std::shared_ptr` to its own type. Throws `Error`
@@ -272,9 +275,13 @@ class Trainer {
                                 const std::optional<torch::Tensor>& num_items_in_batch);
   void count_micro_batch(const Batch& batch, const torch::Tensor& loss);
   void end_epoch();
+  bool begin_steps();
   void act_on_control();
+  void finish_saves();
   void log_training();
   Metrics evaluate_in_training(bool step_scheduler);
+  std::optional<Metrics> evaluate_unless_interrupted(bool step_scheduler);
+  void repeat_interrupted_evaluation();
   void save_checkpoint();
   void restore_run(const std::filesystem::path& checkpoint);
   void call(Event event, const Logs& logs = {}, const Metrics& metrics = {},

@@ -16,9 +16,12 @@ struct TrainerControl {
   /// what is saved. The loop then skips what belongs to the end of a run, such as the end of the
   /// pass and loading the best model.
   bool is_interrupted = false;
+  /// Together with `is_interrupted`: whether a checkpoint was asked for anyway, not only because of
+  /// the interruption. A resume that repeats an interrupted evaluation then saves after it.
+  bool save_was_due = false;
 
   /// Resets what a new run starts with.
-  void new_training() { should_training_stop = is_interrupted = false; }
+  void new_training() { should_training_stop = is_interrupted = save_was_due = false; }
   /// Resets what a new pass over the data starts with.
   void new_epoch() { should_epoch_stop = false; }
   /// Resets what a new step starts with.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gradus/core/metrics.h>
+#include <gradus/train/log_history.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -25,7 +26,7 @@ struct TrainerState {
   int64_t num_train_epochs = 0;             ///< Passes over the data in the whole run.
   int64_t num_input_tokens_seen = 0;        ///< See `include_num_input_tokens_seen`.
   double total_flos = 0;                    ///< Floating-point operations so far.
-  std::vector<nlohmann::json> log_history;  ///< One object per log, with "step".
+  LogHistory log_history;                   ///< One object per log, with "step".
   std::optional<double> best_metric;        ///< The best value of `metric_for_best_model`.
   std::optional<int64_t> best_global_step;  ///< The step of the best value.
   std::optional<std::string> best_model_checkpoint;  ///< The checkpoint of the best value.
@@ -46,6 +47,9 @@ struct TrainerState {
   static TrainerState from_json(const nlohmann::json& json);
   /// The text of the file: indent 2, sorted keys, a final line break.
   std::string to_text() const;
+  /// The same in pieces, most of which it shares with `log_history`: its cost does not grow with
+  /// the log.
+  std::vector<std::shared_ptr<const std::string>> text_pieces() const;
   /// Writes the file. Throws `Error` G-IO-2.
   void save_to_json(const std::filesystem::path& file) const;
   /// Reads a file. Throws `Error` G-IO-1, G-JSON-1 and what `from_json` throws.
