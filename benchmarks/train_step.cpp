@@ -3,7 +3,8 @@
 //   plain     a hand-written LibTorch loop that does the same work: collate, clip, schedule, sum
 //   the loss, fused AdamW first     seconds from process start to the end of the first step (the
 //   caller takes the time) save DIR  30 M parameters with AdamW: how long a checkpoint holds
-//   training up, in seconds
+//   training up, in seconds history DIR ENTRIES  the same for the 2-parameter model with a log of
+//   so many entries
 #include <ATen/Parallel.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
@@ -146,6 +147,40 @@ double save_pause(const std::string& folder) {
   return pauses[pauses.size() / 2];
 }
 
+// The 2-parameter model with a log of `entries`: what a save costs the training thread.
+double save_pause_with_log(const std::string& folder, int64_t entries) {
+  auto args = arguments(18);
+  args.output_dir = folder;
+  args.save_strategy = "steps";
+  args.save_steps = 2;
+  args.save_total_limit = 1;
+  gradus::Trainer trainer({.model = std::make_shared<Regression>(),
+                           .args = args,
+                           .train_dataset = std::make_shared<Rows>()});
+  std::vector<double> pauses;
+  Clock::time_point before;
+  trainer.on(
+      gradus::Event::step_begin, [&](const gradus::CallbackContext& at, gradus::TrainerControl&) {
+        if (at.state.global_step != 0) return;
+        for (int64_t i = 0; i < entries; ++i)
+          trainer.state().log_history.push_back(gradus::log_entry({{"loss", 1.0 / double(i + 1)},
+                                                                   {"grad_norm", 0.1 * double(i)},
+                                                                   {"learning_rate", 1e-3},
+                                                                   {"epoch", 1e-6 * double(i)}},
+                                                                  i));
+      });
+  trainer.on(gradus::Event::step_end, [&](const gradus::CallbackContext&, gradus::TrainerControl&) {
+    before = Clock::now();
+  });
+  trainer.on(gradus::Event::save, [&](const gradus::CallbackContext&, gradus::TrainerControl&) {
+    pauses.push_back(seconds_since(before));
+    trainer.wait_for_saves();
+  });
+  trainer.train();
+  std::sort(pauses.begin(), pauses.end());
+  return pauses[pauses.size() / 2];
+}
+
 class Silent : public gradus::LogSink {
   void message(gradus::LogLevel, std::string_view) override {}
   void print(std::string_view) override {}
@@ -168,8 +203,12 @@ int main(int argc, char** argv) {
     trainer.train();
   } else if (mode == "save" && argc > 2) {
     std::cout << fmt::format("{{\"seconds\": {:.4f}}}\n", save_pause(argv[2]));
+  } else if (mode == "history" && argc > 3) {
+    std::cout << fmt::format("{{\"seconds\": {:.6f}}}\n",
+                             save_pause_with_log(argv[2], std::stoll(argv[3])));
   } else {
-    std::cerr << "usage: bench_train_step trainer|plain [STEPS] | first | save DIR\n";
+    std::cerr << "usage: bench_train_step trainer|plain [STEPS] | first | save DIR | history DIR "
+                 "ENTRIES\n";
     return 2;
   }
 }

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmark_row import Skip, at_most
+from benchmark_row import Row, Skip, at_most
 
 HERE = Path(__file__).resolve().parent
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -47,6 +47,17 @@ def main(build):
         at_most(1.25, quantity="step, regression model, against a plain LibTorch loop",
                 gradus=statistics.median(ours), other=statistics.median(plain), unit="µs")
     ]
+    short, long = [], []
+    for _ in range(3):
+        for entries, seconds in ((0, short), (1_000_000, long)):
+            folder = tempfile.mkdtemp()
+            seconds.append(run([program, "history", folder, entries], env=ENV)["seconds"])
+            shutil.rmtree(folder)
+    rows.append(
+        Row(quantity="a save with a log of 1,000,000 entries holds training up",
+            gradus=statistics.median(long) * 1e3, other=statistics.median(short) * 1e3, unit="ms",
+            other_name="without a log", bound="<= 5 ms more",
+            holds=statistics.median(long) <= statistics.median(short) + 5e-3))
     if not has_peer():
         raise Skip("the Python peer is absent: make peer")
     ours, theirs = [], []
