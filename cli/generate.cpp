@@ -208,10 +208,7 @@ class Generator {
   bool can_stream_ = false;
 };
 
-void print_piece(std::string_view text) {
-  std::cout << text;
-  std::cout.flush();
-}
+void print_piece(std::string_view text) { print_text(std::string(text)); }
 
 /// A conversation: every line of stdin is a turn of the user's. Ends with the input.
 std::vector<Generation> converse(Generator& generator, const GenerateFlags& flags, bool streaming) {

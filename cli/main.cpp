@@ -3,8 +3,10 @@
 #include <gradus/core/error.h>
 #include <gradus/core/memory.h>
 #include <gradus/core/nearest.h>
+#include <gradus/core/printable.h>
 #include <gradus/version.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <iostream>
 
@@ -81,8 +83,11 @@ const std::vector<Command>& commands() {
 }
 
 bool take_json_flag(std::vector<std::string>& words) { return std::erase(words, "--json") > 0; }
-void print_line(const std::string& text) { std::cout << text << std::endl; }
-void print_text(const std::string& text) { std::cout << text << std::flush; }
+void print_line(const std::string& text) { print_text(text + "\n"); }
+void print_text(const std::string& text) {
+  static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  std::cout << (terminal ? printable(text) : text) << std::flush;
+}
 
 namespace {
 
@@ -145,11 +150,11 @@ int main(int argc, char** argv) {
     if (gradus::cli::is_out_of_memory(error))
       return gradus::cli::report(gradus::out_of_memory(std::string("LibTorch was at work: ") +
                                                        error.what_without_backtrace()));
-    std::cerr << "gradus: LibTorch failed: " << error.what_without_backtrace() << " [G-CLI-2]"
-              << std::endl;
+    std::cerr << "gradus: LibTorch failed: " << gradus::printable(error.what_without_backtrace())
+              << " [G-CLI-2]" << std::endl;
     return 1;
   } catch (const std::exception& error) {
-    std::cerr << "gradus: " << error.what() << " [G-CLI-3]" << std::endl;
+    std::cerr << "gradus: " << gradus::printable(error.what()) << " [G-CLI-3]" << std::endl;
     return 1;
   }
 }

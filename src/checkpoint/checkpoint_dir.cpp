@@ -1,5 +1,6 @@
 #include <gradus/checkpoint/checkpoint_dir.h>
 #include <gradus/checkpoint/manifest.h>
+#include <gradus/core/log.h>
 
 #include <algorithm>
 #include <charconv>
@@ -32,9 +33,16 @@ std::vector<CheckpointDir> list_checkpoints(const fs::path& run_dir) {
   for (fs::directory_iterator entry(run_dir, ignored), end; entry != end;
        entry.increment(ignored)) {
     const auto name = entry->path().filename().string();
-    if (!name.starts_with(kPrefix) || !entry->is_directory(ignored)) continue;
-    if (const auto step = parse_count(std::string_view(name).substr(kPrefix.size())))
+    if (!name.starts_with(kPrefix)) continue;
+    const auto step = parse_count(std::string_view(name).substr(kPrefix.size()));
+    if (!step) continue;
+    std::error_code unknown;
+    if (entry->is_directory(unknown))
       found.push_back({entry->path(), *step});
+    else if (entry->is_symlink(unknown) && !entry->exists(unknown))
+      log_warning_once(entry->path().string() + " is a link to " +
+                       fs::read_symlink(entry->path(), unknown).string() +
+                       ", which does not exist; it is not counted as a checkpoint.");
   }
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.step < b.step; });

@@ -55,13 +55,14 @@ std::string Manifest::to_text() const {
 
 Manifest Manifest::read(const fs::path& file) {
   const auto json = read_json(file);
-  if (!json.is_object() || json.value("format", "") != "gradus-checkpoint" ||
+  if (!json.is_object() || json.value("format", nlohmann::json()) != "gradus-checkpoint" ||
       !json.contains("files") || !json["files"].is_object())
     throw not_a_manifest(file,
                          "expected an object with \"format\": \"gradus-checkpoint\" and \"files\"");
   if (!json.contains("version") || !json["version"].is_number_integer() ||
       json["version"].get<int64_t>() > kVersion)
     throw not_a_manifest(file, "its version is not " + std::to_string(kVersion) + " or below");
+  if (json["files"].empty()) throw not_a_manifest(file, "it names no files");
   Manifest manifest;
   for (const auto& [name, entry] : json["files"].items()) {
     const auto checksum =
@@ -72,7 +73,10 @@ Manifest Manifest::read(const fs::path& file) {
         !entry["size"].is_number_unsigned() || name.find('/') != std::string::npos)
       throw not_a_manifest(file, "the entry of " + name + " has no size and checksum");
     WrittenFile written{entry["size"].get<uint64_t>(), 0};
-    std::from_chars(checksum.data() + 6, checksum.data() + checksum.size(), written.checksum, 16);
+    const auto* end = checksum.data() + checksum.size();
+    const auto parsed = std::from_chars(checksum.data() + 6, end, written.checksum, 16);
+    if (parsed.ec != std::errc() || parsed.ptr != end)
+      throw not_a_manifest(file, "the checksum of " + name + " is not a number");
     manifest.files[name] = written;
   }
   return manifest;

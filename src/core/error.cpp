@@ -1,4 +1,5 @@
 #include <gradus/core/error.h>
+#include <gradus/core/printable.h>
 
 namespace gradus {
 namespace {
@@ -17,10 +18,10 @@ std::string render(const std::string& id, const std::string& message, const std:
 }  // namespace
 
 Error::Error(std::string id, ErrorKind kind, std::string message, std::string advice)
-    : std::runtime_error(render(id, message, advice)),
+    : std::runtime_error(render(id, printable(message), printable(advice))),
       id_(std::move(id)),
       kind_(kind),
-      message_(std::move(message)),
-      advice_(std::move(advice)) {}
+      message_(printable(message)),
+      advice_(printable(advice)) {}
 
 }  // namespace gradus

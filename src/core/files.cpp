@@ -10,16 +10,13 @@
 #include <system_error>
 
 #include "core/file_errors.h"
+#include "core/open_file.h"
 #include "core/open_folder.h"
 #include "core/temporary_name.h"
 
 namespace gradus {
 namespace fs = std::filesystem;
 namespace {
-
-Descriptor open_for_reading(const fs::path& path) {
-  return Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-}
 
 bool write_all(int fd, std::string_view content) {
   while (!content.empty()) {
@@ -68,13 +65,12 @@ Error cannot_write(const fs::path& file, int code, const std::string& before) {
 std::string system_reason(int code) { return std::generic_category().message(code); }
 
 std::string read_file(const fs::path& file) {
-  const auto in = open_for_reading(file);
+  const Descriptor in(open_for_reading(file));
   struct stat info{};
-  if (in.get() < 0 || ::fstat(in.get(), &info) != 0) throw cannot_read(file, errno);
-  if (S_ISDIR(info.st_mode)) throw cannot_read(file, EISDIR);
+  if (::fstat(in.get(), &info) != 0) throw cannot_read(file, errno);
   std::string content;
   char buffer[1 << 16];
-  if (S_ISREG(info.st_mode)) content.reserve(size_t(info.st_size));
+  content.reserve(size_t(info.st_size));
   for (;;) {
     const auto n = ::read(in.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
@@ -117,7 +113,7 @@ void make_directory(const fs::path& directory) {
 }
 
 void sync_path(const fs::path& path) {
-  const auto target = open_for_reading(path);
+  const Descriptor target(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!target.is_open() || (::fsync(target.get()) != 0 && errno != EINVAL))
     throw cannot_write(path, errno, kNothingChanged);
 }

@@ -1,4 +1,5 @@
 #include <gradus/core/log.h>
+#include <gradus/core/printable.h>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -73,7 +74,7 @@ void set_log_level(LogLevel level) { the_log().level = level; }
 LogLevel log_level() { return the_log().level; }
 
 void log_message(LogLevel level, std::string_view line) {
-  if (level >= log_level()) log_sink()->message(level, line);
+  if (level >= log_level()) log_sink()->message(level, printable(line));
 }
 
 void log_warning_once(const std::string& line) {

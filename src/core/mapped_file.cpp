@@ -10,12 +10,13 @@
 #include <utility>
 
 #include "core/file_errors.h"
+#include "core/mapped_reads.h"
+#include "core/open_file.h"
 
 namespace gradus {
 
 MappedFile::MappedFile(const std::filesystem::path& path, Access access)
-    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (descriptor_ < 0) throw cannot_read(path, errno);
+    : path_(path), descriptor_(open_for_reading(path)) {
   map(access);
 }
 
@@ -49,6 +50,7 @@ void MappedFile::map(Access access) {
     } else {
       data_ = static_cast<char*>(address);
       size_ = size_t(info.st_size);
+      add_mapping(data_, size_, path_);
     }
   }
   if (read_only && code == 0) return;
@@ -57,7 +59,10 @@ void MappedFile::map(Access access) {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr && data_ != bytes_.data()) ::munmap(data_, size_);
+  if (data_ != nullptr && data_ != bytes_.data()) {
+    remove_mapping(data_);
+    ::munmap(data_, size_);
+  }
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 

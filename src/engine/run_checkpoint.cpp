@@ -3,6 +3,8 @@
 #include <gradus/engine/run_checkpoint.h>
 #include <gradus/formats/torch_file.h>
 
+#include "core/mapped_reads.h"
+
 namespace gradus {
 namespace fs = std::filesystem;
 namespace {
@@ -30,7 +32,9 @@ void RunCheckpoint::add(std::string file, Part<StateTree> part) {
   };
   std::function<void(const fs::path&)> load;
   if (part.load)
-    load = [load = std::move(part.load)](const fs::path& path) { load(read_torch_file(path)); };
+    load = [load = std::move(part.load)](const fs::path& path) {
+      read_mapped([&] { load(read_torch_file(path)); });
+    };
   entries_.push_back({std::move(file), std::move(save), std::move(load)});
 }
 

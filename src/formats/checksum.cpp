@@ -2,13 +2,14 @@
 #include <gradus/core/files.h>
 #include <gradus/formats/checksum.h>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
 #include <memory>
+
+#include "core/open_file.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -86,14 +87,13 @@ uint32_t checksum_of(const void* data, size_t size) {
 }
 
 WrittenFile file_checksum(const std::filesystem::path& file) {
-  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open_for_reading(file);
   const auto fail = [&](int code) {
-    if (fd >= 0) ::close(fd);
+    ::close(fd);
     throw Error("G-IO-1", ErrorKind::io,
                 "cannot read " + file.string() + ": " + system_reason(code),
                 "Check that the path is right and may be read by this user.");
   };
-  if (fd < 0) fail(errno);
   constexpr size_t kPiece = size_t{1} << 20;
   const auto buffer = std::make_unique_for_overwrite<char[]>(kPiece);
   Crc32 crc;

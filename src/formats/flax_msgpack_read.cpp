@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 
+#include "core/mapped_reads.h"
 #include "formats/file_storage.h"
 #include "formats/flax_dtype.h"
 
@@ -302,7 +303,9 @@ FlaxTree parse_flax_msgpack(std::string_view bytes, const std::string& name) {
 
 FlaxTree read_flax_msgpack(const std::filesystem::path& file) {
   const auto mapped = map_for_tensors(file);
-  return parse_flax_msgpack({mapped->data(), mapped->size()}, mapped->path().string());
+  return read_mapped([&] {
+    return parse_flax_msgpack({mapped->data(), mapped->size()}, mapped->path().string());
+  });
 }
 
 }  // namespace gradus

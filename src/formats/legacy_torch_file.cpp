@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/limit_factor.h"
 #include "formats/pickle_reader.h"
 
 namespace gradus {
@@ -93,7 +94,8 @@ StateTree read_legacy_torch_file(const std::shared_ptr<MappedFile>& file) {
   rest.remove_prefix(kMagic.size());
   const auto next = [&](const StorageSource& source) {
     size_t used = 0;
-    auto tree = read_pickle(rest.substr(0, kMaxLegacyPickle), file->path().string(), source, &used);
+    auto tree = read_pickle(rest.substr(0, kMaxLegacyPickle * limit_factor()),
+                            file->path().string(), source, &used);
     rest.remove_prefix(used);
     return tree;
   };
@@ -117,7 +119,7 @@ StateTree read_legacy_torch_file(const std::shared_ptr<MappedFile>& file) {
   const auto keys = next(none);
   storages.locate(keys, file->size() - rest.size());
   return read_pickle(
-      tensors.substr(0, kMaxLegacyPickle), file->path().string(),
+      tensors.substr(0, kMaxLegacyPickle * limit_factor()), file->path().string(),
       [&](const std::string& key, int64_t, c10::ScalarType) { return storages.open(file, key); });
 }
 

@@ -14,6 +14,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 constexpr size_t kMaxPickledDimensions = 64;
+constexpr size_t kTensorCost = 512;   // of a tensor without its bytes
+constexpr size_t kStorageCost = 256;  // and of a storage
 
 /// Text that stands for bytes, one character of at most U+00FF each; nothing when it is not that.
 std::optional<std::string> from_latin1(std::string_view text) {
@@ -107,23 +109,23 @@ PickleValue* PickleObjects::global(std::string module, const std::string& name) 
   const auto full = module + "." + name;
   if (module == "torch" && torch_dtype_by_name(name) != nullptr) {  // a dtype is plain text to us
     auto* value = arena_.make(Kind::text);
-    value->text = full;
+    value->text() = full;
     return value;
   }
   const bool storage = (module == "torch" && torch_dtype_by_storage(name) != nullptr) ||
                        full == "torch.storage.UntypedStorage";
   if (!storage && full != "numpy.ndarray" && !builders().contains(full)) errors_.refused(full);
   auto* value = arena_.make(Kind::global);
-  value->text = full;
+  value->text() = full;
   return value;
 }
 
 PickleValue* PickleObjects::reduce(PickleValue* function, PickleValue* arguments) {
   errors_.need(function, Kind::global, "a call");
   errors_.need(arguments, Kind::tuple, "arguments of a call");
-  const auto found = builders().find(function->text);
-  if (found == builders().end()) errors_.refused(function->text + " as a function");
-  return (this->*found->second)(arguments->items);
+  const auto found = builders().find(function->text());
+  if (found == builders().end()) errors_.refused(function->text() + " as a function");
+  return (this->*found->second)(arguments->items());
 }
 
 const std::vector<PickleValue*>& PickleObjects::at_least(const std::vector<PickleValue*>& arguments,
@@ -136,21 +138,21 @@ const std::vector<PickleValue*>& PickleObjects::at_least(const std::vector<Pickl
 
 std::vector<int64_t> PickleObjects::sizes(PickleValue* value) const {
   errors_.need(value, Kind::tuple, "sizes of a tensor");
-  if (value->items.size() > kMaxPickledDimensions)
+  if (value->items().size() > kMaxPickledDimensions)
     errors_.geometry(fmt::format("a tensor of {} dimensions, at most {} are allowed",
-                                 value->items.size(), kMaxPickledDimensions));
+                                 value->items().size(), kMaxPickledDimensions));
   std::vector<int64_t> numbers;
-  for (auto* item : value->items)
+  for (auto* item : value->items())
     numbers.push_back(errors_.need(item, Kind::integer, "size of a tensor")->integer);
   return numbers;
 }
 
 PickleValue* PickleObjects::storage(PickleValue* id) {
-  const auto& parts = at_least(errors_.need(id, Kind::tuple, "a storage")->items, 5, "a storage");
-  if (errors_.need(parts[0], Kind::text, "a storage")->text != "storage")
+  const auto& parts = at_least(errors_.need(id, Kind::tuple, "a storage")->items(), 5, "a storage");
+  if (errors_.need(parts[0], Kind::text, "a storage")->text() != "storage")
     errors_.malformed("a persistent id that is not a storage");
-  const auto& name = errors_.need(parts[1], Kind::global, "type of a storage")->text;
-  const auto& key = errors_.need(parts[2], Kind::text, "key of a storage")->text;
+  const auto& name = errors_.need(parts[1], Kind::global, "type of a storage")->text();
+  const auto& key = errors_.need(parts[2], Kind::text, "key of a storage")->text();
   const auto elements = errors_.need(parts[4], Kind::integer, "length of a storage")->integer;
   if (parts.size() > 5 && parts[5]->kind != Kind::none)
     errors_.malformed("a storage that is part of another, as torch wrote before version 0.4");
@@ -162,7 +164,8 @@ PickleValue* PickleObjects::storage(PickleValue* id) {
     if (dtype == nullptr) errors_.refused(name + " as a storage");
     value->type = dtype->type;
   }
-  value->text = key;
+  value->text() = key;
+  arena_.charge(kStorageCost + key.size());
   auto [found, fresh] = opened_.try_emplace(key);
   if (fresh) found->second = storages_(key, elements, value->type);
   const auto size = found->second.nbytes();
@@ -174,7 +177,7 @@ PickleValue* PickleObjects::storage(PickleValue* id) {
 
 PickleValue* PickleObjects::tensor(const std::vector<PickleValue*>& arguments,
                                    c10::ScalarType type) {
-  const auto& key = errors_.need(arguments[0], Kind::storage, "storage of a tensor")->text;
+  const auto& key = errors_.need(arguments[0], Kind::storage, "storage of a tensor")->text();
   const auto offset = errors_.need(arguments[1], Kind::integer, "offset of a tensor")->integer;
   const auto shape = sizes(arguments[2]);
   const auto strides = sizes(arguments[3]);
@@ -187,7 +190,8 @@ PickleValue* PickleObjects::tensor(const std::vector<PickleValue*>& arguments,
                     "of {} elements",
                     fmt::join(shape, ", "), fmt::join(strides, ", "), offset, key, elements));
   auto* value = arena_.make(Kind::tensor);
-  value->tensor =
+  arena_.charge(kTensorCost);
+  value->tensor() =
       at::empty({0}, at::TensorOptions().dtype(type)).set_(storage, offset, shape, strides);
   return value;
 }
@@ -196,7 +200,7 @@ PickleValue* PickleObjects::tensor_v2(const std::vector<PickleValue*>& arguments
   at_least(arguments, 4, "a tensor");
   auto* value =
       tensor(arguments, errors_.need(arguments[0], Kind::storage, "storage of a tensor")->type);
-  if (arguments.size() > 6 && arguments[6]->kind == Kind::dict && !arguments[6]->items.empty())
+  if (arguments.size() > 6 && arguments[6]->kind == Kind::dict && !arguments[6]->items().empty())
     errors_.malformed(
         "a tensor with lazy conjugation or negation; call resolve_conj() and resolve_neg() before "
         "saving");
@@ -205,7 +209,7 @@ PickleValue* PickleObjects::tensor_v2(const std::vector<PickleValue*>& arguments
 
 PickleValue* PickleObjects::tensor_v3(const std::vector<PickleValue*>& arguments) {
   at_least(arguments, 7, "a tensor");
-  const auto& name = errors_.need(arguments[6], Kind::text, "dtype of a tensor")->text;
+  const auto& name = errors_.need(arguments[6], Kind::text, "dtype of a tensor")->text();
   const auto* dtype =
       name.starts_with("torch.") ? torch_dtype_by_name(std::string_view(name).substr(6)) : nullptr;
   if (dtype == nullptr) errors_.malformed("a tensor of unknown dtype " + name);
@@ -220,11 +224,11 @@ PickleValue* PickleObjects::parameter(const std::vector<PickleValue*>& arguments
 PickleValue* PickleObjects::ordered_dict(const std::vector<PickleValue*>& arguments) {
   auto* value = arena_.make(Kind::dict);
   if (arguments.empty()) return value;
-  for (auto* pair : errors_.need(arguments[0], Kind::list, "pairs of an OrderedDict")->items) {
-    if ((pair->kind != Kind::list && pair->kind != Kind::tuple) || pair->items.size() != 2)
+  for (auto* pair : errors_.need(arguments[0], Kind::list, "pairs of an OrderedDict")->items()) {
+    if ((pair->kind != Kind::list && pair->kind != Kind::tuple) || pair->items().size() != 2)
       errors_.malformed("an OrderedDict whose items are not pairs");
-    arena_.charge(2 * sizeof(void*));
-    value->items.insert(value->items.end(), pair->items.begin(), pair->items.end());
+    arena_.charge(4 * sizeof(void*));
+    value->items().insert(value->items().end(), pair->items().begin(), pair->items().end());
   }
   return value;
 }
@@ -236,11 +240,11 @@ PickleValue* PickleObjects::size(const std::vector<PickleValue*>& arguments) {
 PickleValue* PickleObjects::device(const std::vector<PickleValue*>& arguments) {
   auto* value = arena_.make(Kind::text);
   const auto& type =
-      errors_.need(at_least(arguments, 1, "torch.device")[0], Kind::text, "torch.device")->text;
+      errors_.need(at_least(arguments, 1, "torch.device")[0], Kind::text, "torch.device")->text();
   arena_.charge(type.size());
-  value->text = type;
+  value->text() = type;
   if (arguments.size() > 1)
-    value->text +=
+    value->text() +=
         ":" + std::to_string(errors_.need(arguments[1], Kind::integer, "torch.device")->integer);
   return value;
 }
@@ -248,23 +252,23 @@ PickleValue* PickleObjects::device(const std::vector<PickleValue*>& arguments) {
 PickleValue* PickleObjects::set(const std::vector<PickleValue*>& arguments) {
   auto* value = arena_.make(Kind::list);
   if (arguments.empty()) return value;
-  const auto& items = errors_.need(arguments[0], Kind::list, "items of a set")->items;
+  const auto& items = errors_.need(arguments[0], Kind::list, "items of a set")->items();
   arena_.charge(items.size() * sizeof(void*));
-  value->items = items;
+  value->items() = items;
   return value;
 }
 
 PickleValue* PickleObjects::encode(const std::vector<PickleValue*>& arguments) {
   auto* value = arena_.make(Kind::bytes);
   if (arguments.empty()) return value;
-  const auto& text = errors_.need(arguments[0], Kind::text, "text of bytes")->text;
+  const auto& text = errors_.need(arguments[0], Kind::text, "text of bytes")->text();
   const auto& coding =
-      errors_.need(at_least(arguments, 2, "bytes")[1], Kind::text, "coding of bytes")->text;
+      errors_.need(at_least(arguments, 2, "bytes")[1], Kind::text, "coding of bytes")->text();
   arena_.charge(text.size());
   auto bytes = from_latin1(text);
   if ((coding != "latin1" && coding != "latin-1") || !bytes)
     errors_.malformed("bytes that are not in latin-1");
-  value->text = std::move(*bytes);
+  value->text() = std::move(*bytes);
   return value;
 }
 
@@ -274,20 +278,20 @@ PickleValue* PickleObjects::array(const std::vector<PickleValue*>&) {
 
 PickleValue* PickleObjects::array_dtype(const std::vector<PickleValue*>& arguments) {
   const auto& code =
-      errors_.need(at_least(arguments, 1, "a numpy dtype")[0], Kind::text, "a numpy dtype")->text;
+      errors_.need(at_least(arguments, 1, "a numpy dtype")[0], Kind::text, "a numpy dtype")->text();
   if (!numpy_dtype(code))
     errors_.malformed("a numpy array of dtype '" + code.substr(0, 32) +
                       "', which is not supported");
   auto* value = arena_.make(Kind::array_dtype);
-  value->text = code;
+  value->text() = code;
   return value;
 }
 
 PickleValue* PickleObjects::array_scalar(const std::vector<PickleValue*>& arguments) {
   at_least(arguments, 2, "a numpy number");
-  const auto type =
-      *numpy_dtype(errors_.need(arguments[0], Kind::array_dtype, "dtype of a numpy number")->text);
-  const auto& bytes = errors_.need(arguments[1], Kind::bytes, "a numpy number")->text;
+  const auto type = *numpy_dtype(
+      errors_.need(arguments[0], Kind::array_dtype, "dtype of a numpy number")->text());
+  const auto& bytes = errors_.need(arguments[1], Kind::bytes, "a numpy number")->text();
   if (bytes.size() != c10::elementSize(type))
     errors_.geometry(fmt::format("a numpy number of {} bytes, expected {}", bytes.size(),
                                  c10::elementSize(type)));
@@ -313,22 +317,22 @@ void PickleObjects::build(PickleValue* object, PickleValue* state) {
     return;  // attributes of an OrderedDict, such as a state dict's _metadata
   if (object->kind != Kind::array_dtype)
     errors_.malformed(fmt::format("state for a {}", kind_name(object->kind)));
-  const auto& parts = at_least(errors_.need(state, Kind::tuple, "state of a numpy dtype")->items, 2,
-                               "state of a numpy dtype");
-  const auto& order = errors_.need(parts[1], Kind::text, "byte order of a numpy dtype")->text;
+  const auto& parts = at_least(errors_.need(state, Kind::tuple, "state of a numpy dtype")->items(),
+                               2, "state of a numpy dtype");
+  const auto& order = errors_.need(parts[1], Kind::text, "byte order of a numpy dtype")->text();
   if (order != "<" && order != "|")
     errors_.malformed("a numpy array in byte order '" + order.substr(0, 8) + "', expected '<'");
 }
 
 void PickleObjects::build_array(PickleValue* object, PickleValue* state) {
-  const auto& parts = at_least(errors_.need(state, Kind::tuple, "state of a numpy array")->items, 5,
-                               "state of a numpy array");
+  const auto& parts = at_least(errors_.need(state, Kind::tuple, "state of a numpy array")->items(),
+                               5, "state of a numpy array");
   const auto shape = sizes(parts[1]);
   const auto type =
-      *numpy_dtype(errors_.need(parts[2], Kind::array_dtype, "dtype of a numpy array")->text);
+      *numpy_dtype(errors_.need(parts[2], Kind::array_dtype, "dtype of a numpy array")->text());
   if (errors_.need(parts[3], Kind::boolean, "order of a numpy array")->integer != 0)
     errors_.malformed("a numpy array in Fortran order");
-  const auto& bytes = errors_.need(parts[4], Kind::bytes, "data of a numpy array")->text;
+  const auto& bytes = errors_.need(parts[4], Kind::bytes, "data of a numpy array")->text();
   uint64_t expected = c10::elementSize(type);
   bool valid = true;
   for (const auto size : shape)
@@ -337,8 +341,8 @@ void PickleObjects::build_array(PickleValue* object, PickleValue* state) {
     errors_.geometry(fmt::format("a numpy array of shape [{}] and {} with {} bytes of data",
                                  fmt::join(shape, ", "), c10::toString(type), bytes.size()));
   arena_.charge(bytes.size());
-  object->tensor = at::empty(shape, at::TensorOptions().dtype(type));
-  if (!bytes.empty()) std::memcpy(object->tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  object->tensor() = at::empty(shape, at::TensorOptions().dtype(type));
+  if (!bytes.empty()) std::memcpy(object->tensor().mutable_data_ptr(), bytes.data(), bytes.size());
   object->kind = Kind::tensor;
 }
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "core/mapped_reads.h"
 #include "formats/byte_readers.h"
 #include "formats/file_storage.h"
 #include "formats/safetensors_dtype.h"
@@ -271,7 +272,7 @@ SafetensorsFile read_safetensors(const std::shared_ptr<MappedFile>& file) {
 }
 
 SafetensorsFile read_safetensors(const std::filesystem::path& file) {
-  return read_safetensors(map_for_tensors(file));
+  return read_mapped([&] { return read_safetensors(map_for_tensors(file)); });
 }
 
 }  // namespace gradus

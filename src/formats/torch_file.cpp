@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include "core/limit_factor.h"
+#include "core/mapped_reads.h"
 #include "formats/byte_readers.h"
 #include "formats/legacy_torch_file.h"
 #include "formats/output_file.h"
@@ -52,9 +54,10 @@ StateTree read_torch_file(const std::shared_ptr<MappedFile>& file) {
   const ZipDirectory zip(*file);
   const auto* pickle = zip.find("data.pkl");
   if (pickle == nullptr) fail(*file, "the archive has no data.pkl");
-  if (pickle->size > kMaxPickle)
-    fail(*file,
-         fmt::format("data.pkl has {} bytes, at most {} are read", pickle->size, kMaxPickle));
+  if (pickle->size > kMaxPickle * limit_factor())
+    fail(*file, fmt::format("data.pkl has {} bytes, at most {} are read; GRADUS_LIMIT_FACTOR=8 in "
+                            "the environment raises this limit eightfold",
+                            pickle->size, kMaxPickle * limit_factor()));
   if (const auto* order = zip.find("byteorder");
       order != nullptr && content(*file, *order) != "little")
     fail(*file, "it was written on a machine of another byte order");
@@ -68,7 +71,7 @@ StateTree read_torch_file(const std::shared_ptr<MappedFile>& file) {
 }
 
 StateTree read_torch_file(const std::filesystem::path& file) {
-  return read_torch_file(map_for_tensors(file));
+  return read_mapped([&] { return read_torch_file(map_for_tensors(file)); });
 }
 
 WrittenFile write_torch_file(const ByteSink& sink, const StateTree& tree) {

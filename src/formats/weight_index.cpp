@@ -13,6 +13,8 @@ WeightIndex read_weight_index(const fs::path& index_file) {
   const auto index = read_json(index_file);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     return {{}, index_file.filename().string() + " has no object weight_map"};
+  if (index["weight_map"].empty())
+    return {{}, index_file.filename().string() + " names no tensors: its weight_map is empty"};
   WeightIndex result;
   std::unordered_set<std::string> present;  // a model of 100,000 tensors has few files
   for (const auto& [name, shard] : index["weight_map"].items()) {

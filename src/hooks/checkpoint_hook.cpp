@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "core/mapped_reads.h"
 #include "core/temporary_name.h"
 #include "hooks/trainer_snapshot.h"
 #include "hooks/yaml_text.h"
@@ -128,7 +129,7 @@ void CheckpointHook::save_config(const Trainer& trainer) const {
 
 void CheckpointHook::load_checkpoint(Trainer& trainer, const fs::path& file) {
   try {
-    load_snapshot(trainer, read_torch_file(file));
+    read_mapped([&] { load_snapshot(trainer, read_torch_file(file)); });
   } catch (const Error& error) {
     throw Error(error.id(), error.kind(),
                 fmt::format("cannot resume from {}: {}", file.string(), error.message()),

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/mapped_reads.h"
 #include "core/temporary_name.h"
 
 namespace gradus {
@@ -93,7 +94,7 @@ void load_model_folder(Model& model, const fs::path& directory) {
   if (!unexpected.empty())
     log_warning(fmt::format("There were unexpected keys in the checkpoint model loaded: {}.",
                             fmt::join(unexpected, ", ")));
-  model.load_saved_weights(values);
+  read_mapped([&] { model.load_saved_weights(values); });
 }
 
 }  // namespace gradus

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/mapped_reads.h"
 #include "models/load_report.h"
 
 namespace gradus {
@@ -215,48 +216,55 @@ void PreTrainedModel::load_state_dict(const StateDict& state) {
 
 LoadReport PreTrainedModel::load_weights(const fs::path& directory,
                                          const PretrainedOptions& options) {
-  auto tensors = all_tensors(named_module());
-  auto stored = read_weight_files(directory);
-  const auto stored_dtype = dtype_of_files(directory, stored);
-  const FileTensors file(std::move(stored), weight_table(), base_prefix_,
-                         {tensors.begin(), tensors.end()});
-  untie_different(named_module(), file, config_);
-  tensors = all_tensors(named_module());
-  LoadReport report;
-  report.unexpected = file.unexpected;
+  return read_mapped([&] {
+    auto tensors = all_tensors(named_module());
+    auto stored = read_weight_files(directory);
+    const auto stored_dtype = dtype_of_files(directory, stored);
+    const FileTensors file(std::move(stored), weight_table(), base_prefix_,
+                           {tensors.begin(), tensors.end()});
+    untie_different(named_module(), file, config_);
+    tensors = all_tensors(named_module());
+    LoadReport report;
+    report.unexpected = file.unexpected;
 
-  const auto dtype = options.dtype ? options.dtype : stored_dtype;
-  const auto converted = [&](const Tensor& value) {
-    const auto wanted = value.is_floating_point() && dtype ? *dtype : value.scalar_type();
-    return value.to(torch::TensorOptions().dtype(wanted).device(options.device)).contiguous();
-  };
-  torch::NoGradGuard no_grad;
-  std::unordered_set<const void*> loaded, wanting;
-  std::vector<std::pair<std::string, Tensor>> without;
-  for (auto [name, tensor] : tensors) {
-    const auto found = file.found.find(name);
-    const void* key = tensor.unsafeGetTensorImpl();
-    if (found == file.found.end()) {
-      without.emplace_back(name, tensor);
-    } else if (found->second.sizes() != tensor.sizes()) {
-      report.mismatched.push_back({name, found->second.sizes().vec(), tensor.sizes().vec()});
-      wanting.insert(key);
-    } else if (loaded.insert(key).second) {
-      tensor.set_data(converted(found->second));
+    const auto dtype = options.dtype ? options.dtype : stored_dtype;
+    const auto converted = [&](const Tensor& value) {
+      const auto wanted = value.is_floating_point() && dtype ? *dtype : value.scalar_type();
+      return value.to(torch::TensorOptions().dtype(wanted).device(options.device)).contiguous();
+    };
+    // A model that went on using the file would end by SIGBUS when somebody cuts it.
+    const auto owned = [&](const Tensor& value) {
+      const auto result = converted(value);
+      return result.is_alias_of(value) ? result.clone() : result;
+    };
+    torch::NoGradGuard no_grad;
+    std::unordered_set<const void*> loaded, wanting;
+    std::vector<std::pair<std::string, Tensor>> without;
+    for (auto [name, tensor] : tensors) {
+      const auto found = file.found.find(name);
+      const void* key = tensor.unsafeGetTensorImpl();
+      if (found == file.found.end()) {
+        without.emplace_back(name, tensor);
+      } else if (found->second.sizes() != tensor.sizes()) {
+        report.mismatched.push_back({name, found->second.sizes().vec(), tensor.sizes().vec()});
+        wanting.insert(key);
+      } else if (loaded.insert(key).second) {
+        tensor.set_data(owned(found->second));
+      }
     }
-  }
-  for (auto& [name, tensor] : without)
-    if (loaded.count(tensor.unsafeGetTensorImpl()) == 0 &&
-        wanting.insert(tensor.unsafeGetTensorImpl()).second)
-      report.missing.push_back(name);
+    for (auto& [name, tensor] : without)
+      if (loaded.count(tensor.unsafeGetTensorImpl()) == 0 &&
+          wanting.insert(tensor.unsafeGetTensorImpl()).second)
+        report.missing.push_back(name);
 
-  tell_load_report(report, class_name_, directory, options);
-  if (!wanting.empty()) {
-    init_weights(Initializer(wanting));
-    for (auto [name, tensor] : tensors)
-      if (wanting.count(tensor.unsafeGetTensorImpl()) != 0) tensor.set_data(converted(tensor));
-  }
-  return report;
+    tell_load_report(report, class_name_, directory, options);
+    if (!wanting.empty()) {
+      init_weights(Initializer(wanting));
+      for (auto [name, tensor] : tensors)
+        if (wanting.count(tensor.unsafeGetTensorImpl()) != 0) tensor.set_data(converted(tensor));
+    }
+    return report;
+  });
 }
 
 void PreTrainedModel::save_pretrained(const fs::path& directory,

@@ -12,17 +12,22 @@ namespace {
 
 gtc_span span_of(std::string_view text) { return {text.data(), text.size()}; }
 
-/// The error text of a call, or nothing; frees it.
-std::optional<std::string> failure(char* error) {
+/// The error text of a call, or nothing; frees it. Throws G-TEXT-12 when a limit was reached while
+/// gradus was `doing` something.
+std::optional<std::string> failure(char* error, const std::string& doing) {
   if (error == nullptr) return std::nullopt;
   std::string text(error);
   gtc_string_free(error);
-  return text;
+  if (!text.starts_with(GTC_LIMIT)) return text;
+  throw Error("G-TEXT-12", ErrorKind::model, "cannot " + doing + ": " + text,
+              "Real tokenizers and chat templates stay far below the limits, so this one is "
+              "damaged or hostile.\nIf you trust it, GRADUS_LIMIT_FACTOR=8 in the environment "
+              "raises the limits of memory, time and steps eightfold.");
 }
 
 /// For calls that fail only when something is wrong with the tokenizer itself.
 void check(char* error) {
-  if (const auto text = failure(error))
+  if (const auto text = failure(error, "use the tokenizer"))
     throw Error("G-TEXT-2", ErrorKind::model, "the tokenizer cannot do this: " + *text);
 }
 
@@ -85,7 +90,7 @@ std::vector<gtc_span> spans_of(const Texts& texts) {
 using EncodingsPtr = std::unique_ptr<gtc_encodings, decltype(&gtc_encodings_free)>;
 
 void check_encode(char* error) {
-  if (const auto text = failure(error)) {
+  if (const auto text = failure(error, "tokenize")) {
     throw Error("G-TEXT-3", ErrorKind::data, "cannot tokenize: " + *text,
                 "Texts must be UTF-8; max_length must leave room for the special tokens, and "
                 "stride be smaller than what is left.");
@@ -106,7 +111,8 @@ std::unique_ptr<Backend> Backend::from_json(std::string_view json, const std::st
                                             nlohmann::json& baked) {
   auto handle = std::make_unique<Handle>();
   gtc_text settings{};
-  if (const auto text = failure(gtc_from_json(span_of(json), &handle->tokenizer, &settings))) {
+  if (const auto text = failure(gtc_from_json(span_of(json), &handle->tokenizer, &settings),
+                                "read " + where + " as a tokenizer")) {
     throw Error("G-TEXT-2", ErrorKind::model, "cannot read " + where + " as a tokenizer: " + *text,
                 "It must be a tokenizer.json as transformers' save_pretrained writes it. Fetch or "
                 "save the tokenizer again.");
@@ -120,7 +126,8 @@ std::unique_ptr<Backend> Backend::train(std::span<const std::string> files,
   auto handle = std::make_unique<Handle>();
   const auto names = spans_of(files);
   if (const auto text = failure(
-          gtc_train(names.data(), names.size(), span_of(options.dump()), &handle->tokenizer))) {
+          gtc_train(names.data(), names.size(), span_of(options.dump()), &handle->tokenizer),
+          "train a tokenizer")) {
     throw Error("G-TEXT-6", ErrorKind::data, "cannot train a tokenizer: " + *text,
                 "The files must be readable UTF-8 text, with more words than vocab_size asks for.");
   }
@@ -237,7 +244,8 @@ struct ChatTemplate::Handle {
 };
 
 ChatTemplate::ChatTemplate(std::string_view source) : handle_(std::make_unique<Handle>()) {
-  if (const auto text = failure(gtc_template_new(span_of(source), &handle_->compiled))) {
+  if (const auto text = failure(gtc_template_new(span_of(source), &handle_->compiled),
+                                "parse the chat template")) {
     throw Error("G-TEXT-7", ErrorKind::model, "cannot parse the chat template: " + *text,
                 "It must be a Jinja template as transformers' apply_chat_template takes it.");
   }
@@ -257,7 +265,8 @@ ChatTemplate::Rendered ChatTemplate::render(const nlohmann::ordered_json& contex
   }
   gtc_rendered raw{};
   if (const auto text =
-          failure(gtc_template_render(handle_->compiled, span_of(variables), want_spans, &raw))) {
+          failure(gtc_template_render(handle_->compiled, span_of(variables), want_spans, &raw),
+                  "render the chat template")) {
     throw Error("G-TEXT-8", ErrorKind::data, "the chat template refuses the conversation: " + *text,
                 "Check roles, their order and the fields of the messages against what this model's "
                 "template expects.");

@@ -10,6 +10,8 @@ namespace text {
 
 namespace {
 
+constexpr int64_t kLongestPadded = int64_t{1} << 24;
+
 template <class T>
 void fill(std::vector<T>& values, size_t missing, PaddingSide side, const T& value) {
   values.insert(side == PaddingSide::left ? values.begin() : values.end(), missing, value);
@@ -40,6 +42,11 @@ std::optional<int64_t> padded_length(Padding::Strategy strategy, int64_t longest
   auto length = strategy == Padding::Strategy::max_length ? max_length.value_or(longest) : longest;
   if (multiple && *multiple > 0 && length % *multiple != 0)
     length = (length / *multiple + 1) * *multiple;
+  if (length > std::max(longest, kLongestPadded) || length < 0)
+    throw Error("G-TEXT-10", ErrorKind::usage,
+                "asked to pad to " + std::to_string(length) + " tokens, at most " +
+                    std::to_string(kLongestPadded) + " are allowed",
+                "Give max_length; the tokenizer's own model_max_length may be absurd.");
   return length;
 }
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <unordered_set>
 
 #include "text/tokenizer_class.h"
 
@@ -19,6 +21,16 @@ constexpr std::array kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep
                                      "pad_token", "cls_token", "mask_token"};
 constexpr double kLargestLength = 1e20;  // above it transformers means "not known"
 constexpr const char* kUnknownLength = "1000000000000000019884624838656";
+
+constexpr int64_t kMostSentinels = 100'000;
+constexpr int64_t kMostNamedTokens = 1'000;
+
+[[noreturn]] void throw_absurd(const char* what, int64_t count, int64_t most) {
+  throw Error("G-TEXT-2", ErrorKind::model,
+              "cannot use tokenizer_config.json: " + std::string(what) + " is " +
+                  std::to_string(count) + ", at most " + std::to_string(most) + " are read",
+              "The file is damaged. Fetch or save the tokenizer again.");
+}
 
 bool is_named(std::string_view key) {
   return std::find(kNamedTokens.begin(), kNamedTokens.end(), key) != kNamedTokens.end();
@@ -69,16 +81,21 @@ void read_special_tokens(const json& config, const ClassFacts& facts, TokenizerS
     const bool own = !is_named(key);
     if (own && !value.is_string()) continue;  // add_bos_token and the like
     if (const auto text = token_text(value); !text.empty()) settings.set_special(key, text);
+    if (std::ssize(settings.special_tokens) > kMostNamedTokens)
+      throw_absurd("the number of special tokens", config.size(), kMostNamedTokens);
   }
   auto extra = config.value("extra_special_tokens", json());
   if ((extra.is_null() || extra.empty()) && config.contains("additional_special_tokens"))
     extra = config["additional_special_tokens"];
   if (extra.is_object()) {
+    if (std::ssize(extra) > kMostNamedTokens)
+      throw_absurd("the number of extra special tokens", std::ssize(extra), kMostNamedTokens);
     for (const auto& [key, value] : extra.items()) settings.set_special(key, token_text(value));
   } else if (extra.is_array()) {
     for (const auto& value : extra) settings.extra_special_tokens.push_back(token_text(value));
   } else if (facts.name == "T5Tokenizer") {  // its sentinels
     const auto count = config.value("extra_ids", int64_t{100});
+    if (count > kMostSentinels) throw_absurd("extra_ids", count, kMostSentinels);
     for (int64_t i = 0; i < count; ++i)
       settings.extra_special_tokens.push_back("<extra_id_" + std::to_string(i) + ">");
   }
@@ -107,6 +124,15 @@ void read_chat_templates(const std::filesystem::path& directory, const json& con
   if (!files.empty()) settings.chat_templates = std::move(files);
 }
 
+/// Lengths that no integer holds mean "no limit", as those do that Python writes.
+std::optional<int64_t> whole_length(double length) {
+  if (length < 0)
+    throw Error("G-TEXT-2", ErrorKind::model,
+                "cannot use tokenizer_config.json: model_max_length is negative",
+                "Correct the value, or leave it out for no limit.");
+  return length < 9e18 ? std::optional(static_cast<int64_t>(length)) : std::nullopt;
+}
+
 void read_general(const json& config, const json& baked, const ClassFacts& facts,
                   TokenizerSettings& settings) {
   const auto& truncation = baked["truncation"];
@@ -127,7 +153,7 @@ void read_general(const json& config, const json& baked, const ClassFacts& facts
   const auto length = config.contains("model_max_length") ? config["model_max_length"]
                                                           : config.value("max_len", json());
   if (length.is_number() && length.get<double>() <= kLargestLength)
-    settings.model_max_length = length.get<int64_t>();
+    settings.model_max_length = whole_length(length.get<double>());
   settings.model_input_names = config.contains("model_input_names")
                                    ? config["model_input_names"].get<std::vector<std::string>>()
                                    : facts.model_input_names;
@@ -140,20 +166,29 @@ void read_general(const json& config, const json& baked, const ClassFacts& facts
   settings.split_special_tokens = flag("split_special_tokens");
 }
 
-/// Whether a token of added_tokens.json is a special one. As in transformers, those named only in
+/// Which tokens of added_tokens.json are special ones. As in transformers, those named only in
 /// special_tokens_map.json's additional_special_tokens are not.
-bool is_special(const std::string& text, const TokenizerSettings& settings) {
-  for (const auto& [name, token] : settings.special_tokens) {
-    if (token == text) return true;
-  }
+std::unordered_set<std::string> special_texts(const TokenizerSettings& settings) {
+  std::unordered_set<std::string> texts;
+  for (const auto& [name, token] : settings.special_tokens) texts.insert(token);
   for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {
     const auto list = settings.raw.value(key, json());
     if (!list.is_array()) continue;
-    if (std::any_of(list.begin(), list.end(),
-                    [&](const json& token) { return token_text(token) == text; }))
-      return true;
+    for (const auto& token : list) texts.insert(token_text(token));
   }
-  return false;
+  return texts;
+}
+
+/// The id of an entry of added_tokens_decoder.
+int64_t token_number(const std::string& text) {
+  int64_t number = 0;
+  const auto* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  if (parsed.ec == std::errc() && parsed.ptr == end) return number;
+  throw Error("G-TEXT-2", ErrorKind::model,
+              "cannot use tokenizer_config.json: added_tokens_decoder has the key \"" +
+                  text.substr(0, 80) + "\", expected the number of a token",
+              "Fetch or save the tokenizer again.");
 }
 
 /// Added tokens the folder lists, ordered by id.
@@ -162,10 +197,11 @@ std::vector<json> listed_tokens(const json& config, const json& added_tokens,
   std::map<int64_t, json> tokens;
   if (config.contains("added_tokens_decoder")) {
     for (const auto& [id, token] : config["added_tokens_decoder"].items())
-      tokens[std::stoll(id)] = token_entry(token, false);
+      tokens[token_number(id)] = token_entry(token, false);
   } else if (added_tokens.is_object()) {
+    const auto special_tokens = special_texts(settings);
     for (const auto& [text, id] : added_tokens.items()) {
-      const bool special = is_special(text, settings);
+      const bool special = special_tokens.contains(text);
       tokens[id.get<int64_t>()] = {
           {"content", text}, {"special", special}, {"normalized", !special}};
     }
@@ -178,14 +214,13 @@ std::vector<json> listed_tokens(const json& config, const json& added_tokens,
 /// Adds what the folder names and the backend does not have as an added token yet.
 void add_missing_tokens(Backend& backend, const json& config, const json& added_tokens,
                         const TokenizerSettings& settings) {
-  std::vector<std::string> there;
+  std::unordered_set<std::string> there;
   for (const auto& token : backend.added_tokens())
-    there.push_back(token["content"].get<std::string>());
+    there.insert(token["content"].get<std::string>());
   auto missing = json::array();
   const auto add = [&](json entry) {
     const auto text = entry["content"].get<std::string>();
-    if (text.empty() || std::find(there.begin(), there.end(), text) != there.end()) return;
-    there.push_back(text);
+    if (text.empty() || !there.insert(text).second) return;
     missing.push_back(std::move(entry));
   };
   for (auto& token : listed_tokens(config, added_tokens, settings)) add(std::move(token));

@@ -2,6 +2,7 @@
 #include <gradus/core/error.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "text/tokenizer_impl.h"
 
@@ -36,8 +37,9 @@ std::optional<int64_t> Tokenizer::special_token_id(std::string_view name) const 
 
 std::vector<std::string> Tokenizer::all_special_tokens() const {
   std::vector<std::string> tokens;
+  std::unordered_set<std::string> seen;
   const auto add = [&](const std::string& token) {
-    if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
+    if (seen.insert(token).second) tokens.push_back(token);
   };
   for (const auto& [name, token] : impl_->settings.special_tokens) add(token);
   for (const auto& token : impl_->settings.extra_special_tokens) add(token);
@@ -46,11 +48,10 @@ std::vector<std::string> Tokenizer::all_special_tokens() const {
 
 std::vector<int64_t> Tokenizer::all_special_ids() const {
   std::vector<int64_t> ids;
-  for (const auto& token : all_special_tokens()) {
-    if (const auto id = convert_tokens_to_ids(token);
-        id && std::find(ids.begin(), ids.end(), *id) == ids.end())
+  std::unordered_set<int64_t> seen;
+  for (const auto& token : all_special_tokens())
+    if (const auto id = convert_tokens_to_ids(token); id && seen.insert(*id).second)
       ids.push_back(*id);
-  }
   return ids;
 }
 

@@ -21,11 +21,11 @@
 #include "fuzz/fuzz_target.h"
 #include "fuzz/mutator.h"
 
-/// Refusing 10 GB that a header claims is right, dying of it is not; leaks are what the unit tests
-/// look for.
+/// Refusing 10 GB that a header claims is right, dying of it is not, and neither is taking 2 GB;
+/// leaks are what the unit tests look for.
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() {
-  return "allocator_may_return_null=1:detect_leaks=0";
+  return "allocator_may_return_null=1:detect_leaks=0:hard_rss_limit_mb=2048:quarantine_size_mb=64";
 }
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 

@@ -5,6 +5,12 @@
 // gtc_string_free(); its outputs are then untouched. No panic leaves the library and nothing is
 // printed. Texts are UTF-8 with a length and may hold NUL. Handles may be used by several threads
 // at once; gtc_add_tokens and gtc_set_component wait for running encodes.
+//
+// Calls have limits of memory, processor time and depth; the environment variable
+// GRADUS_LIMIT_FACTOR=N raises those of memory, time and steps. The error text of a call that
+// reached one begins with GTC_LIMIT; what the call had allocated is lost. gtc_train has no limits:
+// its files are the caller's own. A handler of SIGSEGV turns a full stack of a call into such an
+// error and passes every other fault on to the handler before it.
 #pragma once
 
 #include <stddef.h>
@@ -13,6 +19,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#define GTC_LIMIT "limit of "
 
 typedef struct gtc_tokenizer gtc_tokenizer;
 typedef struct gtc_encodings gtc_encodings;

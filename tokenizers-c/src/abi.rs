@@ -77,7 +77,7 @@ pub fn caught<T>(body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     QUIET.call_once(|| std::panic::set_hook(Box::new(|_| {})));
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(outcome) => outcome,
-        Err(panic) => Err(panic_text(panic).into()),
+        Err(panic) => Err(crate::limits::panic_error(panic_text(panic)).into()),
     }
 }
 

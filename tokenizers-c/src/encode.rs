@@ -11,6 +11,7 @@ use tokenizers::{
 };
 
 use crate::abi::{answer, caught, release, spans, Failure, Outcome, Span};
+use crate::limits::{bounded, restart, Limits};
 use crate::tokenizer::{special_tokens_to_add, Handle};
 
 #[repr(C)]
@@ -181,12 +182,16 @@ fn window(encoding: Encoding, details: bool) -> Window {
 const BLOCK: usize = 16;
 
 /// Runs `one(index)` for every index, in blocks shared out among the threads; results in order.
+/// Each thread has its own limits: `size` is that of all inputs.
 fn in_parallel(
     count: usize,
+    size: usize,
     threads: usize,
     one: impl Fn(usize) -> Outcome<Vec<Window>> + Sync,
 ) -> Outcome<Vec<Vec<Window>>> {
     let next = AtomicUsize::new(0);
+    let helpers = threads.clamp(1, count.div_ceil(BLOCK).max(1)) - 1;
+    let limits = Limits::encoding(size, helpers + 1);
     let work = || -> Outcome<Vec<(usize, Vec<Window>)>> {
         let mut done = Vec::new();
         loop {
@@ -206,23 +211,45 @@ fn in_parallel(
             }
         }
     };
-    let helpers = threads.clamp(1, count.div_ceil(BLOCK).max(1)) - 1;
-    let mut parts: Vec<Outcome<Vec<(usize, Vec<Window>)>>> = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..helpers).map(|_| scope.spawn(|| caught(work))).collect();
-        let mine = caught(work);
-        let mut parts: Vec<_> = running
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread ended early".into())))
-            .collect();
-        parts.push(mine);
-        parts
-    });
-    let mut all = Vec::with_capacity(count);
-    for part in parts.drain(..) {
-        all.append(&mut part?);
-    }
+    let share = || caught(|| bounded(limits, work));
+    let mut all = Vec::new();
+    all.try_reserve_exact(count)?;
+    let add = |part: Outcome<Vec<(usize, Vec<Window>)>>, all: &mut Vec<_>| -> Outcome<()> {
+        all.append(&mut part?); // there is room
+        Ok(())
+    };
+    std::thread::scope(|scope| -> Outcome<()> {
+        // A thread that the system does not give is done without.
+        let start = || std::thread::Builder::new().spawn_scoped(scope, share).ok();
+        let running: Vec<_> = (0..helpers).map_while(|_| start()).collect();
+        let mut outcome = add(share(), &mut all);
+        for thread in running {
+            let part = thread.join().unwrap_or_else(|_| Err("a thread ended early".into()));
+            outcome = outcome.and(add(part, &mut all));
+        }
+        outcome
+    })?;
     all.sort_unstable_by_key(|(index, _)| *index);
-    Ok(all.into_iter().map(|(_, windows)| windows).collect())
+    let mut inputs = Vec::new();
+    inputs.try_reserve_exact(count)?;
+    inputs.extend(all.into_iter().map(|(_, windows)| windows));
+    Ok(inputs)
+}
+
+/// The texts of the spans; the error says which of several is not UTF-8.
+unsafe fn texts_of<'a>(data: *const Span, count: usize) -> Outcome<Vec<&'a str>> {
+    let mut texts = Vec::new();
+    texts.try_reserve_exact(count)?;
+    for (index, span) in spans(data, count).iter().enumerate() {
+        texts.push(span.text().map_err(|error| -> Failure {
+            if count == 1 {
+                error
+            } else {
+                format!("text {index} of {count}: {error}").into()
+            }
+        })?);
+    }
+    Ok(texts)
 }
 
 #[no_mangle]
@@ -237,37 +264,22 @@ pub unsafe extern "C" fn gtc_encode(
 ) -> *mut c_char {
     answer(|| {
         let options = *options;
-        let texts =
-            spans(first, count).iter().map(|span| span.text()).collect::<Outcome<Vec<&str>>>();
-        let texts = texts.map_err(|error| invalid(first, count, error))?;
-        let pairs = if second.is_null() {
-            None
-        } else {
-            Some(
-                spans(second, count)
-                    .iter()
-                    .map(|span| span.text())
-                    .collect::<Outcome<Vec<&str>>>()?,
-            )
+        let texts = texts_of(first, count)?;
+        let pairs = if second.is_null() { None } else { Some(texts_of(second, count)?) };
+        let length = |index: usize| {
+            texts[index].len() + pairs.as_ref().map_or(0, |pairs| pairs[index].len())
         };
+        let size = (0..count).map(length).sum();
         let state = (*tokenizer).read();
-        let inner = state.pick(options.split_special_tokens != 0);
-        let inputs = in_parallel(count, threads, |index| {
+        let inner = state.pick(options.split_special_tokens != 0)?;
+        let inputs = in_parallel(count, size, threads, |index| {
+            restart(length(index));
             let pair = pairs.as_ref().map(|pairs| Sequence::Text(pairs[index]));
             encode_one(inner, &Sequence::Text(texts[index]), pair.as_ref(), &options)
         })?;
         *out = Box::into_raw(Box::new(Encodings { inputs }));
         Ok(())
     })
-}
-
-/// Says which of several texts is not UTF-8.
-unsafe fn invalid(first: *const Span, count: usize, error: Failure) -> Failure {
-    if count == 1 {
-        return error;
-    }
-    let bad = spans(first, count).iter().position(|span| span.text().is_err()).unwrap_or(0);
-    format!("text {bad} of {count}: {error}").into()
 }
 
 #[no_mangle]
@@ -281,17 +293,16 @@ pub unsafe extern "C" fn gtc_encode_words(
     out: *mut *mut Encodings,
 ) -> *mut c_char {
     answer(|| {
-        let words = |data: *const Span, count: usize| -> Outcome<Sequence> {
-            Ok(Sequence::Words(
-                spans(data, count).iter().map(|span| span.text()).collect::<Outcome<Vec<_>>>()?,
-            ))
-        };
-        let one = words(first, first_count)?;
-        let other = if second.is_null() { None } else { Some(words(second, second_count)?) };
+        let one = texts_of(first, first_count)?;
+        let other = if second.is_null() { None } else { Some(texts_of(second, second_count)?) };
+        let size = one.iter().chain(other.iter().flatten()).map(|word| word.len() + 1).sum();
         let state = (*tokenizer).read();
-        let inner = state.pick((*options).split_special_tokens != 0);
-        let windows = encode_one(inner, &one, other.as_ref(), &*options)?;
-        *out = Box::into_raw(Box::new(Encodings { inputs: vec![windows] }));
+        let inner = state.pick((*options).split_special_tokens != 0)?;
+        *out = bounded(Limits::encoding(size, 1), || {
+            let other = other.map(Sequence::Words);
+            let windows = encode_one(inner, &Sequence::Words(one), other.as_ref(), &*options)?;
+            Ok(Box::into_raw(Box::new(Encodings { inputs: vec![windows] })))
+        })?;
         Ok(())
     })
 }

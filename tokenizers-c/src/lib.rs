@@ -2,11 +2,13 @@
 //! include/gradus_tokenizers_c.h.
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: limits::CountingAllocator = limits::CountingAllocator;
 
 mod abi;
 mod encode;
+mod limits;
 mod python;
+mod stack;
 mod template;
 mod tokenizer;
 mod train;

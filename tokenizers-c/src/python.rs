@@ -3,6 +3,8 @@
 use minijinja::value::{from_args, Kwargs, Rest, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
+use crate::limits::LIMIT;
+
 pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
@@ -53,47 +55,63 @@ fn number_text(value: &Value) -> String {
     f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float_text)
 }
 
+/// Values are nested as deep as that when they are written.
+const MAX_DEPTH: usize = 200;
+
+fn check_depth(depth: usize) -> Result<(), Error> {
+    if depth <= MAX_DEPTH {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidOperation,
+        format!(
+            "{LIMIT}depth reached: a value is nested more than {MAX_DEPTH} deep, or contains itself"
+        ),
+    ))
+}
+
 /// `str(value)`.
-pub fn text(value: &Value) -> String {
+pub fn text(value: &Value) -> Result<String, Error> {
     match value.kind() {
-        ValueKind::Undefined => String::new(),
-        ValueKind::String => value.as_str().unwrap_or_default().to_string(),
-        _ => repr(value),
+        ValueKind::Undefined => Ok(String::new()),
+        ValueKind::String => Ok(value.as_str().unwrap_or_default().to_string()),
+        _ => {
+            let mut out = String::new();
+            write_repr(value, 0, &mut out)?;
+            Ok(out)
+        }
     }
 }
 
 /// `repr(value)`.
-fn repr(value: &Value) -> String {
+fn write_repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
+    check_depth(depth)?;
     match value.kind() {
-        ValueKind::None => "None".into(),
-        ValueKind::Bool => {
-            if value.is_true() {
-                "True".into()
-            } else {
-                "False".into()
-            }
-        }
-        ValueKind::Number => number_text(value),
-        ValueKind::String => string_repr(value.as_str().unwrap_or_default()),
+        ValueKind::None => out.push_str("None"),
+        ValueKind::Bool => out.push_str(if value.is_true() { "True" } else { "False" }),
+        ValueKind::Number => out.push_str(&number_text(value)),
+        ValueKind::String => out.push_str(&string_repr(value.as_str().unwrap_or_default())),
         ValueKind::Seq | ValueKind::Iterable => {
-            let items: Vec<String> = value
-                .try_iter()
-                .map(|items| items.map(|item| repr(&item)).collect())
-                .unwrap_or_default();
-            format!("[{}]", items.join(", "))
+            out.push('[');
+            for (index, item) in value.try_iter().into_iter().flatten().enumerate() {
+                out.push_str(if index > 0 { ", " } else { "" });
+                write_repr(&item, depth + 1, out)?;
+            }
+            out.push(']');
         }
         ValueKind::Map => {
-            let keys = value.try_iter().map(|keys| keys.collect::<Vec<_>>()).unwrap_or_default();
-            let items: Vec<String> = keys
-                .iter()
-                .map(|key| {
-                    format!("{}: {}", repr(key), repr(&value.get_item(key).unwrap_or_default()))
-                })
-                .collect();
-            format!("{{{}}}", items.join(", "))
+            out.push('{');
+            for (index, key) in value.try_iter().into_iter().flatten().enumerate() {
+                out.push_str(if index > 0 { ", " } else { "" });
+                write_repr(&key, depth + 1, out)?;
+                out.push_str(": ");
+                write_repr(&value.get_item(&key).unwrap_or_default(), depth + 1, out)?;
+            }
+            out.push('}');
         }
-        _ => value.to_string(),
+        _ => out.push_str(&value.to_string()),
     }
+    Ok(())
 }
 
 fn string_repr(text: &str) -> String {
@@ -151,7 +169,7 @@ pub fn to_json(value: &Value, args: Rest<Value>) -> Result<Value, Error> {
         None => " ".repeat(value.as_usize().unwrap_or(0)),
     });
     let (item_separator, key_separator) = match separators {
-        Some(pair) => (text(&pair.get_item_by_index(0)?), text(&pair.get_item_by_index(1)?)),
+        Some(pair) => (text(&pair.get_item_by_index(0)?)?, text(&pair.get_item_by_index(1)?)?),
         None => ((if indent.is_some() { "," } else { ", " }).to_string(), ": ".to_string()),
     };
     let style = JsonStyle { ensure_ascii, indent, item_separator, key_separator, sort_keys };
@@ -166,6 +184,7 @@ fn write_json(
     depth: usize,
     out: &mut String,
 ) -> Result<(), Error> {
+    check_depth(depth)?;
     match value.kind() {
         ValueKind::None => out.push_str("null"),
         ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
@@ -180,8 +199,10 @@ fn write_json(
             })?;
         }
         ValueKind::Map => {
-            let mut keys: Vec<(String, Value)> =
-                value.try_iter()?.map(|key| (json_key(&key), key)).collect();
+            let mut keys: Vec<(String, Value)> = value
+                .try_iter()?
+                .map(|key| Ok((json_key(&key)?, key)))
+                .collect::<Result<_, Error>>()?;
             if style.sort_keys {
                 keys.sort_by(|a, b| a.0.cmp(&b.0));
             }
@@ -240,11 +261,11 @@ fn json_number(value: &Value) -> String {
     }
 }
 
-fn json_key(key: &Value) -> String {
+fn json_key(key: &Value) -> Result<String, Error> {
     match key.kind() {
-        ValueKind::None => "null".into(),
-        ValueKind::Bool => (if key.is_true() { "true" } else { "false" }).into(),
-        ValueKind::Number => json_number(key),
+        ValueKind::None => Ok("null".into()),
+        ValueKind::Bool => Ok((if key.is_true() { "true" } else { "false" }).into()),
+        ValueKind::Number => Ok(json_number(key)),
         _ => text(key),
     }
 }

@@ -7,6 +7,7 @@ use minijinja::value::{from_args, Kwargs, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State};
 
 use crate::abi::{answer, release, Failure, Outcome, Span, Text};
+use crate::limits::{bounded, factor, Limits, LIMIT};
 use crate::python;
 
 const NAME: &str = "chat_template";
@@ -14,6 +15,11 @@ const GENERATION: &str = "__gradus_generation";
 /// Non-characters around the text of a generation block while spans are asked for.
 const BEGIN: char = '\u{fdd0}';
 const END: char = '\u{fdd1}';
+/// Of `{% generation %}` with blanks in it.
+const LONGEST_TAG: usize = 256;
+const MAX_SOURCE: usize = 1 << 20;
+/// Instructions of one rendering; the longest conversations need a hundredth of it.
+const MAX_STEPS: usize = 20_000_000;
 
 thread_local! { static MARKING: Cell<bool> = const { Cell::new(false) }; }
 
@@ -32,26 +38,29 @@ pub struct Rendered {
 /// white-space rules.
 fn rewrite_generation(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        out.push_str(&rest[..start]);
-        let tag = &rest[start..];
-        let Some(length) = tag.find("%}").map(|end| end + 2) else { break };
-        let inner = &tag[2..length - 2];
-        let (inner, opening) = strip_control(inner, true);
-        let (inner, closing) = strip_control(inner, false);
-        match inner.trim() {
-            "generation" => out.push_str(&format!("{{%{opening} call {GENERATION}() {closing}%}}")),
-            "endgeneration" => out.push_str(&format!("{{%{opening} endcall {closing}%}}")),
-            _ => {
-                out.push_str("{%");
-                rest = &tag[2..];
-                continue;
-            }
+    let (mut copied, mut position) = (0, 0);
+    let mut end = 0; // of the tag, with its "%}"; found once for all tags that begin before it
+    while let Some(start) = source[position..].find("{%").map(|at| position + at) {
+        if end < start + 4 {
+            let Some(length) = source[start + 2..].find("%}") else { break };
+            end = start + 2 + length + 2;
         }
-        rest = &tag[length..];
+        position = start + 2;
+        if end - start > LONGEST_TAG {
+            continue;
+        }
+        let (inner, opening) = strip_control(&source[start + 2..end - 2], true);
+        let (inner, closing) = strip_control(inner, false);
+        let call = match inner.trim() {
+            "generation" => format!("{{%{opening} call {GENERATION}() {closing}%}}"),
+            "endgeneration" => format!("{{%{opening} endcall {closing}%}}"),
+            _ => continue,
+        };
+        out.push_str(&source[copied..start]);
+        out.push_str(&call);
+        (copied, position) = (end, end);
     }
-    out.push_str(rest);
+    out.push_str(&source[copied..]);
     out
 }
 
@@ -66,13 +75,13 @@ fn strip_control(inner: &str, front: bool) -> (&str, &str) {
 }
 
 fn generation(state: &State, kwargs: Kwargs) -> Result<Value, Error> {
-    let text = python::text(&kwargs.get::<Value>("caller")?.call(state, &[])?);
+    let text = python::text(&kwargs.get::<Value>("caller")?.call(state, &[])?)?;
     let text = if MARKING.get() { format!("{BEGIN}{text}{END}") } else { text };
     Ok(Value::from_safe_string(text))
 }
 
 fn raise_exception(message: Value) -> Result<Value, Error> {
-    Err(Error::new(ErrorKind::InvalidOperation, python::text(&message)))
+    Err(Error::new(ErrorKind::InvalidOperation, python::text(&message)?))
 }
 
 extern "C" {
@@ -168,37 +177,46 @@ fn method(state: &State, value: &Value, name: &str, args: &[Value]) -> Result<Va
     })
 }
 
-fn trim(value: &Value, chars: Option<String>) -> Value {
-    let text = python::text(value);
+fn trim(value: &Value, chars: Option<String>) -> Result<Value, Error> {
+    let text = python::text(value)?;
     let drop =
         |c: char| chars.as_ref().map_or_else(|| python::is_space(c), |chars| chars.contains(c));
-    Value::from(text.trim_matches(drop))
+    Ok(Value::from(text.trim_matches(drop)))
 }
 
 /// markupsafe's spelling of the escapes.
-fn escape(value: &Value) -> Value {
-    let text = python::text(value);
+fn escape(value: &Value) -> Result<Value, Error> {
+    let text = python::text(value)?;
     let text = text
         .replace('&', "&amp;")
         .replace('>', "&gt;")
         .replace('<', "&lt;")
         .replace('\'', "&#39;")
         .replace('"', "&#34;");
-    Value::from_safe_string(text)
+    Ok(Value::from_safe_string(text))
 }
 
-fn title(value: &Value) -> String {
-    python::title(&python::text(value), |c| python::is_space(c) || "-({[<".contains(c))
+fn title(value: &Value) -> Result<String, Error> {
+    Ok(python::title(&python::text(value)?, |c| python::is_space(c) || "-({[<".contains(c)))
 }
 
 fn environment(source: &str) -> Outcome<Environment<'static>> {
+    if source.len() > MAX_SOURCE.saturating_mul(factor()) {
+        return Err(format!(
+            "{LIMIT}size reached: {} bytes, at most {} are parsed",
+            source.len(),
+            MAX_SOURCE.saturating_mul(factor())
+        )
+        .into());
+    }
     let mut environment = Environment::new();
+    environment.set_fuel(Some(MAX_STEPS.saturating_mul(factor()) as u64));
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(method);
     environment.set_formatter(|out, _, value| {
-        out.write_str(&python::text(value))
+        out.write_str(&python::text(value)?)
             .map_err(|_| Error::new(ErrorKind::WriteFailure, "cannot write"))
     });
     environment.add_filter("tojson", python::to_json);
@@ -222,8 +240,30 @@ fn environment(source: &str) -> Outcome<Environment<'static>> {
     Ok(environment)
 }
 
+/// Which limit the error is about, if it is about one, with the line.
+fn limit_of(error: &Error) -> Option<String> {
+    let mut text = match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, _) => {
+            let steps = MAX_STEPS.saturating_mul(factor());
+            format!("{LIMIT}steps reached: more than {steps} instructions")
+        }
+        (_, Some(detail)) if detail.starts_with(LIMIT) => detail.to_string(),
+        _ => {
+            let below = std::error::Error::source(error)?;
+            return limit_of(below.downcast_ref::<Error>()?);
+        }
+    };
+    if let Some(line) = error.line() {
+        text.push_str(&format!(" (line {line})"));
+    }
+    Some(text)
+}
+
 /// The error with its line, and what lies below it.
 fn explain(error: Error) -> Failure {
+    if let Some(limit) = limit_of(&error) {
+        return limit.into();
+    }
     let mut text = match error.detail() {
         Some(detail) if error.kind() == ErrorKind::InvalidOperation => detail.to_string(),
         Some(detail) => format!("{}: {detail}", error.kind()),
@@ -260,7 +300,10 @@ fn take_marks(marked: &str) -> (String, Vec<usize>) {
 #[no_mangle]
 pub unsafe extern "C" fn gtc_template_new(source: Span, out: *mut *mut Template) -> *mut c_char {
     answer(|| {
-        *out = Box::into_raw(Box::new(Template { environment: environment(source.text()?)? }));
+        let source = source.text()?;
+        *out = bounded(Limits::template(source.len()), || {
+            Ok(Box::into_raw(Box::new(Template { environment: environment(source)? })))
+        })?;
         Ok(())
     })
 }
@@ -273,34 +316,35 @@ pub unsafe extern "C" fn gtc_template_render(
     out: *mut Rendered,
 ) -> *mut c_char {
     answer(|| {
-        let context: serde_json::Value = serde_json::from_str(context.text()?)?;
-        let context = Value::from_serialize(&context);
-        let compiled = (*template).environment.get_template(NAME).map_err(explain)?;
-        let text = compiled.render(&context).map_err(explain)?;
-        let mut spans = Vec::new();
-        if want_spans != 0 {
-            MARKING.set(true);
-            let marked = compiled.render(&context);
-            MARKING.set(false);
-            let (plain, found) = take_marks(&marked.map_err(explain)?);
-            if plain != text {
-                return Err(
-                    "the text of a {% generation %} block is changed after it was written; \
-                            its tokens cannot be told"
-                        .into(),
-                );
-            }
-            spans = found;
-        }
-        let spans = spans.into_boxed_slice();
-        let span_count = spans.len() / 2;
-        *out = Rendered {
-            text: Text::new(text),
-            spans: Box::into_raw(spans) as *mut usize,
-            span_count,
-        };
+        let context = context.text()?;
+        let marked = want_spans != 0;
+        *out = bounded(Limits::template(context.len()), || render(&*template, context, marked))?;
         Ok(())
     })
+}
+
+fn render(template: &Template, context: &str, want_spans: bool) -> Outcome<Rendered> {
+    let context: serde_json::Value = serde_json::from_str(context)?;
+    let context = Value::from_serialize(&context);
+    let compiled = template.environment.get_template(NAME).map_err(explain)?;
+    MARKING.set(false);
+    let text = compiled.render(&context).map_err(explain)?;
+    let mut spans = Vec::new();
+    if want_spans {
+        MARKING.set(true);
+        let marked = compiled.render(&context);
+        MARKING.set(false);
+        let (plain, found) = take_marks(&marked.map_err(explain)?);
+        if plain != text {
+            return Err("the text of a {% generation %} block is changed after it was written; \
+                        its tokens cannot be told"
+                .into());
+        }
+        spans = found;
+    }
+    let spans = spans.into_boxed_slice();
+    let span_count = spans.len() / 2;
+    Ok(Rendered { text: Text::new(text), spans: Box::into_raw(spans) as *mut usize, span_count })
 }
 
 #[no_mangle]

@@ -7,6 +7,7 @@ use serde_json::json;
 use tokenizers::{AddedToken, ModelWrapper, PostProcessor, Tokenizer};
 
 use crate::abi::{answer, release, Outcome, Span, Text};
+use crate::limits::{bounded, Limits};
 
 /// A tokenizer without truncation and padding of its own: both are asked for per call.
 pub struct Handle {
@@ -20,15 +21,19 @@ pub struct State {
 
 impl State {
     /// The tokenizer that treats special tokens in a text as ordinary text, or the usual one.
-    pub fn pick(&self, split_special_tokens: bool) -> &Tokenizer {
+    pub fn pick(&self, split_special_tokens: bool) -> Outcome<&Tokenizer> {
         if !split_special_tokens {
-            return &self.main;
+            return Ok(&self.main);
         }
-        self.splitting.get_or_init(|| {
-            let mut copy = self.main.clone();
-            copy.set_encode_special_tokens(true);
-            Box::new(copy)
-        })
+        if self.splitting.get().is_none() {
+            let copy = bounded(Limits::general(0), || {
+                let mut copy = self.main.clone();
+                copy.set_encode_special_tokens(true);
+                Ok(Box::new(copy))
+            })?;
+            let _ = self.splitting.set(copy); // another thread may have been faster
+        }
+        Ok(self.splitting.get().map_or(&self.main, |splitting| splitting))
     }
 }
 
@@ -44,12 +49,26 @@ impl Handle {
     }
 
     /// Changes a copy and swaps it in, so that a failed change leaves the tokenizer as it was.
-    fn change<T>(&self, edit: impl FnOnce(&mut Tokenizer) -> Outcome<T>) -> Outcome<T> {
+    /// `size` is that of what `edit` reads.
+    fn change<T>(
+        &self,
+        size: usize,
+        edit: impl FnOnce(&mut Tokenizer) -> Outcome<T>,
+    ) -> Outcome<T> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        let mut copy = state.main.clone();
-        let result = edit(&mut copy)?;
+        let (copy, result) = bounded(Limits::general(size), || {
+            let mut copy = state.main.clone();
+            let result = edit(&mut copy)?;
+            Ok((copy, result))
+        })?;
         *state = State { main: copy, splitting: OnceLock::new() };
         Ok(result)
+    }
+
+    /// What `look` makes of the tokenizer.
+    fn look<T>(&self, look: impl FnOnce(&Tokenizer) -> Outcome<T>) -> Outcome<T> {
+        let state = self.read();
+        bounded(Limits::general(0), || look(&state.main))
     }
 }
 
@@ -86,11 +105,14 @@ pub unsafe extern "C" fn gtc_from_json(
     baked: *mut Text,
 ) -> *mut c_char {
     answer(|| {
-        let tokenizer: Tokenizer = json_text.text()?.parse()?;
-        let settings =
-            json!({"truncation": tokenizer.get_truncation(), "padding": tokenizer.get_padding()});
-        *out = Box::into_raw(Box::new(Handle::new(tokenizer)?));
-        *baked = Text::new(settings.to_string());
+        let text = json_text.text()?;
+        (*out, *baked) = bounded(Limits::loading(text.len()), || {
+            let tokenizer: Tokenizer = text.parse()?;
+            let settings = json!({"truncation": tokenizer.get_truncation(),
+                                  "padding": tokenizer.get_padding()});
+            let handle = Box::new(Handle::new(tokenizer)?);
+            Ok((Box::into_raw(handle), Text::new(settings.to_string())))
+        })?;
         Ok(())
     })
 }
@@ -107,7 +129,7 @@ pub unsafe extern "C" fn gtc_to_json(
     out: *mut Text,
 ) -> *mut c_char {
     answer(|| {
-        *out = Text::new((*tokenizer).read().main.to_string(pretty != 0)?);
+        *out = (*tokenizer).look(|inner| Ok(Text::new(inner.to_string(pretty != 0)?)))?;
         Ok(())
     })
 }
@@ -120,7 +142,7 @@ pub unsafe extern "C" fn gtc_set_component(
 ) -> *mut c_char {
     answer(|| {
         let (name, text) = (component.text()?, json_text.text()?);
-        (*tokenizer).change(|inner| {
+        (*tokenizer).change(text.len(), |inner| {
             match name {
                 "normalizer" => drop(inner.with_normalizer(serde_json::from_str::<
                     Option<tokenizers::NormalizerWrapper>,
@@ -148,16 +170,17 @@ pub unsafe extern "C" fn gtc_get_component(
     out: *mut Text,
 ) -> *mut c_char {
     answer(|| {
-        let state = (*tokenizer).read();
-        let inner = &state.main;
-        *out = Text::new(match component.text()? {
-            "normalizer" => serde_json::to_string(&inner.get_normalizer())?,
-            "pre_tokenizer" => serde_json::to_string(&inner.get_pre_tokenizer())?,
-            "post_processor" => serde_json::to_string(&inner.get_post_processor())?,
-            "decoder" => serde_json::to_string(&inner.get_decoder())?,
-            "model_type" => model_type(inner.get_model()).to_string(),
-            other => return Err(format!("a tokenizer has no component {other}").into()),
-        });
+        let name = component.text()?;
+        *out = (*tokenizer).look(|inner| {
+            Ok(Text::new(match name {
+                "normalizer" => serde_json::to_string(&inner.get_normalizer())?,
+                "pre_tokenizer" => serde_json::to_string(&inner.get_pre_tokenizer())?,
+                "post_processor" => serde_json::to_string(&inner.get_post_processor())?,
+                "decoder" => serde_json::to_string(&inner.get_decoder())?,
+                "model_type" => model_type(inner.get_model()).to_string(),
+                other => return Err(format!("a tokenizer has no component {other}").into()),
+            }))
+        })?;
         Ok(())
     })
 }
@@ -169,9 +192,12 @@ pub unsafe extern "C" fn gtc_add_tokens(
     added: *mut usize,
 ) -> *mut c_char {
     answer(|| {
-        let list: Vec<serde_json::Value> = serde_json::from_str(json_text.text()?)?;
-        let tokens = list.iter().map(token_from_json).collect::<Outcome<Vec<_>>>()?;
-        *added = (*tokenizer).change(|inner| Ok(inner.add_tokens(&tokens)))?;
+        let text = json_text.text()?;
+        *added = (*tokenizer).change(text.len(), |inner| {
+            let list: Vec<serde_json::Value> = serde_json::from_str(text)?;
+            let tokens = list.iter().map(token_from_json).collect::<Outcome<Vec<_>>>()?;
+            Ok(inner.add_tokens(&tokens))
+        })?;
         Ok(())
     })
 }
@@ -179,11 +205,12 @@ pub unsafe extern "C" fn gtc_add_tokens(
 #[no_mangle]
 pub unsafe extern "C" fn gtc_added_tokens(tokenizer: *const Handle, out: *mut Text) -> *mut c_char {
     answer(|| {
-        let mut tokens: Vec<_> =
-            (*tokenizer).read().main.get_added_tokens_decoder().into_iter().collect();
-        tokens.sort_by_key(|(id, _)| *id);
-        let list: Vec<_> = tokens.iter().map(|(id, token)| token_json(*id, token)).collect();
-        *out = Text::new(serde_json::to_string(&list)?);
+        *out = (*tokenizer).look(|inner| {
+            let mut tokens: Vec<_> = inner.get_added_tokens_decoder().into_iter().collect();
+            tokens.sort_by_key(|(id, _)| *id);
+            let list: Vec<_> = tokens.iter().map(|(id, token)| token_json(*id, token)).collect();
+            Ok(Text::new(serde_json::to_string(&list)?))
+        })?;
         Ok(())
     })
 }
@@ -191,7 +218,8 @@ pub unsafe extern "C" fn gtc_added_tokens(tokenizer: *const Handle, out: *mut Te
 #[no_mangle]
 pub unsafe extern "C" fn gtc_vocab(tokenizer: *const Handle, out: *mut Text) -> *mut c_char {
     answer(|| {
-        *out = Text::new(serde_json::to_string(&(*tokenizer).read().main.get_vocab(true))?);
+        *out = (*tokenizer)
+            .look(|inner| Ok(Text::new(serde_json::to_string(&inner.get_vocab(true))?)))?;
         Ok(())
     })
 }
@@ -203,7 +231,7 @@ pub unsafe extern "C" fn gtc_vocab_size(
     out: *mut usize,
 ) -> *mut c_char {
     answer(|| {
-        *out = (*tokenizer).read().main.get_vocab_size(with_added != 0);
+        *out = (*tokenizer).look(|inner| Ok(inner.get_vocab_size(with_added != 0)))?;
         Ok(())
     })
 }
@@ -258,7 +286,10 @@ pub unsafe extern "C" fn gtc_decode(
 ) -> *mut c_char {
     answer(|| {
         let ids = if count == 0 { &[][..] } else { std::slice::from_raw_parts(ids, count) };
-        *out = Text::new((*tokenizer).read().main.decode(ids, skip_special_tokens != 0)?);
+        let state = (*tokenizer).read();
+        *out = bounded(Limits::encoding(4 * count, 1), || {
+            Ok(Text::new(state.main.decode(ids, skip_special_tokens != 0)?))
+        })?;
         Ok(())
     })
 }

@@ -83,10 +83,10 @@ class PreTrainedModel : public Model {
                        const std::string& max_shard_size = "50GB") const;
   /// Loads the weights of a folder: model.safetensors, its shards, pytorch_model.bin or its shards.
   ///
-  /// On the CPU and without a change of dtype the parameters become views of the mapped files.
-  /// Missing parameters are initialised. Logs the same warnings as transformers. Throws `Error`
-  /// G-MODEL-7 when there are no weights, and G-MODEL-8 for other shapes (with `strict` also for
-  /// other names).
+  /// The parameters are copies: the files may change once this returns. Missing parameters are
+  /// initialised. Logs the same warnings as transformers. Throws `Error` G-MODEL-7 when there are
+  /// no weights, G-MODEL-8 for other shapes (with `strict` also for other names), and G-IO-4 when a
+  /// file becomes shorter while it is loaded.
   LoadReport load_weights(const std::filesystem::path& directory,
                           const PretrainedOptions& options = {});
 

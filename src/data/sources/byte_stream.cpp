@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/file_errors.h"
+#include "core/open_file.h"
 #include "data/sources/source_errors.h"
 #include "data/sources/unnamed_file.h"
 #include "data/sources/zstd_stream.h"
@@ -21,18 +22,6 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr size_t kUnpackedPiece = size_t{4} << 20;
-
-int open_for_reading(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw cannot_read(path, errno);
-  struct stat info{};
-  if (::fstat(descriptor, &info) != 0 || S_ISDIR(info.st_mode)) {
-    const int code = S_ISDIR(info.st_mode) ? EISDIR : errno;
-    ::close(descriptor);
-    throw cannot_read(path, code);
-  }
-  return descriptor;
-}
 
 size_t read_some(int descriptor, char* to, size_t count, const std::filesystem::path& path) {
   while (true) {

@@ -5,7 +5,6 @@
 #include <arrow/record_batch.h>
 #include <arrow/table.h>
 #include <arrow/type.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/data/load_dataset.h>
@@ -17,11 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "core/file_errors.h"
+#include "core/open_file.h"
 #include "data/sources/arrow_check.h"
 #include "data/sources/arrow_table.h"
 #include "data/sources/column_kind.h"
@@ -76,8 +74,7 @@ std::vector<int> leaves_of(const parquet::arrow::SchemaManifest& manifest,
 }
 
 ParquetFile open_parquet(const fs::path& path, const LoadOptions& options) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw cannot_read(path, errno);
+  const int descriptor = open_for_reading(path);
   struct stat info{};
   ::fstat(descriptor, &info);
   if (info.st_size == 0) {

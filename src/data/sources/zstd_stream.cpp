@@ -1,6 +1,6 @@
 #include "data/sources/zstd_stream.h"
 
-#include "core/file_errors.h"
+#include "core/open_file.h"
 #include "data/sources/source_errors.h"
 
 #ifdef GRADUS_WITH_ARROW
@@ -8,9 +8,6 @@
 #include <arrow/io/compressed.h>
 #include <arrow/io/file.h>
 #include <arrow/util/compression.h>
-#include <fcntl.h>
-
-#include <cerrno>
 
 #include "data/sources/arrow_cell.h"
 
@@ -36,8 +33,7 @@ class ZstdStream : public ByteStream {
  private:
   void open() {
     at_ = 0;
-    const int descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) throw cannot_read(path_, errno);
+    const int descriptor = open_for_reading(path_);
     const auto file = take(arrow::io::ReadableFile::Open(descriptor), path_);
     codec_ = take(arrow::util::Codec::Create(arrow::Compression::ZSTD), path_);
     stream_ = take(arrow::io::CompressedInputStream::Make(codec_.get(), file), path_);

@@ -8,6 +8,8 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
+#include "core/mapped_reads.h"
+
 namespace gradus {
 namespace {
 
@@ -105,7 +107,7 @@ std::shared_ptr<Model> load_image_classifier(const std::filesystem::path& direct
   auto model = make_image_classifier(options);
   StateDict state;
   for (const auto& [name, tensor] : read_safetensors_folder(directory)) state.insert(name, tensor);
-  model->load_state_dict(state);
+  read_mapped([&] { model->load_state_dict(state); });
   return model;
 }
 

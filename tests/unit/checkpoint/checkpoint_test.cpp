@@ -139,6 +139,43 @@ TEST_F(Checkpoints, VerifySaysWhatIsWrong) {
             "there is no such folder");
 }
 
+TEST_F(Checkpoints, AManifestThatMakesNoSenseIsAProblemWithAName) {
+  write(5);
+  const auto manifest = checkpoint_path(folder_, 5) / "manifest.json";
+  const auto problem = [&](const std::string& text) {
+    std::ofstream(manifest) << text;
+    const auto report = verify_checkpoint(checkpoint_path(folder_, 5), Verify::full);
+    return report.problems.size() == 1 ? report.problems[0] : "no problem";
+  };
+  const std::string file = R"({"a": {"size": 1, "checksum": "crc32:00"}})";
+  EXPECT_NE(
+      problem(R"({"format": 5, "version": 1, "files": )" + file + "}").find("is not a manifest"),
+      std::string::npos);
+  EXPECT_NE(problem(R"({"format": "gradus-checkpoint", "version": 1, "files": {}})")
+                .find("it names no files"),
+            std::string::npos);
+  EXPECT_NE(problem(R"({"format": "gradus-checkpoint", "version": 1,
+                        "files": {"a": {"size": 1, "checksum": "crc32:xyz"}}})")
+                .find("the checksum of a is not a number"),
+            std::string::npos);
+}
+
+TEST_F(Checkpoints, ALinkToNowhereIsNotOneAndIsNamed) {
+  struct Lines : LogSink {
+    void message(LogLevel, std::string_view line) override { said += std::string(line) + "\n"; }
+    void print(std::string_view) override {}
+    std::string said;
+  };
+  make({5});
+  fs::create_directory_symlink(folder_ / "nowhere", checkpoint_path(folder_, 10));
+  const auto lines = std::make_shared<Lines>();
+  const auto former = set_log_sink(lines);
+  EXPECT_EQ(there(), std::vector<int64_t>{5});
+  set_log_sink(former);
+  EXPECT_NE(lines->said.find("checkpoint-10 is a link to"), std::string::npos) << lines->said;
+  EXPECT_NE(lines->said.find("nowhere, which does not exist"), std::string::npos) << lines->said;
+}
+
 TEST_F(Checkpoints, PythonsNeedWeightsAndAState) {
   make({3});
   const auto dir = checkpoint_path(folder_, 3);

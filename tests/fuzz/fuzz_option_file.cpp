@@ -1,0 +1,34 @@
+#include <gradus/config/option_set.h>
+#include <gradus/config/training_arguments.h>
+#include <gradus/core/error.h>
+#include <gradus/core/log.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "../silent_log.h"
+#include "fuzz/fuzz_target.h"
+
+/// Any bytes as an option file in YAML, and in JSON, set options or give `gradus::Error`.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const auto silence = gradus::set_log_sink(std::make_shared<gradus::testing::SilentLog>());
+  static const auto stem = std::filesystem::temp_directory_path() /
+                           ("gradus_fuzz_options_" + std::to_string(::getpid()));
+  for (const char* extension : {".yaml", ".json"}) {
+    auto file = stem;
+    file += extension;
+    std::ofstream(file, std::ios::binary)
+        .write(reinterpret_cast<const char*>(data), std::streamsize(size));
+    gradus::TrainingArguments args;
+    gradus::OptionSet options;
+    options.add(args, gradus::training_options());
+    try {
+      options.read_file(file);
+      options.check();
+    } catch (const gradus::Error&) {
+    }
+    std::filesystem::remove(file);
+  }
+  return 0;
+}
