@@ -4,8 +4,8 @@
 //! Rust ends the process when an allocation fails or a stack overflows. Therefore a call with
 //! limits runs on a stack of its own, and the allocator counts what the call takes. A call that
 //! reaches a limit is left where it stands, and its caller goes on with an error. The call is never
-//! continued and its stack is never freed, so that nothing it borrowed or began is seen half done.
-//! What it had allocated is lost to the process: at most its limit of memory.
+//! continued, and none of its values is dropped. What it had allocated is lost to the process: at
+//! most its limit of memory. Its stack is given back.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, RefCell};
@@ -236,10 +236,7 @@ pub fn bounded<T>(limits: Limits, body: impl FnOnce() -> Outcome<T>) -> Outcome<
         CALL.set(&raw const (*pointer).call);
         enter(pointer, &stack);
         match (*pointer).call.reached.get() {
-            Some(reached) => {
-                std::mem::forget(stack); // the call that was left is still on it
-                Err((*pointer).call.text(reached).into())
-            }
+            Some(reached) => Err((*pointer).call.text(reached).into()), // its stack is freed
             None => {
                 let _ = SPARE.try_with(|spare| spare.borrow_mut().replace(stack));
                 (*pointer).outcome.take().unwrap_or_else(|| Err("nothing was done".into()))

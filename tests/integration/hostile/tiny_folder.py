@@ -1,4 +1,4 @@
-"""A tiny GPT-2 with a tokenizer of words and a chat template, as a folder that gradus generates from.
+"""A folder that gradus generates from: a tiny GPT-2, a tokenizer of words and a chat template.
 
 Uses only the standard library. `write(folder)` makes a good one; a test then damages a part of it.
 """

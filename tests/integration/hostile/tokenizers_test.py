@@ -69,8 +69,8 @@ CASES = [
     ("a deep pipeline", {"normalizer": nested(400)}, ""),
     ("huge padding", {
         "padding": {
-            "strategy": {"Fixed": 9999999999999}, "direction": "Right", "pad_to_multiple_of": 1 << 62,
-            "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"
+            "strategy": {"Fixed": 9999999999999}, "direction": "Right",
+            "pad_to_multiple_of": 1 << 62, "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"
         }
     }, None),
     ("huge truncation", {

@@ -9,7 +9,8 @@ namespace gradus {
 namespace {
 
 TEST(Printable, LeavesTextOfAnyLanguageAlone) {
-  for (const char* text : {"", "plain text, 100 %", "a\nb\tc", "Grüße, 日本語, 😀", "\xc2\xa0nbsp"})
+  for (const char* text :
+       {"", "plain text, 100 %", "a\nb\tc", "Grüße, 日本語", "😀", "\xc2\xa0nbsp"})
     EXPECT_EQ(printable(text), text);
 }
 

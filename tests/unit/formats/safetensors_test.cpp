@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "../error_of.h"
+#include "core/mapped_reads.h"
 #include "formats/byte_readers.h"
 #include "formats/file_storage.h"
 
@@ -101,6 +102,17 @@ TEST(Safetensors, MapsWithoutCopyAndNeverWritesBack) {
   EXPECT_EQ(named(tensors, "w")[999].item<float>(), 1000.f);
   tensors.erase(tensors.begin());
   EXPECT_EQ(tensors[0].second.sum().item<double>(), 999. * 1000 / 2 + 1000);
+}
+
+TEST(Safetensors, AFileThatIsCutAfterwardsIsAnErrorWhereItIsRead) {
+  const auto file = fresh_folder("cut") / "x.safetensors";
+  write_safetensors(file, {{"a", at::ones({100'000})}});
+  const auto tensors = read_safetensors(file).tensors;
+  fs::resize_file(file, 4096);
+  EXPECT_NE(gradus::error_of([&] {
+              read_mapped([&] { return tensors[0].second.clone(); });
+            }).find("x.safetensors: it became shorter while it was read [G-IO-4]"),
+            std::string::npos);
 }
 
 TEST(Safetensors, WritesAnyLayoutAndSyncs) {

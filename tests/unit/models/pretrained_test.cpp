@@ -197,6 +197,25 @@ TEST(PreTrainedModel, LoadsByMappingAndWritesDoNotReachTheFile) {
   EXPECT_EQ(read_file(folder.path() / "model.safetensors"), before);
 }
 
+TEST(PreTrainedModel, NeedsItsFileNoMoreOnceItIsLoaded) {
+  const TemporaryFolder folder;
+  auto config = tiny_gpt2();
+  config["vocab_size"] = 4096;  // more than a page
+  AutoModelForCausalLM::from_config(config)->save_pretrained(folder.path());
+  const auto model = AutoModelForCausalLM::from_pretrained(folder.path());
+  std::filesystem::resize_file(folder.path() / "model.safetensors", 0);
+  EXPECT_TRUE(std::isfinite(model->state_dict()["transformer.wte.weight"].sum().item<double>()));
+}
+
+TEST(PreTrainedModel, AnIndexThatNamesNothingIsAnError) {
+  const TemporaryFolder folder;
+  AutoModelForCausalLM::from_config(tiny_gpt2())->save_pretrained(folder.path());
+  std::filesystem::remove(folder.path() / "model.safetensors");
+  std::ofstream(folder.path() / "model.safetensors.index.json") << R"({"weight_map": {}})";
+  EXPECT_TEXT(error_of([&] { AutoModelForCausalLM::from_pretrained(folder.path()); }),
+              "model.safetensors.index.json names no tensors: its weight_map is empty");
+}
+
 TEST(PreTrainedModel, ReadsOldNamesAndTorchFiles) {
   const TemporaryFolder folder;
   const auto model = AutoModelForCausalLM::from_config(tiny_gpt2());
