@@ -14,7 +14,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 constexpr size_t kMaxPickledDimensions = 64;
-constexpr size_t kTensorCost = 512;   // of a tensor without its bytes
+constexpr size_t kTensorCost = 384;   // of a tensor without its bytes
 constexpr size_t kStorageCost = 256;  // and of a storage
 
 /// Text that stands for bytes, one character of at most U+00FF each; nothing when it is not that.

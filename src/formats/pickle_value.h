@@ -65,7 +65,7 @@ class PickleValue {
 const char* kind_name(PickleValue::Kind kind);
 
 /// Owns the values and limits how much they may take, so that a small file cannot ask for a large
-/// memory: 256 MiB and 4 times what was read of the pickle, times `limit_factor()`.
+/// memory: 128 MiB and 4 times what was read of the pickle, times `limit_factor()`.
 class PickleArena {
  public:
   /// `file` is named in messages.
@@ -83,7 +83,7 @@ class PickleArena {
   [[noreturn]] void too_large(const std::string& what) const;
 
  private:
-  static constexpr size_t kFreeBytes = size_t{256} << 20;
+  static constexpr size_t kFreeBytes = size_t{128} << 20;
   size_t budget() const;
   [[noreturn]] void throw_over_budget() const;
 

@@ -3,7 +3,6 @@
 #include <gradus/checkpoint/manifest.h>
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,6 +10,7 @@
 #include "../integration/dropout_run.h"
 #include "../silent_log.h"
 #include "fuzz/fuzz_target.h"
+#include "fuzz/temporary_folder.h"
 
 namespace {
 
@@ -41,13 +41,13 @@ void replace_state(const fs::path& checkpoint, const char* data, size_t size) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto silence = gradus::set_log_sink(std::make_shared<gradus::testing::SilentLog>());
-  static const auto folder = [] {
-    const auto path =
-        fs::temp_directory_path() / ("gradus_fuzz_state_" + std::to_string(::getpid()));
-    fs::create_directories(path);
-    train_two_steps(path, "steps", gradus::Resume::none());
-    return path;
+  static const gradus::fuzz::TemporaryFolder temporary("state");
+  static const auto& folder = temporary.path;
+  static const bool ready = [] {
+    train_two_steps(folder, "steps", gradus::Resume::none());
+    return true;
   }();
+  static_cast<void>(ready);
   const auto checkpoint = folder / "checkpoint-2";
   replace_state(checkpoint, reinterpret_cast<const char*>(data), size);
   try {

@@ -1,25 +1,18 @@
 #include <gradus/checkpoint/manifest.h>
 #include <gradus/core/error.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
 #include "fuzz/fuzz_target.h"
-
-namespace fs = std::filesystem;
+#include "fuzz/temporary_folder.h"
 
 /// Any bytes as the manifest.json of a checkpoint give a report, never an exception; a manifest
 /// that was read can be written and read again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const auto folder = [] {
-    const auto path =
-        fs::temp_directory_path() / ("gradus_fuzz_manifest_" + std::to_string(::getpid()));
-    fs::create_directories(path);
-    std::ofstream(path / "model.safetensors") << "not looked into";
-    return path;
-  }();
+  static const gradus::fuzz::TemporaryFolder temporary("manifest");
+  static const auto& folder = temporary.path;
+  static const std::ofstream weights(folder / "model.safetensors");
   const auto file = folder / "manifest.json";
   const auto write = [&](const char* bytes, size_t count) {
     std::ofstream(file, std::ios::binary).write(bytes, std::streamsize(count));

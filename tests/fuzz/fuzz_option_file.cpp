@@ -2,22 +2,19 @@
 #include <gradus/config/training_arguments.h>
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "../silent_log.h"
 #include "fuzz/fuzz_target.h"
+#include "fuzz/temporary_folder.h"
 
 /// Any bytes as an option file in YAML, and in JSON, set options or give `gradus::Error`.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto silence = gradus::set_log_sink(std::make_shared<gradus::testing::SilentLog>());
-  static const auto stem = std::filesystem::temp_directory_path() /
-                           ("gradus_fuzz_options_" + std::to_string(::getpid()));
+  static const gradus::fuzz::TemporaryFolder temporary("options");
   for (const char* extension : {".yaml", ".json"}) {
-    auto file = stem;
-    file += extension;
+    const auto file = temporary.path / (std::string("options") + extension);
     std::ofstream(file, std::ios::binary)
         .write(reinterpret_cast<const char*>(data), std::streamsize(size));
     gradus::TrainingArguments args;
@@ -28,7 +25,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       options.check();
     } catch (const gradus::Error&) {
     }
-    std::filesystem::remove(file);
   }
   return 0;
 }

@@ -1,13 +1,13 @@
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
 #include <gradus/text/tokenizer.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "../silent_log.h"
 #include "fuzz/fuzz_target.h"
+#include "fuzz/temporary_folder.h"
 
 namespace fs = std::filesystem;
 
@@ -15,14 +15,12 @@ namespace fs = std::filesystem;
 /// are merged into it, give a tokenizer or `gradus::Error`.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto silence = gradus::set_log_sink(std::make_shared<gradus::testing::SilentLog>());
-  static const auto folder = [] {
-    const auto path =
-        fs::temp_directory_path() / ("gradus_fuzz_text_" + std::to_string(::getpid()));
-    fs::create_directories(path);
-    fs::copy_file("tests/parity/text/fixtures/wordpiece/tokenizer.json", path / "tokenizer.json",
-                  fs::copy_options::overwrite_existing);
-    return path;
-  }();
+  static const gradus::fuzz::TemporaryFolder temporary("text");
+  static const auto& folder = temporary.path;
+  static const bool ready =
+      fs::copy_file("tests/parity/text/fixtures/wordpiece/tokenizer.json",
+                    folder / "tokenizer.json", fs::copy_options::overwrite_existing);
+  static_cast<void>(ready);
   for (const char* name :
        {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}) {
     const auto file = folder / name;

@@ -1,6 +1,5 @@
 #include <gradus/core/error.h>
 #include <gradus/formats/weights_folder.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -8,22 +7,23 @@
 
 #include "formats/weight_index.h"
 #include "fuzz/fuzz_target.h"
+#include "fuzz/temporary_folder.h"
 
 namespace fs = std::filesystem;
 
 /// Any bytes as the index of a model's shards give its tensors, a problem or `gradus::Error`; an
 /// index without a problem names at least one tensor, and only files of its folder.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const auto folder = [] {
-    const auto path =
-        fs::temp_directory_path() / ("gradus_fuzz_index_" + std::to_string(::getpid()));
-    fs::create_directories(path);
-    for (const char* name :
+  static const gradus::fuzz::TemporaryFolder temporary("index");
+  static const auto& folder = temporary.path;
+  static const bool ready = [] {
+    for (const char* shard :
          {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"})
-      fs::copy_file("tests/parity/formats/fixtures/dtypes.safetensors", path / name,
+      fs::copy_file("tests/parity/formats/fixtures/dtypes.safetensors", folder / shard,
                     fs::copy_options::overwrite_existing);
-    return path;
+    return true;
   }();
+  static_cast<void>(ready);
   const auto file = folder / "model.safetensors.index.json";
   std::ofstream(file, std::ios::binary)
       .write(reinterpret_cast<const char*>(data), std::streamsize(size));

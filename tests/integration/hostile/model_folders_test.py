@@ -62,7 +62,8 @@ def special_files(top):
     hostile.refuses("a FIFO of prompts", words, "a FIFO", top)
     os.mkfifo(top / "rows.jsonl")
     hostile.refuses("a FIFO of rows", ["data", "show", top / "rows.jsonl"], "a FIFO", top)
-    hostile.refuses("a device of options", ["train", "/dev/zero"], "a device", top)
+    (top / "options.yaml").symlink_to("/dev/zero")
+    hostile.refuses("a device of options", ["train", top / "options.yaml"], "a device", top)
     return cases + 4
 
 
