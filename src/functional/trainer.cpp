@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <gradus/checkpoint/checkpoint_dir.h>
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
@@ -116,6 +117,8 @@ TrainState Trainer::train(TrainState state, const DatasetRef& train_data,
   const auto& args = options_.args;
   check(!state.params.empty(), "the state to train has no parameters",
         "Make it with create_state or TrainState::create.");
+  const auto folder = args.checkpoint_dir(0, 0).parent_path();
+  remove_unfinished(folder.empty() ? "." : folder);  // what a killed run has left
   const auto batches = loader(train_data, /*shuffle=*/true);
   const int64_t steps_per_epoch = *batches.size();
   const int64_t first_epoch = state.step / steps_per_epoch;

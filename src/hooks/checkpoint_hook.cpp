@@ -65,6 +65,7 @@ bool CheckpointHook::will_resume() const {
 void CheckpointHook::before_fit(Trainer& trainer) {
   if (trainer.is_main()) {
     make_directory(options_.save_dir);
+    remove_unfinished(options_.save_dir);
     save_config(trainer);
   }
   if (!options_.resume_path || options_.resume_path->empty()) return;
