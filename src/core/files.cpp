@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <system_error>
+#include <vector>
 
 #include "core/file_errors.h"
 #include "core/open_file.h"
@@ -27,6 +28,15 @@ bool write_all(int fd, std::string_view content) {
     content.remove_prefix(size_t(n));
   }
   return true;
+}
+
+// Flushes the entry of `path` in its folder. A folder that may be written to and not be read cannot
+// be synced.
+void sync_parent_folder(const fs::path& path) {
+  const auto parent = path.parent_path();
+  const Descriptor folder(::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_CLOEXEC));
+  if (folder.is_open() ? ::fsync(folder.get()) != 0 && errno != EINVAL : errno != EACCES)
+    throw cannot_write(path, errno);
 }
 
 // Why `directory` is not a folder after all; `code` is what the system said, if anything.
@@ -102,8 +112,16 @@ void write_file_atomically(const fs::path& file, std::string_view content) {
 
 void make_directory(const fs::path& directory) {
   std::error_code code, unknown;
+  std::vector<fs::path> created;
+  for (auto place = directory; !place.empty() && !fs::exists(place, unknown);
+       place = place.parent_path())
+    created.push_back(place);
   fs::create_directories(directory, code);
-  if (!code && fs::is_directory(directory, unknown)) return;
+  if (!code && fs::is_directory(directory, unknown)) {
+    // Without this a power cut may take the folder, with everything that was synced in it.
+    for (const auto& place : created) sync_parent_folder(place);
+    return;
+  }
   const bool is_file = fs::exists(directory, unknown) && !fs::is_directory(directory, unknown);
   throw Error("G-IO-3", ErrorKind::io,
               "cannot create the folder " + directory.string() + ": " +
