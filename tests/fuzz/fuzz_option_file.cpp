@@ -1,5 +1,5 @@
 #include <gradus/config/option_set.h>
-#include <gradus/config/training_arguments.h>
+#include <gradus/config/training_options.h>
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
 

@@ -5,6 +5,7 @@
 static ALLOCATOR: limits::CountingAllocator = limits::CountingAllocator;
 
 mod abi;
+mod current;
 mod encode;
 mod limits;
 mod python;

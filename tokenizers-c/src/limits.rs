@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 
 use crate::abi::{caught, Outcome};
-use crate::stack;
+use crate::{current, stack};
 
 /// Every error that names a limit begins with this.
 pub const LIMIT: &str = "limit of ";
@@ -89,10 +89,7 @@ struct Call {
     reached: Cell<Option<Reached>>,
 }
 
-thread_local! {
-    static CALL: Cell<*const Call> = const { Cell::new(std::ptr::null()) };
-    static SPARE: RefCell<Option<stack::Stack>> = const { RefCell::new(None) };
-}
+thread_local! { static SPARE: RefCell<Option<stack::Stack>> = const { RefCell::new(None) }; }
 
 impl Call {
     fn take(&self, size: usize) {
@@ -142,7 +139,7 @@ impl Call {
     /// Goes on in the caller; this call stays where it is for good.
     fn leave(&self, reached: Reached) -> ! {
         self.reached.set(Some(reached));
-        CALL.set(std::ptr::null());
+        current::set::<Call>(std::ptr::null());
         unsafe { stack::leave(self.caller.get()) }
     }
 
@@ -176,8 +173,7 @@ pub fn panic_error(text: String) -> String {
 
 /// Called by the handler of SIGSEGV: leaves the running call if `address` lies in its guard pages.
 pub fn on_stack_overflow(address: usize) {
-    let call = CALL.get();
-    if let Some(call) = unsafe { call.as_ref() } {
+    if let Some(call) = unsafe { current::get::<Call>().as_ref() } {
         if call.guard.contains(&address) {
             call.leave(Reached::Depth);
         }
@@ -186,7 +182,7 @@ pub fn on_stack_overflow(address: usize) {
 
 /// Begins the time of a call anew, for the next of several texts, this one of `size` bytes.
 pub fn restart(size: usize) {
-    if let Some(call) = unsafe { CALL.get().as_ref() } {
+    if let Some(call) = unsafe { current::get::<Call>().as_ref() } {
         let nanoseconds = Limits::new(0, 0, size).nanoseconds;
         call.limits.set(Limits { nanoseconds, ..call.limits.get() });
         call.deadline.set(0);
@@ -203,7 +199,7 @@ unsafe extern "C" fn work<F: FnOnce() -> Outcome<T>, T>(work: *mut Work<F, T>) {
     let body = (*work).body.take();
     let outcome = caught(|| body.map_or_else(|| Err("nothing to do".into()), |body| body()));
     (*work).outcome = Some(outcome);
-    CALL.set(std::ptr::null());
+    current::set::<Call>(std::ptr::null());
     stack::leave((*work).call.caller.get());
 }
 
@@ -211,7 +207,7 @@ unsafe extern "C" fn work<F: FnOnce() -> Outcome<T>, T>(work: *mut Work<F, T>) {
 /// `body` must not hold a lock that its caller's next call needs, nor let other threads borrow from
 /// its caller: it may be left anywhere.
 pub fn bounded<T>(limits: Limits, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-    if !CALL.get().is_null() {
+    if !current::get::<Call>().is_null() {
         return body();
     }
     stack::catch_overflows();
@@ -233,7 +229,7 @@ pub fn bounded<T>(limits: Limits, body: impl FnOnce() -> Outcome<T>) -> Outcome<
     let mut given = Work { body: Some(body), outcome: None, call };
     let pointer = &raw mut given;
     unsafe {
-        CALL.set(&raw const (*pointer).call);
+        current::set::<Call>(&raw const (*pointer).call);
         enter(pointer, &stack);
         match (*pointer).call.reached.get() {
             Some(reached) => Err((*pointer).call.text(reached).into()), // its stack is freed
@@ -259,7 +255,7 @@ impl CountingAllocator {
     /// The running call is left when the system has no memory: else Rust would end the process.
     #[inline(always)]
     unsafe fn counted(size: usize, allocate: impl FnOnce() -> *mut u8) -> *mut u8 {
-        let Some(call) = CALL.get().as_ref() else { return allocate() };
+        let Some(call) = current::get::<Call>().as_ref() else { return allocate() };
         call.take(size);
         let memory = allocate();
         if memory.is_null() {
@@ -279,14 +275,14 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        if let Some(call) = CALL.get().as_ref() {
+        if let Some(call) = current::get::<Call>().as_ref() {
             call.give(layout.size());
         }
         MIMALLOC.dealloc(memory, layout)
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if let Some(call) = CALL.get().as_ref() {
+        if let Some(call) = current::get::<Call>().as_ref() {
             call.give(layout.size());
         }
         Self::counted(size, || MIMALLOC.realloc(memory, layout, size))
