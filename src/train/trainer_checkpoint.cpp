@@ -156,16 +156,13 @@ RngState Trainer::Parts::random_state() const {
 void Trainer::Parts::note_save(const std::optional<CheckpointWriter::Outcome>& outcome) {
   if (!outcome) return;
   if (!outcome->failure) {
-    failed_saves = 0;
-    if (run) run->failed_step.reset();
+    run->failed_saves = 0;
+    run->failed_step.reset();
     return;
   }
-  ++failed_saves;
-  if (run) {
-    run->failed_step = outcome->step;
-    state.best_model_checkpoint = run->best_before_save;
-  }
-  if (failed_saves < args.save_failures_allowed) {
+  run->failed_step = outcome->step;
+  state.best_model_checkpoint = run->best_before_save;
+  if (++run->failed_saves < args.save_failures_allowed) {
     if (args.load_best_model_at_end && state.best_global_step == outcome->step)
       log_warning(
           fmt::format("The best model so far, that of step {}, is not on disk. "
@@ -176,14 +173,14 @@ void Trainer::Parts::note_save(const std::optional<CheckpointWriter::Outcome>& o
   const auto newest = newest_checkpoint(*args.output_dir);
   throw Error("G-CKPT-6", ErrorKind::checkpoint, outcome->failure->message(),
               fmt::format("It is failure {} in a row; --save_failures_allowed is {}. {}\n{}",
-                          failed_saves, args.save_failures_allowed, outcome->failure->advice(),
+                          run->failed_saves, args.save_failures_allowed, outcome->failure->advice(),
                           newest ? "The newest checkpoint is " + newest->path.string() +
                                        ". Continue from it with --resume_from_checkpoint last."
                                  : "There is no checkpoint to continue from."));
 }
 
 std::string Trainer::Parts::what_a_failed_save_means() const {
-  const auto count = failed_saves + 1;
+  const auto count = run->failed_saves + 1;
   if (count >= args.save_failures_allowed)
     return fmt::format("It is failure {} in a row: the run ends.", count);
   return fmt::format(

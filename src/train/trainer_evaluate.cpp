@@ -49,6 +49,18 @@ class UseEvaluationWeights {
   TrainerCallback* owner_ = nullptr;
 };
 
+// Sets a flag while it lives.
+class Interruptible {
+ public:
+  explicit Interruptible(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Interruptible() { flag_ = false; }
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+
+ private:
+  bool& flag_;
+};
+
 // Tokens that count in the loss of a batch.
 int64_t label_tokens(const Batch& batch, bool shifted) {
   auto labels = batch["labels"];
@@ -174,7 +186,8 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
       .after_batch =
           [this] {
             call(Event::prediction_step);
-            if (parts_->may_interrupt_evaluation && parts_->control.is_interrupted)
+            if (parts_->run && parts_->run->may_interrupt_evaluation &&
+                parts_->control.is_interrupted)
               throw EvaluationInterrupted();
           },
       .strategy = &p.engine.strategy()};
@@ -233,42 +246,29 @@ PredictionStep Trainer::prediction_step(Model& model, Batch inputs, bool predict
   return step;
 }
 
-Metrics Trainer::evaluate_in_training(bool step_scheduler) {
-  auto& p = *parts_;
-  const auto metrics = [&] {
-    const UseEvaluationWeights swapped(p.callbacks.all(), *p.model, p.engine.precision());
-    try {
-      return evaluate();
-    } catch (const std::exception& error) {
-      // train() would take it for a training batch that is too large and start again.
-      if (p.args.auto_find_batch_size && device::is_out_of_memory(error))
-        throw evaluation_out_of_memory(p.args.eval_batch_size());
-      throw;
-    }
-  }();
-  if (step_scheduler && p.engine.schedule() && p.engine.schedule()->is_metric_driven())
-    p.engine.schedule()->step(best_metric_of(metrics, p.args));
-  return metrics;
-}
-
 // The metrics; none when the run is interrupted. What the evaluation has changed until then is as
 // before, at least in what is saved, and a run that goes on from there makes up for it.
-std::optional<Metrics> Trainer::evaluate_unless_interrupted(bool step_scheduler) {
+std::optional<Metrics> Trainer::evaluate_in_training(bool step_scheduler) {
   auto& p = *parts_;
   auto& run = *p.run;
   if (!p.control.is_interrupted) {
     Run::BeforeEvaluation before{p.random_state(), callback_states(p.callbacks.all()),
                                  exported_callback_states(p.callbacks.all(), p.control),
                                  p.state.log_history};
-    p.may_interrupt_evaluation = true;
     try {
-      auto metrics = evaluate_in_training(step_scheduler);
-      p.may_interrupt_evaluation = false;
+      const auto metrics = [&] {
+        const Interruptible scope(run.may_interrupt_evaluation);
+        const UseEvaluationWeights swapped(p.callbacks.all(), *p.model, p.engine.precision());
+        return evaluate();
+      }();
+      if (step_scheduler && p.engine.schedule() && p.engine.schedule()->is_metric_driven())
+        p.engine.schedule()->step(best_metric_of(metrics, p.args));
       return metrics;
     } catch (const EvaluationInterrupted&) {
-      p.may_interrupt_evaluation = false;
-    } catch (...) {
-      p.may_interrupt_evaluation = false;
+    } catch (const std::exception& error) {
+      // train() would take it for a training batch that is too large and start again.
+      if (p.args.auto_find_batch_size && device::is_out_of_memory(error))
+        throw evaluation_out_of_memory(p.args.eval_batch_size());
       throw;
     }
     p.state.log_history = before.log_history;
@@ -277,19 +277,6 @@ std::optional<Metrics> Trainer::evaluate_unless_interrupted(bool step_scheduler)
   run.evaluation_is_missing = true;
   p.control.should_evaluate = false;
   return std::nullopt;
-}
-
-// Makes up for the evaluation that an interruption cut short, and for the save that was due after
-// it. The run is then where it would have been without the interruption.
-void Trainer::repeat_interrupted_evaluation() {
-  auto& p = *parts_;
-  auto& run = *p.run;
-  p.control.new_step();
-  p.control.should_evaluate = true;
-  p.control.should_save = *std::exchange(run.repeat_evaluation, std::nullopt);
-  if (run.rng) set_random_state(*run.rng);
-  act_on_control();
-  if (run.rng) run.rng = p.random_state();  // set once more when the data has been fetched
 }
 
 double best_metric_of(const Metrics& metrics, const TrainingArguments& args) {

@@ -152,7 +152,7 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
       for (const auto& batch : window) {
         if (run.batches_done % window_size == 0) call(Event::step_begin);
         const auto loss = run_micro_batch(batch, num_items_in_batch);
-        count_micro_batch(batch, loss);
+        p.count_micro_batch(batch, loss, floating_point_ops(batch));
         if (run.window_is_complete(window_size)) break;
         call(Event::substep_end);
         if (p.control.should_epoch_stop || p.control.should_training_stop) break;
@@ -180,17 +180,24 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
   return finish_run();
 }
 
-// What comes before the first step: evaluations. Whether there is a step: not after a resume from
-// the end of a run.
+// What comes before the first step: an evaluation, and the one that an interruption cut short with
+// the save that was due after it. Whether there is a step: not after a resume from the end of a
+// run.
 bool Trainer::begin_steps() {
   auto& p = *parts_;
   auto& run = *p.run;
-  if (p.args.eval_on_start) evaluate_unless_interrupted(/*step_scheduler=*/false);
+  if (p.args.eval_on_start) evaluate_in_training(/*step_scheduler=*/false);
   if (p.control.is_interrupted) return false;  // nothing has changed since the start
   bool is_over = run.ended_by_callback || p.state.global_step >= run.plan.max_steps;
   p.control.should_training_stop |= is_over;
   if (run.repeat_evaluation) {
-    repeat_interrupted_evaluation();
+    // The run is then where it would have been without the interruption.
+    p.control.new_step();
+    p.control.should_evaluate = true;
+    p.control.should_save = *std::exchange(run.repeat_evaluation, std::nullopt);
+    if (run.rng) set_random_state(*run.rng);
+    act_on_control();
+    if (run.rng) run.rng = p.random_state();  // set once more when the data has been fetched
     is_over = p.control.should_training_stop;
   }
   if (is_over && run.pass_had_ended) run.first_epoch = run.plan.num_train_epochs;
@@ -200,7 +207,6 @@ bool Trainer::begin_steps() {
 void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   auto& p = *parts_;
   p.run = std::make_unique<Run>(p.engine.device(), p.writer);
-  p.failed_saves = 0;
   auto& run = *p.run;
   run.loader = p.train_loader = get_train_dataloader();
   run.plan = plan_training(p.args, run.loader, p.train_batch_size);
@@ -274,14 +280,12 @@ std::vector<Batch> Trainer::Run::next_window(int64_t size) {
   return found;
 }
 
-void Trainer::count_micro_batch(const Batch& batch, const torch::Tensor& loss) {
-  auto& p = *parts_;
-  auto& run = *p.run;
-  ++run.batches_done;
-  run.loss.add(loss, p.args.logging_nan_inf_filter, p.state.global_step - run.last_logged_step);
-  run.new_flos += floating_point_ops(batch);
-  if (p.args.include_num_input_tokens_seen != "no")
-    p.state.num_input_tokens_seen += p.count_input_tokens(batch);
+void Trainer::Parts::count_micro_batch(const Batch& batch, const torch::Tensor& loss, double flos) {
+  ++run->batches_done;
+  run->loss.add(loss, args.logging_nan_inf_filter, state.global_step - run->last_logged_step);
+  run->new_flos += flos;
+  if (args.include_num_input_tokens_seen != "no")
+    state.num_input_tokens_seen += count_input_tokens(batch);
 }
 
 void Trainer::act_on_control() {
@@ -291,7 +295,7 @@ void Trainer::act_on_control() {
     p.settle_schedule();
   if (p.control.should_log && p.state.global_step > p.run->last_logged_step) log_training();
   if (p.control.should_evaluate) {
-    if (const auto metrics = evaluate_unless_interrupted(/*step_scheduler=*/true)) {
+    if (const auto metrics = evaluate_in_training(/*step_scheduler=*/true)) {
       const bool is_best = update_best_metric(*metrics, p.args, p.state);
       if (p.args.save_strategy == "best") p.control.should_save = is_best;
     }

@@ -37,14 +37,12 @@ struct Trainer::Parts : TrainerOptions {
   int64_t train_batch_size = 8;
   bool created_lr_scheduler = false;  ///< by us: made anew at every train()
   bool is_in_train = false;
-  bool may_interrupt_evaluation = false;  ///< the loop evaluates, and can repeat it on a resume
   bool model_prepared = false;
   std::optional<double> model_preparation_time;
 
   DataLoader train_loader;
   DataLoader eval_loader;
   CheckpointWriter writer;
-  int64_t failed_saves = 0;  ///< in a row
   RngState foreign_rng;  ///< Python's generators, carried through from the checkpoint resumed from
   MemoryTracker memory;
 
@@ -63,6 +61,8 @@ struct Trainer::Parts : TrainerOptions {
   void note_save(const std::optional<CheckpointWriter::Outcome>& outcome);
   /// What the warning about a save that fails now says of the run.
   std::string what_a_failed_save_means() const;
+  /// Takes note of a micro-batch of `flos` operations that gave `loss`.
+  void count_micro_batch(const Batch& batch, const torch::Tensor& loss, double flos);
   /// How many tokens a batch has, as `include_num_input_tokens_seen` counts them.
   int64_t count_input_tokens(const Batch& batch) const;
   /// A batch that knows which of its masks are full, while they are on the host: on a GPU the
@@ -124,6 +124,8 @@ struct Trainer::Run {
     nlohmann::json callbacks, exported_callbacks;  ///< their states
     LogHistory log_history;
   };
+  bool may_interrupt_evaluation = false;  ///< the loop evaluates, and can repeat it on a resume
+  int64_t failed_saves = 0;               ///< in a row
   std::optional<BeforeEvaluation> before_evaluation;  ///< one that was interrupted: saved instead
   bool evaluation_is_missing = false;  ///< interrupted, or not begun: a resume makes up for it
 

@@ -273,15 +273,12 @@ class Trainer {
   void end_failed_run(const std::string& reason);
   torch::Tensor run_micro_batch(const Batch& batch,
                                 const std::optional<torch::Tensor>& num_items_in_batch);
-  void count_micro_batch(const Batch& batch, const torch::Tensor& loss);
   void end_epoch();
   bool begin_steps();
   void act_on_control();
   void finish_saves();
   void log_training();
-  Metrics evaluate_in_training(bool step_scheduler);
-  std::optional<Metrics> evaluate_unless_interrupted(bool step_scheduler);
-  void repeat_interrupted_evaluation();
+  std::optional<Metrics> evaluate_in_training(bool step_scheduler);
   void save_checkpoint();
   void restore_run(const std::filesystem::path& checkpoint);
   void call(Event event, const Logs& logs = {}, const Metrics& metrics = {},
