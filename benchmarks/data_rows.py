@@ -81,8 +81,7 @@ def main(build):
             rows.append(
                 make(quantity=f"random row, {name}", gradus=figure, other=theirs, unit="µs",
                      other_name="datasets, mapped Arrow"))
-        # The first pass also meets the pages of the file for the first time, so this is an upper
-        # bound of what checking the batches costs.
+        # All pages are mapped before; the first pass checks each batch, the second does not.
         figures = ours("checked", os.path.join(folder, "saved"))
         rows.append(
             at_most(1.05, quantity="reading all rows of a mapped Arrow file, batches checked",

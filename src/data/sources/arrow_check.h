@@ -12,7 +12,10 @@
 namespace gradus::sources {
 
 /// Checks arrays from files in full: every offset, view, type id, run and dictionary index points
-/// into the array, and text is UTF-8. Only then reading a cell is safe.
+/// into the array. Only then reading a cell is safe.
+///
+/// Whether text is UTF-8 is left to those who take it for that, such as the tokenizer: looking at
+/// every byte of it would take longer than all else here.
 ///
 /// A dictionary that many batches share is checked once.
 /// Thread-safety: any thread.

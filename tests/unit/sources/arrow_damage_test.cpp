@@ -88,7 +88,10 @@ INSTANTIATE_TEST_SUITE_P(
                bytes_of<int32_t>({0, 2, 2, 2, 3, 1 << 28, 8})},
         Damage{"string", bytes_of<int32_t>({0, 1, 1, 1, 33}),
                bytes_of<int32_t>({0, 1, 1, 1, 1 << 28})},
-        Damage{"string", "\xc3\xa4", "\xc3\x28"}));
+        Damage{"list_of_view", kView,
+               bytes_of<int32_t>({1 << 30}) + "a te" + bytes_of<int32_t>({0})},
+        Damage{"dictionary_of_view", kView,
+               bytes_of<int32_t>({1 << 30}) + "a te" + bytes_of<int32_t>({0})}));
 
 TEST(ArrowBatches, AreCheckedOnceAndFromManyThreads) {
   if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
