@@ -5,13 +5,14 @@ tensors.
 """
 import gzip
 import json
+import shutil
 import struct
 import sys
 import tempfile
 import zlib
 from pathlib import Path
 
-from hostile import accepts, finish, refuses
+from hostile import accepts, fail, finish, refuses, run
 
 SEEDS = Path(__file__).resolve().parents[2] / "fuzz" / "seeds"
 MANY = 100_000
@@ -150,8 +151,39 @@ def many_tensors(folder):
     cases += 2
 
 
+def damaged_cache(folder):
+    """A cache of prepared rows with a flipped bit is named and made anew; the model is the same."""
+    global cases
+    text = folder / "text.txt"
+    text.write_text("".join(f"line {i} of a text that is cut into blocks\n" for i in range(2000)))
+    tokenizer = Path(__file__).resolve().parents[2] / "parity" / "text" / "fixtures" / "bpe"
+    out, cache = folder / "out", folder / "cache"
+    words = ["train", "--task", "causal-lm", "--train_file", text, "--tokenizer_name", tokenizer,
+             "--model_type", "gpt2", "--config_overrides", "n_embd=16,n_head=2,n_layer=1",
+             "--output_dir", out, "--cache_dir", cache, "--max_steps", "5", "--block_size", "16",
+             "--save_strategy", "no"]
+    models = []
+    for at in [None, 0.02, 0.3, 0.6, 0.9]:
+        cases += 1
+        name = f"cache damaged at {at} of its length"
+        if at is not None:
+            file = next(cache.glob("*.arrow"))
+            content = bytearray(file.read_bytes())
+            content[int(len(content) * at)] ^= 0x20
+            file.write_bytes(content)
+            shutil.rmtree(out)
+        done = run(words, folder)
+        if done is None or done.returncode != 0:
+            return fail(name, "the run failed", done)
+        models.append((out / "model.safetensors").read_bytes())
+        if models[-1] != models[0]:
+            fail(name, "the model differs", done)
+        elif at is not None and b"computing again what the cache should hold" not in done.stderr:
+            fail(name, "expected a warning", done)
+
+
 with tempfile.TemporaryDirectory() as place:
-    for part in (damaged_arrow, one_long_line, bombs, very_many, many_tensors):
+    for part in (damaged_arrow, one_long_line, bombs, very_many, many_tensors, damaged_cache):
         folder = Path(place) / part.__name__
         folder.mkdir()
         part(folder)
