@@ -171,8 +171,11 @@ int run_hooks(const fs::path& folder, int64_t steps) {
 
 int run_functional(const fs::path& folder, int64_t steps) {
   const auto from = newest_good(newest_first(folder, "state-e0-s", ""), [](const fs::path& path) {
-    for (const auto* name : {"flax_model.msgpack", "opt_state.msgpack"})
-      read_flax_msgpack(path / name);
+    for (const auto* name : {"flax_model.msgpack", "opt_state.msgpack", "training_state.json"})
+      if (!fs::exists(path / name))
+        throw Error("T-1", ErrorKind::checkpoint, (path / name).string() + " is missing", "");
+    read_flax_msgpack(path / "flax_model.msgpack");
+    read_flax_msgpack(path / "opt_state.msgpack");
     read_json(path / "training_state.json");
   });
   torch::manual_seed(5);
