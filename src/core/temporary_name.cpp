@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <random>
 
@@ -46,7 +48,17 @@ std::optional<int64_t> process_number(std::string_view digits) {
   return value;
 }
 
-bool is_running(int64_t process) { return ::kill(pid_t(process), 0) == 0 || errno == EPERM; }
+// Whether a process has ended and only its number is left, until its parent asks for it.
+bool is_zombie(int64_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto name_end = text.rfind(") ");  // the name before it may hold anything
+  return name_end != std::string::npos && text.size() > name_end + 2 && text[name_end + 2] == 'Z';
+}
+
+bool is_running(int64_t process) {
+  return (::kill(pid_t(process), 0) == 0 || errno == EPERM) && !is_zombie(process);
+}
 
 bool is_token(std::string_view text) {
   return text.size() == kTokenLength && text.front() == kTokenMark &&

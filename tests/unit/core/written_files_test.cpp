@@ -1,6 +1,7 @@
 // Files that are written: under names that nobody can prepare, never through a link.
 #include <gradus/core/files.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -120,6 +121,15 @@ TEST(TemporaryNames, TellWhoseTheyAre) {
   EXPECT_FALSE(is_abandoned_temporary("a-999999999" + token));
   EXPECT_TRUE(is_abandoned_temporary(".tmp-checkpoint-5-999999999")) << "of an earlier version";
   EXPECT_TRUE(is_abandoned_temporary(".tmp-model"));
+}
+
+TEST(TemporaryNames, OfAProcessThatNobodyHasAskedForAreAbandoned) {
+  const auto child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t ended{};
+  ::waitid(P_PID, id_t(child), &ended, WEXITED | WNOWAIT);  // it stays a zombie
+  EXPECT_TRUE(is_abandoned_temporary(".tmp-a-" + std::to_string(child) + "-x0123456789abcdef"));
+  ::waitpid(child, nullptr, 0);
 }
 
 }  // namespace
