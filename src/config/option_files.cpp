@@ -3,10 +3,12 @@
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <charconv>
+#include <sstream>
 
 #include "config/field_value.h"
 
@@ -92,6 +94,33 @@ json convert_yaml(const YAML::Node& node, bool as_text, const std::string& where
   }
 }
 
+/// Looks at a document without keeping it.
+struct YamlPasser : YAML::EventHandler {
+  using Mark = YAML::Mark;
+  using Anchor = YAML::anchor_t;
+  using Style = YAML::EmitterStyle::value;
+  void OnDocumentStart(const Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const Mark&, Anchor) override {}
+  void OnAlias(const Mark&, Anchor) override {}
+  void OnScalar(const Mark&, const std::string&, Anchor, const std::string&) override {}
+  void OnSequenceStart(const Mark&, const std::string&, Anchor, Style) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const Mark&, const std::string&, Anchor, Style) override {}
+  void OnMapEnd() override {}
+};
+
+// How many documents a text holds, counted up to 100: yaml-cpp finds empty ones without end where a
+// document begins with a comma.
+int count_yaml_documents(const std::string& text) {
+  std::istringstream input(text);
+  YAML::Parser parser(input);
+  YamlPasser passer;
+  int count = 0;
+  while (count < 100 && parser.HandleNextDocument(passer)) ++count;
+  return count;
+}
+
 // The line of a key of the outermost object; JSON parsers do not keep it.
 size_t line_of_key(const std::string& text, const std::string& key) {
   const std::string quoted = '"' + key + '"';
@@ -139,25 +168,27 @@ void OptionSet::read_json_text(const std::string& text, const std::filesystem::p
 }
 
 void OptionSet::read_yaml(const std::string& text, const std::filesystem::path& file) {
-  std::vector<YAML::Node> documents;
+  YAML::Node document;
+  int count = 0;
   try {
-    documents = YAML::LoadAll(text);
+    count = count_yaml_documents(text);
+    if (count == 1) document = YAML::Load(text);
   } catch (const YAML::Exception& error) {
     throw Error("G-CONF-6", ErrorKind::usage,
                 fmt::format("config file: {} is not valid YAML at line {}: {}", file.string(),
                             error.mark.line + 1, error.msg),
                 "Correct the line; an option is written as `learning_rate: 5e-5`.");
   }
-  if (documents.size() > 1)
-    throw Error("G-CONF-6", ErrorKind::usage,
-                fmt::format("config file: {} holds {} YAML documents, expected one", file.string(),
-                            documents.size()),
-                "Keep one and remove the --- lines.");
-  if (documents.empty() || documents[0].IsNull()) return;
-  if (!documents[0].IsMap())
-    return read_dict(convert_yaml(documents[0], false, file.string()), file.string());
+  if (count > 1)
+    throw Error(
+        "G-CONF-6", ErrorKind::usage,
+        fmt::format("config file: {} holds {} YAML documents, expected one", file.string(), count),
+        "Keep one and remove the --- lines.");
+  if (count == 0 || document.IsNull()) return;
+  if (!document.IsMap())
+    return read_dict(convert_yaml(document, false, file.string()), file.string());
   std::set<std::string> seen;
-  for (const auto& pair : documents[0]) {
+  for (const auto& pair : document) {
     const auto where = fmt::format("{} line {}", file.string(), pair.first.Mark().line + 1);
     if (!pair.first.IsScalar())
       throw Error("G-CONF-6", ErrorKind::usage,
