@@ -12,6 +12,7 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -130,6 +131,10 @@ class Chaos:
 
 
 def main():
+    # Under nohup and in a script's background some are ignored, and gradus leaves those alone.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else
+                      signal.SIG_DFL)
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--seconds", type=float, default=60)

@@ -264,6 +264,7 @@ def check_errors(folder, cwd):
 
 
 def check_interrupt(folder):
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # gradus leaves one alone that is ignored
     child = subprocess.Popen(
         [GRADUS, "generate", "--model_name_or_path", folder / "gpt2", "--chat"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -19,6 +19,7 @@
 #include <set>
 #include <thread>
 
+#include "../default_signals.h"
 #include "../silent_log.h"
 #include "dropout_run.h"
 

@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <string>
 
+#include "../../default_signals.h"
+
 namespace gradus::hooks {
 
 /// A regression with one layer and fixed weights.

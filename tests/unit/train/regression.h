@@ -14,6 +14,7 @@
 #include <mutex>
 #include <random>
 
+#include "../../default_signals.h"
 #include "../../test_device.h"
 
 /// The fixtures of the peer's own tests (peer-tests.md 9.0): y = a x + b on noisy data around y = 2
