@@ -113,25 +113,36 @@ class LogHistory::const_iterator {
   /// Entry `index` of `history`.
   const_iterator(const LogHistory* history, size_t index) : history_(history), index_(index) {}
 
-  /// @name As for every iterator that can jump.
-  /// @{
+  /// The entry.
   reference operator*() const { return (*history_)[index_]; }
+  /// Its members.
   pointer operator->() const { return {(*history_)[index_]}; }
+  /// The entry `n` further on.
   reference operator[](difference_type n) const { return *(*this + n); }
+  /// Goes `n` on.
   const_iterator& operator+=(difference_type n) { return index_ += size_t(n), *this; }
+  /// Goes `n` back.
   const_iterator& operator-=(difference_type n) { return *this += -n; }
+  /// Goes on.
   const_iterator& operator++() { return *this += 1; }
+  /// Goes back.
   const_iterator& operator--() { return *this += -1; }
+  /// Goes on.
   const_iterator operator++(int) { return std::exchange(*this, *this + 1); }
+  /// Goes back.
   const_iterator operator--(int) { return std::exchange(*this, *this - 1); }
+  /// `n` further on.
   const_iterator operator+(difference_type n) const { return const_iterator(*this) += n; }
+  /// `n` before.
   const_iterator operator-(difference_type n) const { return const_iterator(*this) -= n; }
+  /// Entries between two.
   difference_type operator-(const const_iterator& other) const {
     return difference_type(index_) - difference_type(other.index_);
   }
+  /// Whether both are at the same entry.
   bool operator==(const const_iterator& other) const { return index_ == other.index_; }
+  /// Which one comes first.
   auto operator<=>(const const_iterator& other) const { return index_ <=> other.index_; }
-  /// @}
 
  private:
   const LogHistory* history_ = nullptr;
