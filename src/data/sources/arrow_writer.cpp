@@ -14,12 +14,11 @@
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 
 #include "core/file_errors.h"
+#include "core/temporary_name.h"
 #include "data/sources/arrow_cell.h"
 #include "data/sources/arrow_table.h"
 #include "data/sources/column_kind.h"
@@ -37,7 +36,6 @@ void check_write(const arrow::Status& status, const fs::path& file) {
 // A new file. What lies under the name, such as a link or what a killed process left, is removed,
 // not written to.
 int create_file(const fs::path& file) {
-  ::unlink(file.c_str());
   const int descriptor =
       ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (descriptor < 0) throw cannot_write(file, errno);
@@ -109,10 +107,9 @@ arrow::Status append_cell(arrow::ArrayBuilder& builder, const Value& value, Colu
 
 }  // namespace
 
-ArrowWriter::ArrowWriter(fs::path path) : path_(std::move(path)) {
-  static std::atomic<int64_t> count = 0;
-  temporary_ = fmt::format("{}.tmp-{}-{}", path_.string(), ::getpid(), count++);
-}
+ArrowWriter::ArrowWriter(fs::path path)
+    : path_(std::move(path)),
+      temporary_(path_.parent_path() / temporary_name(path_.filename().string())) {}
 
 ArrowWriter::~ArrowWriter() {
   if (closed_) return;

@@ -20,8 +20,8 @@ class RecordBatchWriter;
 
 namespace gradus::sources {
 
-/// Writes rows as an Arrow IPC file that `map_summed_file` reads: `<path>.tmp-<pid>-<number>`
-/// first, renamed by `close`. At its end are checksums of every block (block_sums.h).
+/// Writes rows as an Arrow IPC file that `map_summed_file` reads: under a temporary name first,
+/// renamed by `close`. At its end are checksums of every block (block_sums.h).
 ///
 /// The columns and types are those of the rows; when later rows need a wider type (floats after
 /// ints, text after nulls) what was written is rewritten with it. Nested and mixed cells are stored

@@ -4,15 +4,14 @@
 #include <gradus/core/log.h>
 #include <gradus/data/cached_map.h>
 #include <gradus/data/load_dataset.h>
-#include <signal.h>
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <mutex>
 
+#include "core/temporary_name.h"
 #include "data/required.h"
 #include "data/sources/arrow_table.h"
 #include "data/sources/arrow_writer.h"
@@ -81,18 +80,12 @@ fs::path cache_folder(const MapOptions& options) {
 // What processes left behind that were ended while they wrote. A file that was touched of late may
 // belong to another machine.
 void remove_abandoned(const fs::path& folder) {
-  constexpr std::string_view kMark = ".arrow.tmp-";
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const auto name = entry.path().filename().string();
-    const auto mark = name.find(kMark);
-    if (mark == std::string::npos ||
-        fs::file_time_type::clock::now() - entry.last_write_time(ignored) <
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (is_abandoned_temporary(entry.path().filename().string()) &&
+        fs::file_time_type::clock::now() - entry.last_write_time(ignored) >
             std::chrono::minutes(10))
-      continue;
-    const auto process = std::atoi(name.c_str() + mark + kMark.size());
-    if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH) fs::remove(entry.path(), ignored);
-  }
+      fs::remove(entry.path(), ignored);
 }
 
 fs::path cache_file(const MapOptions& options) {

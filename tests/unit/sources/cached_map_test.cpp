@@ -3,11 +3,11 @@
 #include <gradus/core/log.h>
 #include <gradus/data/sources.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 
+#include "core/temporary_name.h"
 #include "data/sources/column_kind.h"
 #include "data/sources/json_row.h"
 #include "data/sources/json_scan.h"
@@ -245,9 +245,11 @@ TEST(MapRows, AnErrorLeavesNothingInTheCache) {
 TEST(MapRows, FilesOfProcessesThatAreGoneAreRemoved) {
   if (!arrow_available()) GTEST_SKIP() << "built without Arrow, so there is no cache";
   const TemporaryFolder folder;
-  const auto old = folder.write("a.arrow.tmp-2000000000", "x"),
-             fresh = folder.write("b.arrow.tmp-2000000000", "x"),
-             mine = folder.write("c.arrow.tmp-" + std::to_string(::getpid()), "x");
+  const auto gone = [](const std::string& name) {
+    return ".tmp-" + name + "-2000000000-x0123456789abcdef";
+  };
+  const auto old = folder.write(gone("a.arrow"), "x"), fresh = folder.write(gone("b.arrow"), "x"),
+             mine = folder.write(temporary_name("c.arrow"), "x");
   const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
   for (const auto& file : {old, mine}) std::filesystem::last_write_time(file, long_ago);
   map_rows(*numbers(5), twice, {.cache_key = "k", .cache_dir = folder.path(), .description = ""});
