@@ -274,6 +274,7 @@ void Trainer::save_checkpoint() {
   const auto float32 = p.engine.precision().shown();
   std::optional<fs::path> best;
   if (p.state.best_model_checkpoint) best = *p.state.best_model_checkpoint;
+  run.saved_step = p.state.global_step;
   run.checkpoint.save({.run_dir = *p.args.output_dir,
                        .step = p.state.global_step,
                        .rotation = RotationPolicy(p.args.save_total_limit),

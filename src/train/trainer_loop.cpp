@@ -300,7 +300,10 @@ void Trainer::act_on_control() {
       if (p.args.save_strategy == "best") p.control.should_save = is_best;
     }
   }
-  if (p.control.should_save) {
+  // A signal between the end of a step and that of its pass asks for what is saved already.
+  const bool is_saved = p.control.is_interrupted && p.run->saved_step == p.state.global_step &&
+                        p.run->failed_step != p.state.global_step && !p.run->evaluation_is_missing;
+  if (p.control.should_save && !is_saved) {
     save_checkpoint();
     if (p.control.should_training_stop) finish_saves();
     call(Event::save);

@@ -125,6 +125,7 @@ struct Trainer::Run {
     LogHistory log_history;
   };
   bool may_interrupt_evaluation = false;  ///< the loop evaluates, and can repeat it on a resume
+  std::optional<int64_t> saved_step;      ///< of the newest save
   int64_t failed_saves = 0;               ///< in a row
   std::optional<BeforeEvaluation> before_evaluation;  ///< one that was interrupted: saved instead
   bool evaluation_is_missing = false;  ///< interrupted, or not begun: a resume makes up for it

@@ -260,6 +260,25 @@ TEST(Signals, TwoWithinASecondAreOneRequest) {
       << box->printed;
 }
 
+TEST(Signals, OneAfterTheLastSaveDoesNotSaveAgain) {
+  Box box;
+  const auto state_after = [&](const char* name, bool raises) {
+    auto options = regression(
+        box,
+        {.output_dir = box.dir(name), .max_steps = 6, .save_strategy = "steps", .save_steps = 3});
+    const auto interrupt = std::make_shared<InterruptCallback>();
+    options.callbacks = {interrupt};
+    Trainer trainer(std::move(options));
+    trainer.on(Event::save, [&](const CallbackContext& at, TrainerControl&) {
+      if (raises && at.state.global_step == 6) ::raise(SIGTERM);
+    });
+    trainer.train();
+    EXPECT_EQ(interrupt->received(), raises ? SIGTERM : 0);
+    return read_json(fs::path(box.dir(name)) / "checkpoint-6/gradus_state.json");
+  };
+  EXPECT_EQ(state_after("disturbed", true), state_after("whole", false));
+}
+
 TEST(Signals, ASecondOneAfterASecondHasItsUsualEffect) {
   if (on_gpu()) GTEST_SKIP() << "a CUDA context does not survive a fork";
   Box box;
