@@ -3,33 +3,16 @@
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
 #include <gradus/data/load_dataset.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "../silent_log.h"
 #include "data/sources/column_kind.h"
+#include "fuzz/memory_file.h"
 
 namespace gradus::fuzz {
-
-/// The input of a fuzzer as a file that lies in memory.
-class MemoryFile {
- public:
-  MemoryFile(const uint8_t* data, size_t size) : descriptor_(::memfd_create("input", 0)) {
-    if (::write(descriptor_, data, size) != ssize_t(size)) std::abort();
-  }
-  ~MemoryFile() { ::close(descriptor_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-
- private:
-  int descriptor_;
-};
 
 /// Touches every byte of a row.
 inline size_t touch(const Example& row) {
