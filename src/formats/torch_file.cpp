@@ -24,8 +24,13 @@ constexpr size_t kStorageAlignment = 16;          // of the widest element
               "The file is damaged or was not written by torch.save. Fetch or save it again.");
 }
 
-std::string_view content(const MappedFile& file, const ZipEntry& entry) {
-  return {file.data() + entry.offset, entry.size};
+/// The bytes of an entry, compared with its checksum. PyTorch writes none after
+/// `set_crc32_options(False)`.
+std::string_view content(const MappedFile& file, const ZipEntry& entry, const std::string& name) {
+  const char* data = file.data() + entry.offset;
+  if (entry.checksum != 0 && checksum_of(data, entry.size) != entry.checksum)
+    fail(file, "the checksum of " + name + " does not match");
+  return {data, entry.size};
 }
 
 WrittenFile write_tree(const ByteSink& sink, const StateTree& tree, const std::string& name) {
@@ -59,13 +64,14 @@ StateTree read_torch_file(const std::shared_ptr<MappedFile>& file) {
                             "the environment raises this limit eightfold",
                             pickle->size, kMaxPickle * limit_factor()));
   if (const auto* order = zip.find("byteorder");
-      order != nullptr && content(*file, *order) != "little")
+      order != nullptr && content(*file, *order, "byteorder") != "little")
     fail(*file, "it was written on a machine of another byte order");
-  return read_pickle(content(*file, *pickle), file->path().string(),
+  return read_pickle(content(*file, *pickle, "data.pkl"), file->path().string(),
                      [&](const std::string& key, int64_t, c10::ScalarType) {
                        const auto* entry = zip.find("data/" + key);
                        if (entry == nullptr)
                          fail(*file, "storage '" + key.substr(0, 80) + "' is missing");
+                       content(*file, *entry, "storage '" + key.substr(0, 80) + "'");
                        return storage_over(file, entry->offset, entry->size, kStorageAlignment);
                      });
 }

@@ -15,6 +15,7 @@ namespace gradus {
 struct ZipEntry {
   size_t offset = 0;  ///< of the first byte of the content, in the archive
   size_t size = 0;
+  uint32_t checksum = 0;  ///< CRC-32; 0 when the writer left it out
 };
 
 /// The directory of an uncompressed zip archive such as `torch.save` writes (zip and zip64).

@@ -142,7 +142,7 @@ Member read_member(const Archive& archive, uint64_t& at, uint64_t directory_end)
   const uint64_t content = header + zip::kLocalHeaderSize + archive.number<uint16_t>(header + 26) +
                            archive.number<uint16_t>(header + 28);
   archive.need(content, size, ("entry '" + member.name + "'").c_str());
-  member.entry = {size_t(content), size_t(size)};
+  member.entry = {size_t(content), size_t(size), archive.number<uint32_t>(at + 16)};
   at = next;
   return member;
 }

@@ -170,7 +170,11 @@ void InterruptCallback::on_train_end(const TrainingArguments&, TrainerState&, Tr
 
 void InterruptCallback::restore_handlers() {
   if (!std::exchange(installed_, false)) return;
-  for (const int signal : caught_) sigaction(signal, &g_former[signal], nullptr);
+  // The second half of a request must not end the process while it reports what was saved. The
+  // handler that stays then does nothing else: it gives way to the former one at the next signal.
+  const bool may_repeat = stopped_by_ != 0 && now_ms() - g_received_ms < kSameRequestMs;
+  if (!may_repeat)
+    for (const int signal : caught_) sigaction(signal, &g_former[signal], nullptr);
   Announcer::instance().end();
 }
 

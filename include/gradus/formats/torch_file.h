@@ -19,6 +19,8 @@ namespace gradus {
 /// copied. A numpy array becomes a tensor, an OrderedDict a dict, a Parameter its tensor, a set a
 /// list, a dtype or device its name, a torch.Size a tuple.
 ///
+/// Checksums in the file are compared, which reads all of it once. `torch.load` ignores them.
+///
 /// Throws `Error` G-IO-1 when the file cannot be opened, G-PT-1 when `torch.save` did not write it
 /// or it is damaged, G-PT-2 for a refused name, G-PT-3 for a malformed pickle or a value that
 /// `StateTree` cannot hold, G-PT-4 for a tensor that does not fit its storage, and G-PT-5 for data

@@ -102,8 +102,8 @@ class EarlyStoppingCallback : public TrainerCallback {
 /// An evaluation during training stops after the current batch; the resumed run repeats it.
 /// `on_train_begin` installs the handlers and `on_train_end` restores the former ones. A signal
 /// that the process ignores stays ignored, as after `nohup`. The first signal is confirmed in the
-/// log. Another one within a second is taken for the same request, because `timeout` and terminals
-/// send it twice; after that it has its usual effect.
+/// log. Another one within a second is taken for the same request, also when the run has ended by
+/// then, because `timeout` and terminals send it twice; after that it has its usual effect.
 class InterruptCallback : public TrainerCallback {
  public:
   /// Reacts to Ctrl-C (SIGINT), to SIGTERM and to SIGHUP.

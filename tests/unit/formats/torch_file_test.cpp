@@ -16,6 +16,7 @@
 #include <random>
 #include <thread>
 
+#include "../../zip_checksums.h"
 #include "formats/byte_readers.h"
 #include "formats/file_storage.h"
 
@@ -82,7 +83,7 @@ std::string error_of_pickle(const std::string& pickle) {
   // The pickle of an entry of our own is as long as its text, so that the archive's offsets stay
   // right.
   const std::string room(pickle.size() < 8 ? 1 : pickle.size() - 7, '#');
-  auto bytes = bytes_of(StateTree(room + room));
+  auto bytes = without_checksums(bytes_of(StateTree(room + room)));
   const auto at = bytes.find("\x80\x02X");
   EXPECT_NE(at, std::string::npos);
   bytes.replace(at, pickle.size(), pickle);
@@ -322,7 +323,7 @@ TEST(TorchFile, RefusesBombs) {
 }
 
 TEST(TorchFile, RefusesTensorsThatDoNotFitTheirStorage) {
-  const auto file = bytes_of(at::arange(4, at::kFloat).reshape({2, 2}));
+  const auto file = without_checksums(bytes_of(at::arange(4, at::kFloat).reshape({2, 2})));
   // The writer put: storage length K\4, offset K\0, sizes K\2K\2, strides K\2K\1.
   const std::string geometry("K\4tQK\0K\2K\2\x86K\2K\1\x86", 16);
   const auto at = file.find(geometry);
@@ -442,6 +443,28 @@ TEST(TorchFile, RefusesDamagedArchives) {
   for (auto at = lost.find("data/0"); at != std::string::npos; at = lost.find("data/0"))
     lost.replace(at, 6, "data/1");
   EXPECT_EQ(error(lost), "G-PT-1: storage '0' is missing");
+}
+
+TEST(TorchFile, RefusesContentThatDoesNotMatchItsChecksum) {
+  const auto error = [](std::string bytes) -> std::string {
+    try {
+      read_bytes(std::move(bytes));
+    } catch (const Error& error) {
+      return error.id() + error.message().substr(error.message().find(':'));
+    }
+    return "none";
+  };
+  const auto tensor = at::arange(100, 104, at::kFloat);
+  auto file = bytes_of(tensor);
+  const auto at = file.find(std::string(static_cast<const char*>(tensor.const_data_ptr()), 16));
+  ASSERT_NE(at, std::string::npos);
+  file[at] ^= 4;
+  EXPECT_EQ(error(file), "G-PT-1: the checksum of storage '0' does not match");
+  EXPECT_EQ(error(without_checksums(file)), "none")
+      << "PyTorch leaves checksums out when it is told so";
+  auto pickle = bytes_of(StateTree("a text"));
+  pickle[pickle.find("a text")] = 'b';
+  EXPECT_EQ(error(pickle), "G-PT-1: the checksum of data.pkl does not match");
 }
 
 TEST(RngState, ReadsPythonsAndWritesItBack) {
