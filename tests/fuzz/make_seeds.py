@@ -139,6 +139,8 @@ def main(folder):
     for number, (name, array) in enumerate(columns):
         batch = pa.record_batch([array], [name[:4]])
         write(arrow / f"{name}.arrow", [batch, batch.slice(1, 3)], as_file=number % 4 == 0)
+    nothing = pa.record_batch([pa.array(range(6))], ["n"]).select([])
+    write(arrow / "no_columns.arrow", [nothing, nothing.slice(1, 3)], as_file=True)
     chosen = dict(columns)
     some = ["int64", "string", "string_view", "list", "struct", "dictionary", "run_end_encoded"]
     batch = pa.record_batch([chosen[name] for name in some], some)

@@ -174,6 +174,7 @@ ArrowTable::ArrowTable(ArrowColumns columns) : columns_(std::move(columns)) {
 void ArrowTable::append(const arrow::RecordBatch& batch, const fs::path& file,
                         std::shared_ptr<const MappedFile> mapping, std::optional<BlockSum> sum) {
   check_arrow(batch.Validate(), file);
+  if (batch.num_rows() < 0) throw damaged(file, "it claims a negative number of rows");
   if (batch.num_rows() == 0) return;
   int64_t end = 0;
   if (__builtin_add_overflow(first_rows_.back(), batch.num_rows(), &end))

@@ -100,6 +100,7 @@ ParquetFile open_parquet(const fs::path& path, const LoadOptions& options) {
     file.leaves = leaves_of(file.reader->manifest(), options.columns);
     const auto metadata = file.reader->parquet_reader()->metadata();
     file.rows = metadata->num_rows();
+    if (file.rows < 0) throw damaged(path, "it claims a negative number of rows");
     for (int group = 0; group < metadata->num_row_groups(); ++group)
       for (const int leaf : file.leaves)
         if (__builtin_add_overflow(
@@ -166,7 +167,7 @@ class ParquetRows : public FileRows {
     open_group(0);
   }
   std::optional<Example> next() override {
-    while (batch_ == nullptr || row_ == batch_->num_rows())
+    while (batch_ == nullptr || row_ >= batch_->num_rows())
       if (!next_batch()) return std::nullopt;
     Example example;
     for (size_t i = 0; i < arrays_.size(); ++i)

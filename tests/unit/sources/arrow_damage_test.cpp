@@ -129,5 +129,26 @@ TEST(ArrowBatches, OnlyTheDamagedOneIsAnError) {
   EXPECT_NO_THROW(rows->get(8));
 }
 
+TEST(ArrowBatches, HaveNoNegativeNumberOfRows) {
+  if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
+  const TemporaryFolder folder;
+  const auto three = bytes_of<int64_t>({3}), negative = bytes_of<int64_t>({INT64_MIN + 3});
+  int refused = 0;
+  for (const auto& seed : std::filesystem::directory_iterator(kSeeds)) {
+    const auto whole = content_of(seed.path());
+    for (auto at = whole.find(three); at != whole.npos; at = whole.find(three, at + 1)) {
+      auto bytes = whole;
+      bytes.replace(at, 8, negative);
+      const auto file = folder.write("damaged.arrow", bytes);
+      try {
+        EXPECT_GE(load_dataset(file)->size(), 0) << seed.path() << " byte " << at;
+      } catch (const Error& error) {
+        refused += error.message().find("negative number of rows") != std::string::npos;
+      }
+    }
+  }
+  EXPECT_GT(refused, 0);
+}
+
 }  // namespace
 }  // namespace gradus

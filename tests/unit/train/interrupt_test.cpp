@@ -249,7 +249,7 @@ TEST(Signals, TwoWithinASecondAreOneRequest) {
     ::usleep(20'000);
     ::raise(SIGTERM);
     ::raise(SIGHUP);
-    for (int i = 0; i < 1000 && box->printed.empty(); ++i) ::usleep(1000);
+    for (int i = 0; i < 1000 && !box->has_printed(); ++i) ::usleep(1000);
   });
   EXPECT_EQ(trainer.train().global_step, 7);
   EXPECT_EQ(interrupt->received(), SIGTERM);

@@ -125,6 +125,10 @@ class Sandbox : public LogSink, public std::enable_shared_from_this<Sandbox> {
     return std::count_if(messages.begin(), messages.end(),
                          [&](const auto& line) { return line.find(part) != std::string::npos; });
   }
+  bool has_printed() const {
+    const std::lock_guard lock(mutex_);
+    return !printed.empty();
+  }
   fs::path folder;
   std::vector<std::string> messages;
   std::string printed;
