@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/list_folder.h"
 #include "core/temporary_name.h"
 
 namespace gradus {
@@ -29,19 +30,16 @@ fs::path checkpoint_path(const fs::path& run_dir, int64_t step) {
 
 std::vector<CheckpointDir> list_checkpoints(const fs::path& run_dir) {
   std::vector<CheckpointDir> found;
-  std::error_code ignored;
-  for (fs::directory_iterator entry(run_dir, ignored), end; entry != end;
-       entry.increment(ignored)) {
-    const auto name = entry->path().filename().string();
+  for (const auto& path : list_folder(run_dir, Missing::is_empty)) {
+    const auto name = path.filename().string();
     if (!name.starts_with(kPrefix)) continue;
     const auto step = parse_count(std::string_view(name).substr(kPrefix.size()));
     if (!step) continue;
     std::error_code unknown;
-    if (entry->is_directory(unknown))
-      found.push_back({entry->path(), *step});
-    else if (entry->is_symlink(unknown) && !entry->exists(unknown))
-      log_warning_once(entry->path().string() + " is a link to " +
-                       fs::read_symlink(entry->path(), unknown).string() +
+    if (fs::is_directory(path, unknown))
+      found.push_back({path, *step});
+    else if (fs::is_symlink(path, unknown) && !fs::exists(path, unknown))
+      log_warning_once(path.string() + " is a link to " + fs::read_symlink(path, unknown).string() +
                        ", which does not exist; it is not counted as a checkpoint.");
   }
   std::sort(found.begin(), found.end(),

@@ -10,6 +10,8 @@
 #include <memory>
 #include <utility>
 
+#include "core/list_folder.h"
+
 namespace gradus {
 namespace fs = std::filesystem;
 namespace {
@@ -41,20 +43,23 @@ class BlockFileSizeSignal {
   sigset_t before_;
 };
 
-void rotate(const CheckpointWriter::Job& job) {
+// The new checkpoint is there whatever happens here.
+void rotate(const CheckpointWriter::Job& job) try {
   for (const auto& dir :
        job.rotation.to_delete(list_checkpoints(job.run_dir), job.best, job.step)) {
     log_info("Deleting older checkpoint " + dir.path.string() + " due to save_total_limit");
     remove_checkpoint(dir);
   }
+} catch (const Error& error) {
+  log_warning("Older checkpoints are kept for now: " + error.message());
 }
 
 // The side files are in `folder` already.
 void write_checkpoint(const CheckpointWriter::Job& job, StagedFolder& folder) {
   const BlockFileSizeSignal no_signal;
   Manifest manifest;
-  for (const auto& entry : fs::directory_iterator(folder.path()))
-    manifest.files[entry.path().filename()] = file_checksum(entry.path());
+  for (const auto& path : list_folder(folder.path()))
+    manifest.files[path.filename()] = file_checksum(path);
   for (const auto& write : job.snapshot.files)
     for (auto& [name, written] : write(folder.path())) manifest.files[name] = written;
   write_file_atomically(folder.path() / "manifest.json", manifest.to_text());

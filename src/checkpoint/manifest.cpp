@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/list_folder.h"
 #include "formats/file_check.h"
 
 namespace gradus {
@@ -32,10 +33,7 @@ void check_without_manifest(const fs::path& directory, CheckpointReport& report)
     report.problems.push_back("checkpoint-is-incomplete.txt says that its save was cut short");
   if (!fs::exists(directory / "trainer_state.json"))
     report.problems.push_back("trainer_state.json is missing");
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(directory)) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  for (const auto& file : files)
+  for (const auto& file : list_folder(directory))
     if (const auto problem = file_problem(file))
       report.problems.push_back(file.filename().string() + ": " + *problem);
 }

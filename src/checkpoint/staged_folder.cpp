@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/file_errors.h"
+#include "core/list_folder.h"
 #include "core/open_folder.h"
 #include "core/temporary_name.h"
 
@@ -14,15 +14,15 @@ namespace gradus {
 namespace fs = std::filesystem;
 namespace {
 
-// The files first, then the folders that name them.
+// What a folder holds first, then the folder that names it.
 void sync_content(const fs::path& folder) {
-  std::vector<fs::path> folders;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    const auto kind = entry.symlink_status().type();
-    if (kind == fs::file_type::regular) sync_path(entry.path());
-    if (kind == fs::file_type::directory) folders.push_back(entry.path());
+  std::error_code code;
+  for (const auto& path : list_folder(folder)) {
+    const auto kind = fs::symlink_status(path, code).type();
+    if (kind == fs::file_type::none) throw cannot_read(path, code.value());
+    if (kind == fs::file_type::directory) sync_content(path);
+    if (kind == fs::file_type::directory || kind == fs::file_type::regular) sync_path(path);
   }
-  for (auto inner = folders.rbegin(); inner != folders.rend(); ++inner) sync_path(*inner);
 }
 
 // Gives `temporary` a name that something else has. A kill leaves the old or the new, never none;

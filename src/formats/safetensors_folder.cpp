@@ -10,6 +10,7 @@
 #include <regex>
 #include <set>
 
+#include "core/list_folder.h"
 #include "core/temporary_name.h"
 #include "formats/output_file.h"
 #include "formats/weight_index.h"
@@ -144,14 +145,14 @@ void remove_stale_weights(const fs::path& folder, const std::vector<WrittenShard
   static const std::regex kShard(R"(-\d{5}-of-\d{5}\.safetensors)");
   std::set<std::string> fresh;
   for (const auto& shard : written) fresh.insert(shard.file_name);
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const auto name = entry.path().filename().string();
+  for (const auto& path : list_folder(folder)) {
+    const auto name = path.filename().string();
     if (!name.starts_with(stem) || fresh.contains(name)) continue;
     const auto rest = name.substr(stem.size());
     if (rest == ".safetensors" || rest == ".safetensors.index.json" ||
         std::regex_match(rest, kShard)) {
       std::error_code ignored;
-      fs::remove(entry.path(), ignored);
+      fs::remove(path, ignored);
     }
   }
 }

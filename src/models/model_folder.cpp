@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/list_folder.h"
 #include "core/mapped_reads.h"
 #include "core/temporary_name.h"
 
@@ -60,8 +61,7 @@ void ModelFolder::save(const fs::path& directory) const {
   try {
     const auto written = write_weights(temporary);
     write_config(temporary);
-    for (const auto& entry : fs::directory_iterator(temporary))
-      move_file(entry.path(), directory / entry.path().filename());
+    for (const auto& path : list_folder(temporary)) move_file(path, directory / path.filename());
     remove_stale_weights(directory, written, shards_.stem);
     fs::remove_all(temporary, ignored);
     sync_path(directory);

@@ -10,6 +10,7 @@
 #include <signal.h>
 
 #include "checkpoint/run_lock.h"
+#include "core/list_folder.h"
 
 namespace gradus {
 namespace fs = std::filesystem;
@@ -44,11 +45,11 @@ void clear_output_dir(const TrainingArguments& args) {
   if (!args.do_train || args.resume_from_checkpoint) return;
   for (const auto& dir : list_checkpoints(*args.output_dir)) remove_checkpoint(dir);
   if (!args.overwrite_output_dir) return;
-  std::vector<fs::path> results;
-  for (const auto& entry : fs::directory_iterator(*args.output_dir))
-    if (entry.is_regular_file() && is_result_of_a_run(entry.path().filename().string()))
-      results.push_back(entry.path());
-  for (const auto& file : results) fs::remove(file);
+  for (const auto& path : list_folder(*args.output_dir)) {
+    std::error_code unknown;
+    if (fs::is_regular_file(path, unknown) && is_result_of_a_run(path.filename().string()))
+      fs::remove(path);
+  }
 }
 
 // What the metrics and predictions of all tasks rely on.

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/list_folder.h"
 #include "data/numpy_random.h"
 
 namespace gradus::tasks {
@@ -101,15 +102,15 @@ std::vector<std::string> split_files(const fs::path& folder, const std::string& 
   bool named = false;
   for (const auto& place : {folder, folder / "data"}) {
     if (!fs::is_directory(place)) continue;
-    for (const auto& entry : fs::directory_iterator(place)) {
+    for (const auto& path : list_folder(place)) {
       static const std::set<std::string> kKinds = {".csv",   ".tsv", ".json", ".jsonl", ".parquet",
                                                    ".arrow", ".txt", ".gz",   ".zst"};
-      const auto file = entry.path().filename().string();
-      if (!entry.is_regular_file() || !kKinds.contains(entry.path().extension().string()) ||
+      const auto file = path.filename().string();
+      if (!fs::is_regular_file(path) || !kKinds.contains(path.extension().string()) ||
           file == "dataset_info.json" || file == "state.json")
         continue;
-      all.push_back(entry.path().string());
-      if (names_split(file, split)) found.push_back(entry.path().string());
+      all.push_back(path.string());
+      if (names_split(file, split)) found.push_back(path.string());
       for (const auto* each : {"train", "validation", "test"}) named |= names_split(file, each);
     }
   }

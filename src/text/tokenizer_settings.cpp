@@ -9,6 +9,7 @@
 #include <charconv>
 #include <unordered_set>
 
+#include "core/list_folder.h"
 #include "text/tokenizer_class.h"
 
 namespace gradus::text {
@@ -116,10 +117,8 @@ void read_chat_templates(const std::filesystem::path& directory, const json& con
   if (const auto file = directory / "chat_template.jinja"; std::filesystem::exists(file))
     files["default"] = read_file(file);
   if (const auto folder = directory / "chat_templates"; std::filesystem::is_directory(folder)) {
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      if (entry.path().extension() == ".jinja")
-        files[entry.path().stem().string()] = read_file(entry.path());
-    }
+    for (const auto& path : list_folder(folder))
+      if (path.extension() == ".jinja") files[path.stem().string()] = read_file(path);
   }
   if (!files.empty()) settings.chat_templates = std::move(files);
 }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/file_errors.h"
+#include "core/list_folder.h"
 #include "data/sources/source_errors.h"
 
 namespace gradus {
@@ -129,11 +130,9 @@ fs::path choose_split(const fs::path& folder, const std::string& wanted) {
 // Data files that lie in a plain folder; they must be of one format.
 std::vector<SourceFile> plain_folder(const fs::path& folder, const LoadOptions& options) {
   std::vector<SourceFile> found;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.is_regular_file() && entry.path().filename().string().front() != '.')
-      if (auto file = classify(entry.path(), options)) found.push_back(std::move(*file));
-  std::sort(found.begin(), found.end(),
-            [](const auto& a, const auto& b) { return a.path < b.path; });
+  for (const auto& path : list_folder(folder))
+    if (fs::is_regular_file(path) && path.filename().string().front() != '.')
+      if (auto file = classify(path, options)) found.push_back(std::move(*file));
   // A card or a JSON description beside the real data is not data.
   const auto is_main = [](const SourceFile& f) {
     return f.format == Format::parquet || f.format == Format::arrow;

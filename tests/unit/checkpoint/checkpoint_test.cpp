@@ -8,11 +8,14 @@
 #include <gradus/core/log.h>
 #include <gradus/formats/torch_file.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <future>
 #include <mutex>
+
+#include "../error_of.h"
 
 namespace gradus {
 namespace {
@@ -99,6 +102,25 @@ TEST_F(Rotation, StepsBeyondTheOneJustSavedAreOfARunThatWasLeft) {
   const auto doomed = one.to_delete(list_checkpoints(folder_), checkpoint_path(folder_, 900), 200);
   EXPECT_EQ(doomed, (std::vector<CheckpointDir>{{checkpoint_path(folder_, 100), 100}}))
       << "the best one is kept wherever it comes from";
+}
+
+TEST_F(Checkpoints, AFolderThatCannotBeListedIsNotTakenForEmpty) {
+  make({3, 6});
+  StagedFolder staged(folder_ / "checkpoint-9");
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const auto no_files = [&](const auto& call) {
+    const rlimit none{0, limit.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    const auto error = error_of(call);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    return error;
+  };
+  EXPECT_NE(no_files([&] { list_checkpoints(folder_); }).find("Too many open files"),
+            std::string::npos);
+  EXPECT_NE(no_files([&] { staged.publish(); }).find("Too many open files"), std::string::npos);
+  EXPECT_EQ(there(), (std::vector<int64_t>{3, 6}));
+  EXPECT_TRUE(list_checkpoints(folder_ / "none").empty());
 }
 
 TEST_F(Checkpoints, AreCompleteOrAbsent) {
