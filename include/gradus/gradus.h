@@ -137,7 +137,9 @@
 #include <gradus/optim/torch_optimizer.h>
 #include <gradus/tasks/metrics.h>
 #include <gradus/tasks/task.h>
+#include <gradus/tasks/text_metrics.h>
 #include <gradus/text/encoding.h>
+#include <gradus/text/sentences.h>
 #include <gradus/text/tokenizer.h>
 #include <gradus/trackers/jsonl.h>
 #include <gradus/trackers/progress_bar.h>
@@ -152,6 +154,8 @@
 #include <gradus/train/trainer_control.h>
 #include <gradus/train/trainer_options.h>
 #include <gradus/train/trainer_state.h>
+#include <gradus/trainers/distillation.h>
+#include <gradus/trainers/question_answering.h>
 #include <gradus/trainers/registry.h>
 #include <gradus/trainers/seq2seq.h>
 #include <gradus/version.h>

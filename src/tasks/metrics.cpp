@@ -8,19 +8,12 @@
 #include <limits>
 #include <numeric>
 
+#include "tasks/metric_rows.h"
+
 namespace gradus::metrics {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
-void check_lengths(size_t references, size_t predictions) {
-  if (references == predictions) return;
-  throw Error("G-TASK-6", ErrorKind::usage,
-              fmt::format("a metric received {} references and {} predictions: expected the same "
-                          "number of both",
-                          references, predictions),
-              "Give one prediction for each reference.");
-}
 
 struct Count {
   int64_t right = 0, predicted = 0, real = 0;
@@ -89,8 +82,17 @@ bool has_nan(std::span<const double> values) {
 
 }  // namespace
 
+void check_rows(size_t references, size_t predictions) {
+  if (references == predictions) return;
+  throw Error("G-TASK-6", ErrorKind::usage,
+              fmt::format("a metric received {} references and {} predictions: expected the same "
+                          "number of both",
+                          references, predictions),
+              "Give one prediction for each reference.");
+}
+
 double accuracy(std::span<const int64_t> references, std::span<const int64_t> predictions) {
-  check_lengths(references.size(), predictions.size());
+  check_rows(references.size(), predictions.size());
   if (references.empty()) return kUnknown;
   int64_t right = 0;
   for (size_t i = 0; i < references.size(); ++i) right += references[i] == predictions[i];
@@ -99,7 +101,7 @@ double accuracy(std::span<const int64_t> references, std::span<const int64_t> pr
 
 PrecisionRecallF1 precision_recall_f1(std::span<const int64_t> references,
                                       std::span<const int64_t> predictions, Average average) {
-  check_lengths(references.size(), predictions.size());
+  check_rows(references.size(), predictions.size());
   const auto counts = count_classes(references, predictions);
   if (average == Average::binary) {
     const auto found = counts.find(1);
@@ -143,7 +145,7 @@ PrecisionRecallF1 multilabel_precision_recall_f1(const torch::Tensor& references
 
 double matthews_correlation(std::span<const int64_t> references,
                             std::span<const int64_t> predictions) {
-  check_lengths(references.size(), predictions.size());
+  check_rows(references.size(), predictions.size());
   if (references.empty()) return kUnknown;
   const double rows = double(references.size());
   double right = 0, mixed = 0, real = 0, predicted = 0;
@@ -158,7 +160,7 @@ double matthews_correlation(std::span<const int64_t> references,
 }
 
 double mean_squared_error(std::span<const double> references, std::span<const double> predictions) {
-  check_lengths(references.size(), predictions.size());
+  check_rows(references.size(), predictions.size());
   if (references.empty()) return kUnknown;
   double sum = 0;
   for (size_t i = 0; i < references.size(); ++i)
@@ -168,7 +170,7 @@ double mean_squared_error(std::span<const double> references, std::span<const do
 
 double pearson_correlation(std::span<const double> references,
                            std::span<const double> predictions) {
-  check_lengths(references.size(), predictions.size());
+  check_rows(references.size(), predictions.size());
   if (references.size() < 2) return kUnknown;
   const double a = mean_of(references), b = mean_of(predictions);
   double both = 0, left = 0, right = 0;
@@ -184,7 +186,7 @@ double pearson_correlation(std::span<const double> references,
 
 double spearman_correlation(std::span<const double> references,
                             std::span<const double> predictions) {
-  check_lengths(references.size(), predictions.size());
+  check_rows(references.size(), predictions.size());
   if (has_nan(references) || has_nan(predictions)) return kUnknown;
   return pearson_correlation(ranks_of(references), ranks_of(predictions));
 }

@@ -20,7 +20,10 @@ Registry<TaskEntry>& tasks_table() {
                                     {"masked-lm", make_masked_lm},
                                     {"text-classification", make_text_classification},
                                     {"token-classification", make_token_classification},
-                                    {"image-classification", make_image_classification}});
+                                    {"image-classification", make_image_classification},
+                                    {"question-answering", make_question_answering},
+                                    {"summarization", make_summarization},
+                                    {"translation", make_translation}});
   return table;
 }
 

@@ -8,7 +8,10 @@ namespace gradus {
 std::unique_ptr<Task> make_causal_lm();
 std::unique_ptr<Task> make_image_classification();
 std::unique_ptr<Task> make_masked_lm();
+std::unique_ptr<Task> make_question_answering();
+std::unique_ptr<Task> make_summarization();
 std::unique_ptr<Task> make_text_classification();
 std::unique_ptr<Task> make_token_classification();
+std::unique_ptr<Task> make_translation();
 
 }  // namespace gradus

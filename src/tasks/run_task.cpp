@@ -35,6 +35,7 @@ void check_output_dir(const TrainingArguments& args) {
 bool is_result_of_a_run(const std::string& name) {
   return name.ends_with("_results.json") || name == "trainer_state.json" ||
          name == "predictions.txt" || name == "generated_predictions.txt" ||
+         name.ends_with("_predictions.json") || name.ends_with("_null_odds.json") ||
          (name.starts_with("predict_results") && name.ends_with(".txt"));
 }
 
@@ -85,7 +86,7 @@ void train_stage(Trainer& trainer, const TrainingArguments& args, std::optional<
 
 Metrics eval_stage(Trainer& trainer, const PreparedTask& prepared, std::optional<int64_t> rows) {
   log_info("*** Evaluate ***");
-  auto metrics = trainer.evaluate();
+  auto metrics = prepared.evaluate ? prepared.evaluate(trainer) : trainer.evaluate();
   if (rows) metrics["eval_samples"] = double(*rows);
   if (prepared.finish_eval_metrics) prepared.finish_eval_metrics(metrics);
   trainer.log_metrics("eval", metrics);
@@ -113,7 +114,8 @@ Metrics predict_stage(Trainer& trainer, const PreparedTask& prepared, const fs::
                 "do_predict is set, but there is no data to predict on",
                 "Give --test_file (or the task's own flag for it).");
   log_info("*** Predict ***");
-  auto output = trainer.predict(prepared.predict_dataset, {}, "predict");
+  auto output = prepared.predict ? prepared.predict(trainer)
+                                 : trainer.predict(prepared.predict_dataset, {}, "predict");
   if (!prepared.predict_has_labels)
     std::erase_if(output.metrics, [](const auto& entry) { return !is_speed_key(entry.first); });
   if (const auto rows = prepared.predict_dataset.size())

@@ -279,6 +279,16 @@ ChatTemplate::Rendered ChatTemplate::render(const nlohmann::ordered_json& contex
   return rendered;
 }
 
+std::string lowercase(std::string_view text) {
+  gtc_text lower{};
+  if (const auto error = failure(gtc_lower(span_of(text), &lower), "read the text"))
+    throw Error("G-TEXT-3", ErrorKind::data, "cannot read the text: " + *error,
+                "Texts must be UTF-8; convert the file.");
+  return take(lower);
+}
+
+uint32_t character_class(char32_t character) { return gtc_character_class(character); }
+
 }  // namespace gradus::text
 
 #else  // a build without tokenizers-c
@@ -334,6 +344,9 @@ ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::Rendered ChatTemplate::render(const nlohmann::ordered_json&, bool) const {
   throw_missing();
 }
+
+std::string lowercase(std::string_view) { throw_missing(); }
+uint32_t character_class(char32_t) { throw_missing(); }
 
 }  // namespace gradus::text
 

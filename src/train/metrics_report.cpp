@@ -29,7 +29,7 @@ std::string duration_text(double seconds) {
 // Metrics that count something and are integers in HF's files.
 bool is_counted_metric(const std::string& key) {
   return key.ends_with("_samples") || key.ends_with("_samples_mm") || key.ends_with("_number") ||
-         key == "num_input_tokens_seen";
+         key.ends_with("_total") || key == "num_input_tokens_seen";
 }
 
 std::string metric_text(const std::string& key, double value) {

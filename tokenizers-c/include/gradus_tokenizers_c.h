@@ -123,6 +123,11 @@ char* gtc_template_render(const gtc_template* tmpl, gtc_span context, int32_t wa
 void gtc_template_free(gtc_template* tmpl);
 void gtc_rendered_free(gtc_rendered rendered);
 
+// --- characters, as Python's str knows them
+char* gtc_lower(gtc_span text, gtc_text* out);
+// bits: 1 \w, 2 \d, 4 upper case, 8 lower case, 16 \w as Unicode defines it
+uint32_t gtc_character_class(uint32_t code_point);
+
 #ifdef __cplusplus
 }
 #endif

@@ -13,3 +13,4 @@ mod stack;
 mod template;
 mod tokenizer;
 mod train;
+mod unicode;

@@ -36,6 +36,11 @@ struct PreparedTask {
   std::function<void(Metrics&)> finish_eval_metrics;
   /// The same for the metrics of a prediction.
   std::function<void(Metrics&)> finish_predict_metrics;
+  /// Evaluates after training, where that takes more than `trainer.evaluate()`: options of
+  /// generation, say. The keys of the metrics begin with "eval_".
+  std::function<Metrics(Trainer& trainer)> evaluate;
+  /// Predicts, where that takes more than `trainer.predict(predict_dataset, {}, "predict")`.
+  std::function<PredictionOutput(Trainer& trainer)> predict;
   /// Makes the trainer, where it needs more than its options and arguments (a teacher, say). Unset:
   /// the table of trainers makes the one that `Task::trainer` names.
   std::function<std::unique_ptr<Trainer>(TrainerOptions)> make_trainer;

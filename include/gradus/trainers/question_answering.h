@@ -1,0 +1,116 @@
+#pragma once
+
+#include <gradus/train/trainer.h>
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gradus {
+
+/// The answers to some questions, beside those that are right. All lists have one entry per
+/// question.
+struct AnswerPrediction {
+  std::vector<std::string> ids;                      ///< of the questions
+  std::vector<std::string> predictions;              ///< the text of each answer; empty for none
+  std::vector<std::vector<std::string>> references;  ///< all right answers; none when there is none
+};
+
+/// Makes answers of the model's outputs.
+///
+/// `examples` are the questions as they were read, `features` the rows made of them for the model,
+/// `predictions` the outputs for these rows. `stage` is "eval" or "predict".
+using PostProcessFunction =
+    std::function<AnswerPrediction(const Dataset& examples, const Dataset& features,
+                                   const TensorList& predictions, const std::string& stage)>;
+
+/// The members of `TrainerOptions` and those of this trainer. `compute_metrics` scores answers, not
+/// tensors.
+struct QuestionAnsweringTrainerOptions {
+  std::shared_ptr<Model> model = nullptr;  ///< Set either this or `model_init`.
+  TrainingArguments args = {};             ///< Checked and completed by the Trainer.
+  DataCollator data_collator = nullptr;    ///< By default pads with a tokenizer, else stacks.
+  DatasetRef train_dataset = nullptr;      ///< Needed by `train()`.
+  EvalDatasets eval_dataset = nullptr;     ///< For evaluations during training, and by default.
+  std::shared_ptr<TokenizerLike> processing_class = nullptr;     ///< The tokenizer; saved.
+  std::function<std::shared_ptr<Model>()> model_init = nullptr;  ///< Makes the model.
+  ComputeLossFunction compute_loss_func = nullptr;               ///< Replaces the model's own loss.
+  /// Scores the answers of an evaluation.
+  std::function<Metrics(const AnswerPrediction&)> compute_metrics = nullptr;
+  std::vector<CallbackHandle> callbacks = {};                ///< Run in this order.
+  Optimizers optimizers = {};                                ///< Not together with `model_init`.
+  OptimizerFactory optimizer_factory = nullptr;              ///< Not together with `optimizers`.
+  PreprocessLogits preprocess_logits_for_metrics = nullptr;  ///< Changes logits before they stay.
+  DatasetRef eval_examples = nullptr;                   ///< The questions behind `eval_dataset`.
+  PostProcessFunction post_process_function = nullptr;  ///< Makes answers of logits.
+};
+
+/// The Trainer for models that find an answer in a text, the `QuestionAnsweringTrainer` of
+/// transformers' examples.
+///
+/// A long text becomes several rows, so that outputs are no answers yet. After an evaluation
+/// `post_process_function` makes answers of all outputs together, and `compute_metrics` scores
+/// them. Only the process that saves does so. Without one of the two functions it is a plain
+/// Trainer.
+class QuestionAnsweringTrainer : public Trainer {
+ public:
+  /// As the constructor of `Trainer`.
+  explicit QuestionAnsweringTrainer(QuestionAnsweringTrainerOptions options);
+
+  /// Evaluates; the questions are `eval_examples` of the options.
+  Metrics evaluate(EvalDatasets eval_dataset = {}, std::optional<Names> ignore_keys = {},
+                   const std::string& metric_key_prefix = "eval") override;
+  /// The same with other questions.
+  Metrics evaluate(DatasetRef eval_dataset, DatasetRef eval_examples,
+                   std::optional<Names> ignore_keys = {},
+                   const std::string& metric_key_prefix = "eval");
+  using Trainer::predict;
+  /// Predicts on rows made of `predict_examples`. The metrics are those of the answers; the
+  /// predictions are the model's outputs.
+  PredictionOutput predict(DatasetRef predict_dataset, DatasetRef predict_examples,
+                           std::optional<Names> ignore_keys = {},
+                           const std::string& metric_key_prefix = "test");
+
+  /// The loop, then the answers and their scores.
+  EvalLoopOutput evaluation_loop(const DataLoader& dataloader, const std::string& description,
+                                 std::optional<bool> prediction_loss_only = {},
+                                 std::optional<Names> ignore_keys = {},
+                                 const std::string& metric_key_prefix = "eval") override;
+
+ protected:
+  /// Training steps are those of `Trainer`.
+  StepTraits step_traits() const override;
+
+ private:
+  std::function<Metrics(const AnswerPrediction&)> compute_metrics_;
+  PostProcessFunction post_process_function_;
+  DatasetRef eval_dataset_, eval_examples_;
+  DatasetRef features_, examples_;  ///< of the evaluation under way
+};
+
+/// How `postprocess_qa_predictions` chooses answers; the fields of transformers' function.
+struct PostProcessOptions {
+  bool version_2_with_negative = false;    ///< A question may have no answer.
+  int64_t n_best_size = 20;                ///< Starts, ends and answers that are looked at.
+  int64_t max_answer_length = 30;          ///< In tokens.
+  double null_score_diff_threshold = 0.0;  ///< "No answer" must win by more than this.
+  /// Where `predictions.json`, `nbest_predictions.json` and, with version 2, `null_odds.json` are
+  /// written; unset: nowhere.
+  std::optional<std::filesystem::path> output_dir = std::nullopt;
+  std::optional<std::string> prefix = std::nullopt;  ///< `eval` for `eval_predictions.json` etc.
+};
+
+/// The text of the best answer for each row of `examples`, from the logits of start and end.
+///
+/// `examples` have the columns `id` and `context`. `features` have `example_id` and
+/// `offset_mapping`: for each token where it begins and ends in the context, in characters; tokens
+/// that are not in the context have none. It is a nested list with null for these, or a flat list
+/// of numbers with -1. Throws `Error` G-TASK-16 when logits and features do not belong together.
+std::vector<std::string> postprocess_qa_predictions(const Dataset& examples,
+                                                    const Dataset& features,
+                                                    const TensorList& predictions,
+                                                    const PostProcessOptions& options = {});
+
+}  // namespace gradus
