@@ -25,12 +25,21 @@ def names(*words):
 def main():
     common = names()
     assert common[0] == "output_dir" and "learning_rate" in common and "block_size" not in common
-    tasks = ["causal-lm", "masked-lm", "text-classification", "token-classification"]
-    own = {"causal-lm": "block_size", "masked-lm": "mlm_probability"}
+    tasks = [
+        "causal-lm", "masked-lm", "text-classification", "token-classification",
+        "question-answering", "summarization", "translation"
+    ]
+    own = {"causal-lm": "block_size", "masked-lm": "mlm_probability", "summarization": "num_beams"}
     for task in tasks:
         every = names("--task", task)
         assert len(every) == len(set(every)), task
-        assert every[-len(common):] == common, task
+        trainer = [
+            "sortish_sampler", "predict_with_generate", "generation_max_length",
+            "generation_num_beams", "generation_config"
+        ]
+        writes_text = task in ("summarization", "translation")
+        assert [name for name in every if name in common] == common, task
+        assert [name for name in every if name in trainer] == trainer * writes_text, task
         assert {"model_name_or_path", "train_file"} <= set(every), task
         assert own.get(task, "model_name_or_path") in every, task
         assert every == names(f"--task={task}"), task

@@ -1,9 +1,9 @@
 // tiny_models FOLDER: models and data small enough for a test of the program, made with gradus
 // alone.
 //
-//   FOLDER/gpt2, FOLDER/llama, FOLDER/bert   model folders with fresh weights and a tokenizer
-//   trained on the text FOLDER/config.json                       the GPT-2 configuration alone,
-//   with fewer ids than the tokenizer has FOLDER/text.txt, FOLDER/text.jsonl       120 lines
+//   gpt2, llama, bert, t5   model folders with fresh weights and a tokenizer trained on the text
+//   config.json             the GPT-2 configuration alone, with fewer ids than the tokenizer has
+//   text.txt, text.jsonl    120 lines
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
@@ -82,6 +82,19 @@ int main(int argc, char** argv) try {
                {"hidden_dropout_prob", 0.0},
                {"attention_probs_dropout_prob", 0.0}});
   save(gradus::ModelTask::masked_lm, bert, *pieces, folder / "bert");
+
+  const auto words = gradus::Tokenizer::train_unigram({folder / "text.txt"}, {.vocab_size = 90});
+  words->set_model_max_length(64);
+  save(gradus::ModelTask::seq2seq_lm,
+       {{"model_type", "t5"},
+        {"d_model", 32},
+        {"d_kv", 8},
+        {"d_ff", 48},
+        {"num_layers", 2},
+        {"num_heads", 4},
+        {"dropout_rate", 0.0},
+        {"decoder_start_token_id", *words->pad_token_id()}},
+       *words, folder / "t5");
 } catch (const gradus::Error& error) {
   std::cerr << error.what() << '\n';
   return 1;
