@@ -3,10 +3,10 @@
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
 #include <gradus/data/collators.h>
-#include <gradus/tasks/text_metrics.h>
 #include <gradus/trainers/question_answering.h>
 
 #include "tasks/labeling_task.h"
+#include "tasks/question_data.h"
 #include "tasks/registry.h"
 #include "text/characters.h"
 
@@ -54,27 +54,6 @@ struct AnswerColumns {
     answers = choose("answers", 2);
   }
 };
-
-struct KnownAnswers {
-  std::vector<std::string> texts;
-  std::vector<int64_t> starts;
-};
-
-KnownAnswers known_answers(const Example& row, const std::string& column,
-                           const std::string& where) {
-  const auto& cell = row.at(column);
-  try {
-    return {cell.json().at("text").get<std::vector<std::string>>(),
-            cell.json().at("answer_start").get<std::vector<int64_t>>()};
-  } catch (const std::exception&) {
-    throw Error(
-        "G-TASK-11", ErrorKind::data,
-        fmt::format("{}: column '{}' holds {}, expected an object with the lists 'text' and "
-                    "'answer_start'",
-                    where, column, cell.is_null() ? "null" : cell.type_name()),
-        "Write answers as {\"text\": [\"…\"], \"answer_start\": [0]}.");
-  }
-}
 
 // One row of the model: which of its tokens belong to the context, and where they lie in it.
 struct Feature {
@@ -171,8 +150,7 @@ class QuestionAnswering : public LabelingTask {
           .processing_class = std::move(options.processing_class),
           .compute_metrics =
               [negatives](const AnswerPrediction& answers) {
-                return negatives ? metrics::squad_v2(answers.references, answers.predictions)
-                                 : metrics::squad(answers.references, answers.predictions);
+                return answer_scores(answers.references, answers.predictions, negatives);
               },
           .callbacks = std::move(options.callbacks),
           .eval_examples = eval_examples,
@@ -187,20 +165,12 @@ class QuestionAnswering : public LabelingTask {
   }
 
  private:
-  // The scripts' files have their rows under "data".
-  Split open_questions(const std::optional<std::string>& file, const std::string& name) const {
-    LoadOptions options;
-    if (file && !data_.format &&
-        (file->ends_with(".json") || file->ends_with(".json.gz") || file->ends_with(".json.zst")))
-      options.field = "data";
-    return open_split(data_, file, name, options);
-  }
-
   Splits open_stages(const TrainingArguments& args) const {
     Splits splits;
-    if (args.do_train) splits.train = open_questions(data_.train_file, "train");
-    if (args.do_eval) splits.validation = open_questions(data_.validation_file, "validation");
-    if (args.do_predict) splits.test = open_questions(predict_.test_file, "test");
+    if (args.do_train) splits.train = open_questions(data_, data_.train_file, "train");
+    if (args.do_eval)
+      splits.validation = open_questions(data_, data_.validation_file, "validation");
+    if (args.do_predict) splits.test = open_questions(data_, predict_.test_file, "test");
     require_splits(args, splits, "Name the file with --validation_file or --test_file.");
     return limited(std::move(splits));
   }
@@ -232,8 +202,7 @@ class QuestionAnswering : public LabelingTask {
                                       .prefix = stage});
       for (int64_t i = 0; i < examples.size(); ++i) {
         const auto row = examples.get(i);
-        const auto& id = row.at("id");
-        answers.ids.push_back(id.is_int() ? std::to_string(id.integer()) : id.str());
+        answers.ids.push_back(question_id(row));
         answers.references.push_back(known_answers(row, columns.answers, stage).texts);
       }
       return answers;
@@ -241,14 +210,8 @@ class QuestionAnswering : public LabelingTask {
   }
 
   EncodeOptions encode_options(const Tokenizer& tokenizer) const {
-    const auto longest = tokenizer.model_max_length();
-    if (longest && flags_.max_seq_length > *longest)
-      log_warning(
-          fmt::format("The max_seq_length passed ({}) is larger than the maximum length for the "
-                      "model ({}). Using max_seq_length={}.",
-                      flags_.max_seq_length, *longest, *longest));
     EncodeOptions options{
-        .max_length = longest ? std::min(flags_.max_seq_length, *longest) : flags_.max_seq_length,
+        .max_length = usable_length(flags_.max_seq_length, tokenizer),
         .truncation = tokenizer.padding_side() == PaddingSide::right ? "only_second" : "only_first",
         .stride = flags_.doc_stride,
         .return_overflowing_tokens = true};
@@ -270,8 +233,7 @@ class QuestionAnswering : public LabelingTask {
     const auto function = [=, where = split.where](std::vector<Example> rows) {
       std::vector<std::string> questions, contexts;
       for (const auto& row : rows) {
-        questions.push_back(text::utf8_of(
-            text::strip_left(text::code_points(text_of(row, columns.question, where)))));
+        questions.push_back(without_leading_space(text_of(row, columns.question, where)));
         contexts.push_back(text_of(row, columns.context, where));
       }
       const auto encodings = tokenizer->encode_batch(question_first ? questions : contexts, options,

@@ -21,7 +21,9 @@ Registry<TaskEntry>& tasks_table() {
                                     {"text-classification", make_text_classification},
                                     {"token-classification", make_token_classification},
                                     {"image-classification", make_image_classification},
+                                    {"distillation", make_distillation},
                                     {"question-answering", make_question_answering},
+                                    {"seq2seq-question-answering", make_seq2seq_question_answering},
                                     {"summarization", make_summarization},
                                     {"translation", make_translation}});
   return table;

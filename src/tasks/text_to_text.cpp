@@ -33,25 +33,15 @@ constexpr OptionRow<TextToTextFlags> kTextToTextRows[] = {
      "Read by multilingual tokenizers only: the token that every generated text begins with."},
 };
 
-int64_t pad_id_of(const Tokenizer& tokenizer) {
-  if (const auto pad = tokenizer.pad_token_id()) return *pad;
-  throw Error("G-TEXT-10", ErrorKind::model,
-              "the tokenizer has no padding token, which texts of different length need",
-              "Add a pad_token to tokenizer_config.json, for example the one that ends a text.");
-}
-
 // Places without a token become padding, which is no text.
 torch::Tensor without_gaps(const torch::Tensor& ids, int64_t pad) {
   return ids.masked_fill(ids.eq(-100), pad).cpu();
 }
 
-std::vector<std::string> texts_of(const Tokenizer& tokenizer, const torch::Tensor& ids,
-                                  std::optional<bool> clean_up = std::nullopt) {
-  std::vector<std::string> texts;
-  for (const auto& text : tokenizer.batch_decode(
-           without_gaps(ids, pad_id_of(tokenizer)),
-           {.skip_special_tokens = true, .clean_up_tokenization_spaces = clean_up}))
-    texts.push_back(text::stripped(text));
+std::vector<std::string> stripped_texts(const Tokenizer& tokenizer, const torch::Tensor& ids,
+                                        std::optional<bool> clean_up = std::nullopt) {
+  auto texts = decoded_texts(tokenizer, ids, clean_up);
+  for (auto& text : texts) text = text::stripped(text);
   return texts;
 }
 
@@ -61,12 +51,60 @@ double mean_length(const torch::Tensor& ids, int64_t pad) {
 
 void write_texts(const Tokenizer& tokenizer, const PredictionOutput& output,
                  const std::filesystem::path& folder) {
-  const auto texts = texts_of(tokenizer, output.prediction_parts.front(), true);
+  const auto texts = stripped_texts(tokenizer, output.prediction_parts.front(), true);
   write_file_atomically(folder / "generated_predictions.txt",
                         fmt::format("{}", fmt::join(texts, "\n")));
 }
 
 }  // namespace
+
+int64_t required_pad_id(const Tokenizer& tokenizer) {
+  if (const auto pad = tokenizer.pad_token_id()) return *pad;
+  throw Error("G-TEXT-10", ErrorKind::model,
+              "the tokenizer has no padding token, which texts of different length need",
+              "Add a pad_token to tokenizer_config.json, for example the one that ends a text.");
+}
+
+std::shared_ptr<PreTrainedModel> load_text_generator(const ModelFlags& flags,
+                                                     const Tokenizer& tokenizer,
+                                                     std::optional<int64_t> max_source_length) {
+  const auto model = load_model(ModelTask::seq2seq_lm, flags, {}, nullptr);
+  grow_embeddings(*model, tokenizer);
+  const auto config = model->config();
+  if (!config.contains("decoder_start_token_id") || config["decoder_start_token_id"].is_null())
+    throw Error("G-TASK-15", ErrorKind::model,
+                "config.json does not say which token a text begins with: decoder_start_token_id "
+                "is missing",
+                "Set it; T5 begins with its padding token, id 0.");
+  const auto positions = config.value("max_position_embeddings", nlohmann::json());
+  if (max_source_length && positions.is_number_integer() &&
+      positions.get<int64_t>() < *max_source_length)
+    throw Error("G-TASK-15", ErrorKind::usage,
+                fmt::format("--max_source_length is {}, but the model has only {} positions",
+                            *max_source_length, positions.get<int64_t>()),
+                fmt::format("Set --max_source_length to at most {}.", positions.get<int64_t>()));
+  return model;
+}
+
+DataCollator text_to_text_collator(const std::shared_ptr<Tokenizer>& tokenizer,
+                                   const std::shared_ptr<PreTrainedModel>& model, bool ignore_pad,
+                                   bool fp16) {
+  return DataCollatorForSeq2Seq(
+      {.tokenizer = tokenizer,
+       .prepare_decoder_input_ids =
+           [model](const torch::Tensor& labels) {
+             return model->prepare_decoder_input_ids_from_labels(labels);
+           },
+       .pad_to_multiple_of = fp16 ? std::optional<int64_t>(8) : std::nullopt,
+       .label_pad_token_id = ignore_pad ? -100 : required_pad_id(*tokenizer)});
+}
+
+std::vector<std::string> decoded_texts(const Tokenizer& tokenizer, const torch::Tensor& ids,
+                                       std::optional<bool> clean_up) {
+  return tokenizer.batch_decode(
+      without_gaps(ids, required_pad_id(tokenizer)),
+      {.skip_special_tokens = true, .clean_up_tokenization_spaces = clean_up});
+}
 
 void TextToTextTask::add_options(OptionSet& options) {
   LabelingTask::add_options(options);
@@ -82,24 +120,6 @@ LabelingTask::Splits TextToTextTask::open_stages(const TrainingArguments& args) 
   if (args.do_predict) splits.test = open_split(data_, predict_.test_file, "test");
   require_splits(args, splits, "Name the file with --validation_file or --test_file.");
   return limited(std::move(splits));
-}
-
-std::shared_ptr<PreTrainedModel> TextToTextTask::load_generator(const Tokenizer& tokenizer) const {
-  const auto model = load_model(ModelTask::seq2seq_lm, model_, {}, nullptr);
-  grow_embeddings(*model, tokenizer);
-  const auto config = model->config();
-  if (!config.contains("decoder_start_token_id") || config["decoder_start_token_id"].is_null())
-    throw Error("G-TASK-15", ErrorKind::model,
-                "config.json does not say which token a text begins with: decoder_start_token_id "
-                "is missing",
-                "Set it; T5 begins with its padding token, id 0.");
-  const auto positions = config.value("max_position_embeddings", nlohmann::json());
-  if (positions.is_number_integer() && positions.get<int64_t>() < flags_.max_source_length)
-    throw Error("G-TASK-15", ErrorKind::usage,
-                fmt::format("--max_source_length is {}, but the model has only {} positions",
-                            flags_.max_source_length, positions.get<int64_t>()),
-                fmt::format("Set --max_source_length to at most {}.", positions.get<int64_t>()));
-  return model;
 }
 
 Split TextToTextTask::prepare_rows(const Split& first, const Split& split,
@@ -151,7 +171,7 @@ Split TextToTextTask::prepare_rows(const Split& first, const Split& split,
 PreparedTask TextToTextTask::prepare(const TrainingArguments& args) {
   auto splits = open_stages(args);
   const auto tokenizer = load_tokenizer(model_);
-  const auto model = load_generator(*tokenizer);
+  const auto model = load_text_generator(model_, *tokenizer, flags_.max_source_length);
   const bool progress = !args.disable_tqdm.value_or(false);
   const auto rows = embedding_rows(*model);
   const auto first = splits.train        ? splits.train
@@ -166,27 +186,24 @@ PreparedTask TextToTextTask::prepare(const TrainingArguments& args) {
 
   PreparedTask prepared;
   hand_over(prepared, model, tokenizer, splits);
-  if (flags_.pad_to_max_length && stacks_padded_rows())
+  // With smoothed labels the model does not see them and needs the decoder's input; run_translation
+  // fails there.
+  if (flags_.pad_to_max_length && stacks_padded_rows() && args.label_smoothing_factor == 0)
     prepared.trainer.data_collator = default_data_collator;
   else
-    prepared.trainer.data_collator = DataCollatorForSeq2Seq(
-        {.tokenizer = tokenizer,
-         .prepare_decoder_input_ids =
-             [model](const torch::Tensor& labels) {
-               return model->prepare_decoder_input_ids_from_labels(labels);
-             },
-         .pad_to_multiple_of = args.fp16 ? std::optional<int64_t>(8) : std::nullopt,
-         .label_pad_token_id = flags_.ignore_pad_token_for_loss ? -100 : pad_id_of(*tokenizer)});
+    prepared.trainer.data_collator =
+        text_to_text_collator(tokenizer, model, flags_.ignore_pad_token_for_loss, args.fp16);
   if (arguments().as<Seq2SeqTrainingArguments>().predict_with_generate) {
-    prepared.trainer.compute_metrics = [tokenizer, pad = pad_id_of(*tokenizer),
-                                        score = scores(args, prepared), rounds = rounds_length()](
-                                           const EvalPrediction& prediction) {
-      const auto& generated = prediction.prediction_parts.front();
-      auto all = score(texts_of(*tokenizer, prediction.label_ids), texts_of(*tokenizer, generated));
-      const auto length = mean_length(generated, pad);
-      all["gen_len"] = rounds ? metrics::rounded(length, 4) : length;
-      return all;
-    };
+    prepared.trainer.compute_metrics =
+        [tokenizer, pad = required_pad_id(*tokenizer), score = scores(args, prepared),
+         rounds = rounds_length()](const EvalPrediction& prediction) {
+          const auto& generated = prediction.prediction_parts.front();
+          auto all = score(stripped_texts(*tokenizer, prediction.label_ids),
+                           stripped_texts(*tokenizer, generated));
+          const auto length = mean_length(generated, pad);
+          all["gen_len"] = rounds ? metrics::rounded(length, 4) : length;
+          return all;
+        };
     prepared.write_predictions = [tokenizer](const PredictionOutput& output,
                                              const std::filesystem::path& folder) {
       write_texts(*tokenizer, output, folder);

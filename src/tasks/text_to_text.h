@@ -16,6 +16,22 @@ struct TextToTextFlags {
   std::optional<std::string> forced_bos_token = std::nullopt;
 };
 
+/// The model of the folder, with room for all tokens. Throws G-TASK-15 for one that does not know
+/// how a text begins, or has too few positions.
+std::shared_ptr<PreTrainedModel> load_text_generator(const ModelFlags& flags,
+                                                     const Tokenizer& tokenizer,
+                                                     std::optional<int64_t> max_source_length);
+/// Throws G-TEXT-10 when there is no padding token.
+int64_t required_pad_id(const Tokenizer& tokenizer);
+/// Pads sources and targets and shifts the targets for the decoder. `ignore_pad`: padding of
+/// targets does not count.
+DataCollator text_to_text_collator(const std::shared_ptr<Tokenizer>& tokenizer,
+                                   const std::shared_ptr<PreTrainedModel>& model, bool ignore_pad,
+                                   bool fp16);
+/// The texts of rows of ids, without special tokens; -100 counts as padding.
+std::vector<std::string> decoded_texts(const Tokenizer& tokenizer, const torch::Tensor& ids,
+                                       std::optional<bool> clean_up = std::nullopt);
+
 /// What the tasks that write text from text do alike: rows of source and target, the collator,
 /// scores of what was generated, generated_predictions.txt.
 class TextToTextTask : public LabelingTask {
@@ -54,7 +70,6 @@ class TextToTextTask : public LabelingTask {
 
  private:
   Splits open_stages(const TrainingArguments& args) const;
-  std::shared_ptr<PreTrainedModel> load_generator(const Tokenizer& tokenizer) const;
   Split prepare_rows(const Split& first, const Split& split,
                      const std::shared_ptr<Tokenizer>& tokenizer, int64_t target_length,
                      int64_t vocabulary, bool progress) const;

@@ -1,17 +1,40 @@
 #include "core/registry.h"
 
 #include <gradus/core/nearest.h>
+#include <gradus/trainers/distillation.h>
 #include <gradus/trainers/registry.h>
 #include <gradus/trainers/seq2seq.h>
 
 namespace gradus {
 namespace {
 
+// The labels are a teacher's probabilities. A task with a teacher makes its trainer itself.
+std::unique_ptr<Trainer> distillation_without_teacher(TrainerOptions options,
+                                                      const TrainerArguments& arguments) {
+  return std::make_unique<DistillationTrainer>(DistillationTrainerOptions{
+      .model = std::move(options.model),
+      .args = arguments.as<DistillationArguments>(),
+      .data_collator = std::move(options.data_collator),
+      .train_dataset = std::move(options.train_dataset),
+      .eval_dataset = std::move(options.eval_dataset),
+      .processing_class = std::move(options.processing_class),
+      .model_init = std::move(options.model_init),
+      .compute_loss_func = std::move(options.compute_loss_func),
+      .compute_metrics = std::move(options.compute_metrics),
+      .callbacks = std::move(options.callbacks),
+      .optimizers = std::move(options.optimizers),
+      .optimizer_factory = std::move(options.optimizer_factory),
+      .preprocess_logits_for_metrics = std::move(options.preprocess_logits_for_metrics)});
+}
+
 Registry<TrainerEntry>& trainers() {
   static Registry<TrainerEntry> table(
       "register_trainer",
       {trainer_entry<Trainer, TrainingArguments>("Trainer"),
-       trainer_entry<Seq2SeqTrainer, Seq2SeqTrainingArguments>("Seq2SeqTrainer")});
+       trainer_entry<Seq2SeqTrainer, Seq2SeqTrainingArguments>("Seq2SeqTrainer"),
+       {"DistillationTrainer",
+        [] { return std::make_unique<ArgumentsOf<DistillationArguments>>(); },
+        distillation_without_teacher}});
   return table;
 }
 

@@ -236,3 +236,91 @@ def question_answering(_, flags):
                              test, "predict")
     metrics["predict_samples"] = len(test)
     trainer.save_metrics("predict", metrics)
+
+
+class WrittenAnswerTrainer(transformers.Seq2SeqTrainer):
+    """trainer_seq2seq_qa's QuestionAnsweringSeq2SeqTrainer."""
+    scored = AnswerTrainer.scored
+
+    def __init__(self, *args, examples, score, **more):
+        super().__init__(*args, **more)
+        self.examples, self.score = examples, score
+
+    def evaluate(self, *_, **generation):
+        generation = {
+            key: generation.get(key) or default
+            for key, default in (("max_length", self.args.generation_max_length),
+                                 ("num_beams", self.args.generation_num_beams))
+        }
+        self._gen_kwargs = {key: value for key, value in generation.items() if value is not None}
+        metrics = self.scored(self.get_eval_dataloader(), "Evaluation", "eval", self.examples,
+                              self.eval_dataset, "eval")
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control,
+                                                         metrics)
+        return metrics
+
+
+def seq2seq_question_answering(_, flags):
+    args = arguments(flags, transformers.Seq2SeqTrainingArguments)
+    transformers.set_seed(args.seed)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(flags["model_name_or_path"])
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(flags["model_name_or_path"])
+    padding = "max_length" if flags.get("pad_to_max_length", True) else False
+    ignore = flags.get("ignore_pad_token_for_loss", True)
+
+    def prepare(name, limit):
+        examples = first_rows(json.load(open(flags[name]))["data"], flags.get(limit))
+        made = []
+        for example in examples:
+            texts = example["answers"]["text"]
+            encoded = tokenizer(
+                f"question: {example['question'].lstrip()} context: {example['context'].lstrip()}",
+                max_length=min(flags["max_seq_length"],
+                               tokenizer.model_max_length), padding=padding, truncation=True,
+                **({} if name == "train_file" else {"return_overflowing_tokens": True}))
+            labels = tokenizer(text_target=texts[0] if texts else "", padding=padding,
+                               max_length=flags.get("max_answer_length",
+                                                    30), truncation=True)["input_ids"]
+            if padding and ignore:
+                labels = [-100 if label == tokenizer.pad_token_id else label for label in labels]
+            if name == "train_file":
+                made.append({key: encoded[key] for key in ("input_ids", "attention_mask")} |
+                            {"labels": labels})
+                continue
+            for ids, mask in zip(encoded["input_ids"], encoded["attention_mask"]):
+                made.append({
+                    "input_ids": ids, "attention_mask": mask, "labels": labels,
+                    "example_id": example["id"]
+                })
+        return examples, first_rows(made, flags.get(limit))
+
+    def score(examples, features, predictions, _):
+        if not args.predict_with_generate:
+            return {}
+        ids = predictions[0] if isinstance(predictions, tuple) else predictions
+        texts = tokenizer.batch_decode(numpy.where(ids != -100, ids, tokenizer.pad_token_id),
+                                       skip_special_tokens=True)
+        found = {feature["example_id"]: text for feature, text in zip(features, texts)}
+        return answer_scores(examples, found, flags.get("version_2_with_negative"))
+
+    _, train = prepare("train_file", "max_train_samples")
+    examples, evaluation = prepare("validation_file", "max_eval_samples")
+    questions, test = prepare("test_file", "max_predict_samples")
+    plain = lambda rows: datasets.Dataset.from_list(rows)
+    trainer = WrittenAnswerTrainer(
+        model, args, train_dataset=plain(train), eval_dataset=plain(evaluation),
+        processing_class=tokenizer, examples=examples, score=score,
+        data_collator=transformers.DataCollatorForSeq2Seq(
+            tokenizer, model=model, label_pad_token_id=-100 if ignore else tokenizer.pad_token_id))
+    trainer.remove_callback(transformers.PrinterCallback)
+    length = args.generation_max_length or flags.get("val_max_answer_length",
+                                                     flags.get("max_answer_length", 30))
+    finish(trainer, train, evaluation,
+           lambda: trainer.evaluate(max_length=length, num_beams=flags.get("num_beams")))
+    test = plain(test)
+    trainer._gen_kwargs = {}
+    metrics = trainer.scored(trainer.get_test_dataloader(test), "Prediction", "test", questions,
+                             test, "predict")
+    metrics["predict_samples"] = len(test)
+    trainer.save_metrics("predict", metrics)

@@ -27,7 +27,7 @@ def main():
     assert common[0] == "output_dir" and "learning_rate" in common and "block_size" not in common
     tasks = [
         "causal-lm", "masked-lm", "text-classification", "token-classification",
-        "question-answering", "summarization", "translation"
+        "question-answering", "seq2seq-question-answering", "summarization", "translation"
     ]
     own = {"causal-lm": "block_size", "masked-lm": "mlm_probability", "summarization": "num_beams"}
     for task in tasks:
@@ -37,7 +37,7 @@ def main():
             "sortish_sampler", "predict_with_generate", "generation_max_length",
             "generation_num_beams", "generation_config"
         ]
-        writes_text = task in ("summarization", "translation")
+        writes_text = task in ("seq2seq-question-answering", "summarization", "translation")
         assert [name for name in every if name in common] == common, task
         assert [name for name in every if name in trainer] == trainer * writes_text, task
         assert {"model_name_or_path", "train_file"} <= set(every), task

@@ -180,6 +180,18 @@ def questions(cwd, lines):
     expect("qa2", (cwd / "qa2/eval_null_odds.json").exists(), "eval_null_odds.json")
     expect("qa2", re.search(r'"eval_total": \d+[,\n]', (cwd / "qa2/eval_results.json").read_text()),
            "counts are integers")
+    written = [
+        "train", "--task", "seq2seq-question-answering", *SHORT, "--model_name_or_path", "t5",
+        *files, "--do_predict", "--predict_with_generate", "--max_seq_length", "20",
+        "--generation_max_length", "8"
+    ]
+    metrics = run("written", cwd, *written, "--output_dir", "written")
+    expect("written",
+           {"eval_exact_match", "eval_f1", "eval_loss"} <= set(metrics.get("eval", {})) and
+           {"test_f1", "predict_samples"} <= set(metrics.get("predict", {})), f"{metrics}")
+    resumed("written", cwd, written)
+    refused("rows of a question are cut off", cwd, 1, "no row left", *written, "--max_eval_samples",
+            "3", "--max_seq_length", "8")
     refused("questions without answers", cwd, 1, "--version_2_with_negative", *base, "--train_file",
             "qa2.jsonl", "--validation_file", "qa2.jsonl")
     write_rows(cwd / "texts.jsonl", [row | {"answers": "the cat"} for row in rows])
@@ -192,12 +204,39 @@ def questions(cwd, lines):
             "--validation_file", "sums.json")
 
 
+def distillation(cwd, lines):
+    rows = "sentence,label\n" + "".join(
+        f"{line},{'city' if 'Berlin' in line else 'other'}\n" for line in lines)
+    (cwd / "classes.csv").write_text(rows)
+    (cwd / "renamed.csv").write_text(rows.replace(",city", ",town"))
+    files = ["--train_file", "classes.csv", "--validation_file", "classes.csv"]
+    run("teacher", cwd, "train", "--task", "text-classification", *SHORT, *files,
+        "--model_name_or_path", "bert", "--output_dir", "teacher")
+    base = ["train", "--task", "distillation", *SHORT, "--model_name_or_path", "bert"]
+    words = [
+        *base, *files, "--teacher_name_or_path", "teacher", "--temperature", "3", "--alpha_soft",
+        "0.8", "--alpha_cos", "0.5"
+    ]
+    metrics = run("student", cwd, *words, "--output_dir", "student")
+    expect("student", {"eval_loss", "eval_accuracy"} <= set(metrics.get("eval", {})), f"{metrics}")
+    expect("student",
+           json.loads((cwd / "student/training_args.json").read_text())["alpha_soft"] == 0.8,
+           "its arguments are saved")
+    resumed("student", cwd, words)
+    refused("no teacher", cwd, 2, "--teacher_name_or_path is not set", *base, *files)
+    refused("no folder", cwd, 2, "there is no folder nobody", *base, *files,
+            "--teacher_name_or_path", "nobody")
+    refused("other classes", cwd, 1, "the teacher knows the classes city, other", *base,
+            "--train_file", "renamed.csv", "--validation_file", "renamed.csv",
+            "--teacher_name_or_path", "teacher")
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="gradus_text_tasks_") as folder:
         cwd = Path(folder)
         subprocess.run([TINY_MODELS, folder], check=True, timeout=120)
         lines = (cwd / "text.txt").read_text().splitlines()[:40]
-        for test in (summarization, translation, questions):
+        for test in (summarization, translation, questions, distillation):
             test(cwd, lines)
     print(f"{len(failures)} failed" if failures else "all tasks did what they should")
     return 1 if failures else 0

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gradus/train/trainer.h>
+#include <gradus/trainers/seq2seq.h>
 
 #include <filesystem>
 #include <functional>
@@ -47,6 +48,42 @@ struct QuestionAnsweringTrainerOptions {
   PostProcessFunction post_process_function = nullptr;  ///< Makes answers of logits.
 };
 
+/// What both trainers of this header do after an evaluation loop: answers, then their scores.
+class AnswerScoring {
+ public:
+  /// The parts of the options that a plain Trainer does not have.
+  AnswerScoring(std::function<Metrics(const AnswerPrediction&)> compute_metrics,
+                PostProcessFunction post_process_function, DatasetRef eval_dataset,
+                DatasetRef eval_examples);
+
+  /// The data of one evaluation, known as long as this object lives.
+  class Use {
+   public:
+    /// `examples` are the questions behind `features`.
+    Use(AnswerScoring& scoring, DatasetRef features, DatasetRef examples);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    AnswerScoring& scoring_;
+  };
+  /// The data of the options, for an evaluation that was given `eval_dataset` or nothing.
+  Use use_defaults(const EvalDatasets& eval_dataset);
+
+  /// Whether the evaluation under way gets answers, so that its outputs must be kept.
+  bool is_wanted() const;
+  /// Adds the scores to the metrics of a loop. `stage` is "eval" or "predict".
+  void add_scores(EvalLoopOutput& output, const std::string& stage,
+                  const std::string& metric_key_prefix) const;
+
+ private:
+  std::function<Metrics(const AnswerPrediction&)> compute_metrics_;
+  PostProcessFunction post_process_function_;
+  DatasetRef eval_dataset_, eval_examples_;
+  DatasetRef features_, examples_;  ///< of the evaluation under way
+};
+
 /// The Trainer for models that find an answer in a text, the `QuestionAnsweringTrainer` of
 /// transformers' examples.
 ///
@@ -84,10 +121,68 @@ class QuestionAnsweringTrainer : public Trainer {
   StepTraits step_traits() const override;
 
  private:
-  std::function<Metrics(const AnswerPrediction&)> compute_metrics_;
-  PostProcessFunction post_process_function_;
-  DatasetRef eval_dataset_, eval_examples_;
-  DatasetRef features_, examples_;  ///< of the evaluation under way
+  AnswerScoring scoring_;
+};
+
+/// The members of `QuestionAnsweringTrainerOptions`, with the arguments of a `Seq2SeqTrainer`.
+struct QuestionAnsweringSeq2SeqTrainerOptions {
+  std::shared_ptr<Model> model = nullptr;  ///< Set either this or `model_init`.
+  Seq2SeqTrainingArguments args = {};      ///< Checked and completed by the Trainer.
+  DataCollator data_collator = nullptr;    ///< By default pads with a tokenizer, else stacks.
+  DatasetRef train_dataset = nullptr;      ///< Needed by `train()`.
+  EvalDatasets eval_dataset = nullptr;     ///< For evaluations during training, and by default.
+  std::shared_ptr<TokenizerLike> processing_class = nullptr;     ///< The tokenizer; saved.
+  std::function<std::shared_ptr<Model>()> model_init = nullptr;  ///< Makes the model.
+  ComputeLossFunction compute_loss_func = nullptr;               ///< Replaces the model's own loss.
+  /// Scores the answers of an evaluation.
+  std::function<Metrics(const AnswerPrediction&)> compute_metrics = nullptr;
+  std::vector<CallbackHandle> callbacks = {};                ///< Run in this order.
+  Optimizers optimizers = {};                                ///< Not together with `model_init`.
+  OptimizerFactory optimizer_factory = nullptr;              ///< Not together with `optimizers`.
+  PreprocessLogits preprocess_logits_for_metrics = nullptr;  ///< Changes logits before they stay.
+  DatasetRef eval_examples = nullptr;                   ///< The questions behind `eval_dataset`.
+  PostProcessFunction post_process_function = nullptr;  ///< Makes answers of generated tokens.
+};
+
+/// The same for models that write the answer, the `QuestionAnsweringSeq2SeqTrainer` of
+/// transformers' examples.
+///
+/// With `predict_with_generate` the predictions that `post_process_function` receives are generated
+/// tokens. As in transformers, `predict` generates as it is told and as the model's
+/// generation_config says; `generation_max_length` and `generation_num_beams` hold for `evaluate`.
+class QuestionAnsweringSeq2SeqTrainer : public Seq2SeqTrainer {
+ public:
+  /// As the constructor of `Seq2SeqTrainer`.
+  explicit QuestionAnsweringSeq2SeqTrainer(QuestionAnsweringSeq2SeqTrainerOptions options);
+
+  using Seq2SeqTrainer::evaluate;
+  /// Evaluates; the questions are `eval_examples` of the options.
+  Metrics evaluate(EvalDatasets eval_dataset = {}, std::optional<Names> ignore_keys = {},
+                   const std::string& metric_key_prefix = "eval") override;
+  using Seq2SeqTrainer::predict;
+  /// Predicts on rows made of `predict_examples`.
+  PredictionOutput predict(DatasetRef predict_dataset, DatasetRef predict_examples,
+                           std::optional<Names> ignore_keys = {},
+                           const std::string& metric_key_prefix = "test",
+                           const GenerationOptions& generation = {});
+
+  /// The loop, then the answers and their scores.
+  EvalLoopOutput evaluation_loop(const DataLoader& dataloader, const std::string& description,
+                                 std::optional<bool> prediction_loss_only = {},
+                                 std::optional<Names> ignore_keys = {},
+                                 const std::string& metric_key_prefix = "eval") override;
+
+ protected:
+  /// Without the arguments in a prediction.
+  GenerationOptions generation_options() const override;
+  /// A batch counts as the rows it has, unlike in `Seq2SeqTrainer`.
+  int64_t rows_of_loss(int64_t rows) const override { return rows; }
+  /// Training steps are those of `Trainer`.
+  StepTraits step_traits() const override;
+
+ private:
+  AnswerScoring scoring_;
+  bool predicts_ = false;  ///< within `predict` with questions
 };
 
 /// How `postprocess_qa_predictions` chooses answers; the fields of transformers' function.

@@ -72,6 +72,10 @@ class Seq2SeqTrainer : public Trainer {
   const Seq2SeqTrainingArguments& seq2seq_args() const { return args_; }
 
  protected:
+  /// How the current evaluation or prediction generates: what it was given, then the arguments.
+  virtual GenerationOptions generation_options() const;
+  /// What the current `evaluate` or `predict` was given.
+  const GenerationOptions& given_generation() const { return given_; }
   /// Generates where `predict_with_generate` asks for it.
   PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
                                  const Names& ignore_keys) override;
@@ -83,7 +87,6 @@ class Seq2SeqTrainer : public Trainer {
   StepTraits step_traits() const override;
 
  private:
-  GenerationOptions generation_options() const;
   torch::Tensor filled_up(const torch::Tensor& ids, const PreTrainedModel& model) const;
 
   Seq2SeqTrainingArguments args_;

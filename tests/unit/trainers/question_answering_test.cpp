@@ -135,4 +135,55 @@ TEST(QuestionAnswering, ScoresAnswersAfterTheLoop) {
   set_log_sink(nullptr);
 }
 
+TEST(QuestionAnswering, WrittenAnswersAreGeneratedTokens) {
+  set_log_sink(std::make_shared<testing::SilentLog>());
+  const auto folder = fs::temp_directory_path() / ("gradus-qa2-" + std::to_string(getpid()));
+  const auto model = model_from_config(ModelTask::seq2seq_lm, {{"model_type", "t5"},
+                                                               {"vocab_size", 20},
+                                                               {"d_model", 8},
+                                                               {"d_kv", 4},
+                                                               {"d_ff", 12},
+                                                               {"num_layers", 1},
+                                                               {"num_heads", 2},
+                                                               {"pad_token_id", 0},
+                                                               {"eos_token_id", 19},
+                                                               {"decoder_start_token_id", 2}});
+  model->generation_config.options.max_length = 4;
+  std::vector<Example> rows;
+  for (int64_t i = 0; i < 3; ++i)
+    rows.push_back({{"input_ids", Value::Ints{i + 1, 2, 3}}, {"labels", Value::Ints{3, 19}}});
+  const auto features = from_examples(rows);
+  std::map<std::string, torch::Tensor> received;
+  QuestionAnsweringSeq2SeqTrainer trainer(
+      {.model = model,
+       .args = {.output_dir = folder.string(),
+                .disable_tqdm = true,
+                .use_cpu = true,
+                .predict_with_generate = true,
+                .generation_max_length = 7},
+       .eval_dataset = features,
+       .compute_metrics = [](const AnswerPrediction&) { return Metrics{{"f1", 0.5}}; },
+       .eval_examples = features,
+       .post_process_function =
+           [&](const Dataset&, const Dataset&, const TensorList& predictions,
+               const std::string& stage) {
+             received[stage] = predictions.at(0);
+             return AnswerPrediction();
+           }});
+  const auto metrics = trainer.evaluate();
+  EXPECT_EQ(metrics.at("eval_f1"), 0.5);
+  EXPECT_TRUE(metrics.contains("eval_loss"));
+  EXPECT_EQ(received["eval"].sizes(), (std::vector<int64_t>{3, 7}));
+  EXPECT_EQ(received["eval"].dtype(), torch::kLong);
+  const auto output = trainer.predict(features, features);
+  EXPECT_EQ(output.metrics.at("test_f1"), 0.5);
+  EXPECT_EQ(received["predict"].size(1), 4);  // as the model says, not the arguments
+  trainer.predict(features, features, {}, "test", {.max_length = 6});
+  EXPECT_EQ(received["predict"].size(1), 6);
+  EXPECT_EQ(trainer.evaluate({}, {}, "eval", {.max_length = 9})["eval_f1"], 0.5);
+  EXPECT_EQ(received["eval"].size(1), 9);
+  fs::remove_all(folder);
+  set_log_sink(nullptr);
+}
+
 }  // namespace gradus
