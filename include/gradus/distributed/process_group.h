@@ -1,0 +1,100 @@
+#pragma once
+
+#include <gradus/config/launch_environment.h>
+#include <torch/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace c10d {
+class Store;
+}  // namespace c10d
+
+namespace gradus {
+
+/// Where the processes of a run find each other, and how long they wait.
+struct Rendezvous {
+  std::string address = "127.0.0.1";  ///< The machine of rank 0, or of torchrun's agent.
+  uint16_t port = 29500;              ///< The port of the store there.
+  bool is_agents_store = false;       ///< torchrun's agent holds the store, not rank 0.
+  std::string attempt = "0";          ///< Which start of the run this is; a restart has another.
+  /// How long a process waits for the others: at the start, and in every exchange.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+};
+
+/// Reads MASTER_ADDR and MASTER_PORT, and what torchrun says of its agent and restarts. Throws
+/// `Error` (usage) G-DIST-1 for a port that is none, or for several processes without an address.
+Rendezvous rendezvous_from_environment(const LaunchEnvironment& here);
+
+/// The processes of a run, and what they exchange. On a CPU this is c10d with Gloo.
+///
+/// Every process calls the same functions in the same order. An exchange that fails, because a
+/// process ended, hangs or cannot be reached, throws `Error` G-DIST-2 in all others. The message
+/// names that process, and its reason when it gave one (`fail`). Afterwards the group is of no use.
+/// Thread-safety: none, except that `Pending::wait` may run on another thread.
+class ProcessGroup {
+ public:
+  /// Waits until all processes are there. Throws `Error` G-DIST-3 with the ranks that are missing
+  /// and the address, when that takes longer than the timeout.
+  static std::shared_ptr<ProcessGroup> join(const LaunchEnvironment& here, const Rendezvous& place);
+  /// The group of the processes that meet in `store`.
+  ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size,
+               std::chrono::milliseconds timeout);
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  /// Which process this is, from 0.
+  int64_t rank() const { return rank_; }
+  /// How many there are.
+  int64_t size() const { return size_; }
+
+  /// An exchange that was started and not yet waited for.
+  class Pending {
+   public:
+    /// Nothing.
+    Pending() = default;
+    /// Returns when the result is there. Throws `Error` G-DIST-2.
+    void wait();
+
+   private:
+    friend class ProcessGroup;
+    explicit Pending(std::function<void()> wait) : wait_(std::move(wait)) {}
+
+    std::function<void()> wait_;
+  };
+
+  /// Starts to replace `value` by its sum over all processes. `value` must be contiguous, and must
+  /// not be touched before `wait`. The sum has the same bits everywhere.
+  Pending start_sum(torch::Tensor value);
+  /// Replaces `value` by its sum over all processes.
+  void sum(torch::Tensor value) { start_sum(std::move(value)).wait(); }
+  /// Replaces `value` by that of process `root`.
+  void broadcast(torch::Tensor value, int64_t root = 0);
+  /// `value` of every process, by rank. Types and shapes must be equal.
+  std::vector<torch::Tensor> gather(const torch::Tensor& value);
+  /// The bytes of every process, by rank; the lengths may differ.
+  std::vector<std::string> gather_bytes(const std::string& bytes);
+  /// Returns when every process has called it.
+  void barrier();
+
+  /// Tells the others why this process leaves: their next exchange throws with this reason.
+  void fail(const std::string& reason) noexcept;
+
+ private:
+  struct Connection;
+  /// Starts an exchange; `start` returns c10d's work.
+  template <class Start>
+  Pending exchange(const char* what, Start start);
+  [[noreturn]] void throw_lost(const char* what, const std::string& reason);
+
+  int64_t rank_;
+  int64_t size_;
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace gradus

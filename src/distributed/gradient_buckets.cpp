@@ -1,0 +1,154 @@
+#include "distributed/gradient_buckets.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gradus/core/error.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+namespace gradus {
+
+struct GradientBuckets::Hook : torch::autograd::PostAccumulateGradHook {
+  Hook(GradientBuckets& buckets, size_t parameter) : buckets(buckets), parameter(parameter) {}
+  void operator()(const torch::Tensor&) override { buckets.gradient_is_ready(parameter); }
+  GradientBuckets& buckets;
+  size_t parameter;
+};
+
+GradientBuckets::GradientBuckets(const NamedTensors& parameters,
+                                 std::shared_ptr<ProcessGroup> group, BucketOptions options)
+    : group_(std::move(group)), options_(options) {
+  for (const auto& [name, parameter] : parameters) {
+    if (!parameter.requires_grad()) continue;
+    names_.push_back(name);
+    parameters_.push_back(parameter);
+  }
+  make_buckets();
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i],
+                                                   std::make_unique<Hook>(*this, i));
+  begin_window();
+}
+
+GradientBuckets::~GradientBuckets() {
+  for (auto& parameter : parameters_)
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+}
+
+// Backward passes reach the last layers first, so buckets are filled from the last parameter on.
+// The first is small, so that sending starts early.
+void GradientBuckets::make_buckets() {
+  places_.resize(parameters_.size());
+  int64_t bytes = 0, elements = 0;
+  const auto close = [&] {
+    if (buckets_.empty()) return;
+    auto& bucket = buckets_.back();
+    bucket.flat = torch::zeros({elements},
+                               parameters_[bucket.members.front()].options().requires_grad(false));
+  };
+  for (size_t i = parameters_.size(); i-- > 0;) {
+    const auto& parameter = parameters_[i];
+    const auto size = parameter.numel() * int64_t(parameter.element_size());
+    const auto limit =
+        buckets_.size() <= 1 ? options_.first_bucket_bytes : options_.bucket_cap_bytes;
+    const auto fits = [&] {
+      const auto& first = parameters_[buckets_.back().members.front()];
+      return bytes + size <= limit && first.dtype() == parameter.dtype() &&
+             first.device() == parameter.device();
+    };
+    if (buckets_.empty() || !fits()) {
+      close();
+      buckets_.emplace_back();
+      bytes = elements = 0;
+    }
+    places_[i] = {buckets_.size() - 1, elements};
+    buckets_.back().members.push_back(i);
+    bytes += size;
+    elements += parameter.numel();
+  }
+  close();
+}
+
+torch::Tensor GradientBuckets::part(size_t parameter) const {
+  const auto& [bucket, offset] = places_[parameter];
+  const auto& value = parameters_[parameter];
+  return buckets_[bucket].flat.narrow(0, offset, value.numel()).view(value.sizes());
+}
+
+void GradientBuckets::begin_window() {
+  next_ = 0;
+  used_.assign(parameters_.size(), false);
+  for (auto& bucket : buckets_) bucket.missing = bucket.members.size();
+}
+
+void GradientBuckets::gradient_is_ready(size_t parameter) {
+  const std::scoped_lock lock(mutex_);
+  used_[parameter] = true;
+  if (!sends_) return;
+  // One backward pass writes a gradient once, however often it used the parameter.
+  auto& bucket = buckets_[places_[parameter].bucket];
+  if (bucket.missing > 0) --bucket.missing;
+  while (next_ < buckets_.size() && buckets_[next_].missing == 0) send(buckets_[next_++]);
+}
+
+// The gradients move into the bucket at their first use, and are parts of it from then on.
+void GradientBuckets::send(Bucket& bucket) {
+  const torch::NoGradGuard no_grad;
+  for (const auto i : bucket.members) {
+    auto& gradient = parameters_[i].mutable_grad();
+    auto place = part(i);
+    if (!gradient.defined()) {
+      place.zero_();
+    } else if (gradient.data_ptr() != place.data_ptr()) {
+      place.copy_(gradient);
+      gradient = place;
+    }
+  }
+  bucket.flat.mul_(1.0 / double(group_->size()));
+  bucket.sum = group_->start_sum(bucket.flat);
+}
+
+// One number per parameter, summed over the processes.
+std::vector<bool> GradientBuckets::used_anywhere() {
+  if (!always_used_.empty()) return always_used_;
+  auto counts = torch::zeros({int64_t(parameters_.size())}, torch::kInt);
+  for (size_t i = 0; i < parameters_.size(); ++i) counts[int64_t(i)] = int(used_[i]);
+  group_->sum(counts);
+  std::vector<bool> used(parameters_.size());
+  for (size_t i = 0; i < used.size(); ++i) used[i] = counts[int64_t(i)].item<int>() > 0;
+  if (options_.static_graph) always_used_ = used;
+  return used;
+}
+
+void GradientBuckets::require_all_used() const {
+  std::vector<std::string> unused;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (!used_[i]) unused.push_back(names_[i]);
+  if (unused.empty()) return;
+  const size_t all = unused.size();
+  unused.resize(std::min<size_t>(all, 5));
+  throw Error("G-DIST-4", ErrorKind::training,
+              fmt::format("process {}: {} parameter{} had no part in the loss of this step: {}{}",
+                          group_->rank(), all, all == 1 ? "" : "s", fmt::join(unused, ", "),
+                          all > unused.size() ? ", ..." : ""),
+              "Set --ddp_find_unused_parameters, or let every step use every parameter.");
+}
+
+void GradientBuckets::finish() {
+  const std::scoped_lock lock(mutex_);
+  sent_in_backward_ = next_;
+  while (next_ < buckets_.size()) send(buckets_[next_++]);
+  for (auto& bucket : buckets_) bucket.sum.wait();
+  if (options_.find_unused_parameters) {
+    const auto used = used_anywhere();
+    for (size_t i = 0; i < parameters_.size(); ++i)
+      if (used[i] && !parameters_[i].grad().defined()) parameters_[i].mutable_grad() = part(i);
+  } else {
+    require_all_used();
+  }
+  begin_window();
+}
+
+}  // namespace gradus

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <gradus/distributed/process_group.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gradus {
+
+/// How gradients travel; the fields are transformers' options of the same names.
+struct BucketOptions {
+  int64_t bucket_cap_bytes = int64_t{25} << 20;  ///< `ddp_bucket_cap_mb`
+  int64_t first_bucket_bytes = int64_t{1} << 20;
+  /// `ddp_find_unused_parameters`: a parameter that no process used keeps no gradient. Without it
+  /// every process must use every parameter, and one that did not is an error.
+  bool find_unused_parameters = false;
+  /// `ddp_static_graph`: which parameters are used is asked in the first window only.
+  bool static_graph = false;
+};
+
+/// Makes the gradients of all processes their mean, while the backward pass still runs.
+///
+/// The gradients lie in buckets. A bucket is sent as soon as the backward pass has written its last
+/// gradient; the buckets go in the same order everywhere. The mean has the same bits in every
+/// process. While it lives, each parameter has a hook of ours, and its gradient is a part of a
+/// bucket.
+///
+/// Thread-safety: the hooks run on autograd's threads; everything else on one thread.
+class GradientBuckets {
+ public:
+  using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
+  /// `parameters` are the same in every process, in the same order. Those that need no gradient are
+  /// left out. Shares `group`.
+  GradientBuckets(const NamedTensors& parameters, std::shared_ptr<ProcessGroup> group,
+                  BucketOptions options);
+  ~GradientBuckets();
+  GradientBuckets(const GradientBuckets&) = delete;
+  GradientBuckets& operator=(const GradientBuckets&) = delete;
+
+  /// Whether backward passes send what they finish. Off inside an accumulation window.
+  void set_sending(bool sends) { sends_ = sends; }
+  /// Sends what was not sent, and returns when the mean is in every gradient. Throws `Error`
+  /// G-DIST-4 with the names of parameters that were not used, unless they are looked for.
+  void finish();
+
+  /// Number of buckets.
+  size_t size() const { return buckets_.size(); }
+  /// How many buckets were sent before `finish` in the last window.
+  size_t sent_in_backward() const { return sent_in_backward_; }
+
+ private:
+  struct Hook;
+  struct Bucket {
+    std::vector<size_t> members;  // parameters, in the order of the bucket
+    torch::Tensor flat;
+    size_t missing = 0;  // gradients that this window's backward pass has not written yet
+    ProcessGroup::Pending sum;
+  };
+  struct Place {
+    size_t bucket = 0;
+    int64_t offset = 0;
+  };
+
+  void make_buckets();
+  void gradient_is_ready(size_t parameter);
+  void send(Bucket& bucket);
+  torch::Tensor part(size_t parameter) const;
+  std::vector<bool> used_anywhere();
+  void require_all_used() const;
+  void begin_window();
+
+  std::shared_ptr<ProcessGroup> group_;
+  BucketOptions options_;
+  std::vector<std::string> names_;
+  std::vector<torch::Tensor> parameters_;
+  std::vector<Place> places_;
+  std::vector<Bucket> buckets_;
+  std::vector<bool> used_;         // by this process in this window
+  std::vector<bool> always_used_;  // static_graph: what the first window said
+  std::mutex mutex_;
+  size_t next_ = 0;  // the bucket to send next
+  size_t sent_in_backward_ = 0;
+  bool sends_ = true;
+};
+
+}  // namespace gradus

@@ -1,0 +1,180 @@
+// Processes are threads here that meet in a store in memory: what they exchange, and what they say
+// when one is missing. tests/integration has real processes.
+#include <gradus/core/error.h>
+#include <gradus/distributed/process_group.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <barrier>
+#include <thread>
+
+#include "../error_of.h"
+#include "distributed/gradient_buckets.h"
+
+namespace gradus {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Runs `work(group)` in each of `size` threads.
+template <class Work>
+void run_processes(int64_t size, Work work, std::chrono::milliseconds timeout = 20s) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto group = std::make_shared<ProcessGroup>(store, rank, size, timeout);
+      work(group);
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(ProcessGroup, Exchanges) {
+  run_processes(3, [](const std::shared_ptr<ProcessGroup>& group) {
+    const auto rank = double(group->rank());
+    auto value = torch::full({5}, rank + 1);
+    group->sum(value);
+    EXPECT_TRUE(torch::equal(value, torch::full({5}, 6.0)));
+    value = torch::full({2}, rank);
+    group->broadcast(value, 2);
+    EXPECT_TRUE(torch::equal(value, torch::full({2}, 2.0)));
+    const auto all = group->gather(torch::full({2}, rank));
+    ASSERT_EQ(all.size(), 3U);
+    for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(all[size_t(i)][1].item<double>(), double(i));
+    const auto texts = group->gather_bytes(std::string(size_t(group->rank()), 'a'));
+    EXPECT_EQ(texts, (std::vector<std::string>{"", "a", "aa"}));
+    group->barrier();
+  });
+}
+
+TEST(ProcessGroup, NamesTheProcessThatIsSilent) {
+  run_processes(
+      3,
+      [](const std::shared_ptr<ProcessGroup>& group) {
+        if (group->rank() == 1) return;
+        const auto error = id_and_message_of([&] { group->barrier(); });
+        EXPECT_NE(error.find("G-DIST-2"), std::string::npos) << error;
+        EXPECT_NE(error.find("process 1 of 3 ended, hangs or cannot be reached"), std::string::npos)
+            << error;
+      },
+      1s);
+}
+
+TEST(ProcessGroup, PassesOnTheReasonOfAFailure) {
+  run_processes(
+      3,
+      [](const std::shared_ptr<ProcessGroup>& group) {
+        if (group->rank() == 2) return group->fail("no memory left\nsecond line");
+        const auto error = id_and_message_of([&] { group->barrier(); });
+        EXPECT_NE(error.find("process 2 failed: no memory left ("), std::string::npos) << error;
+      },
+      1s);
+}
+
+TEST(ProcessGroup, SaysWhoIsMissingAtTheStart) {
+  const LaunchEnvironment here{.rank = 0, .world_size = 3};
+  const auto error =
+      id_and_message_of([&] { ProcessGroup::join(here, {.port = 29871, .timeout = 1s}); });
+  EXPECT_NE(error.find("G-DIST-3"), std::string::npos) << error;
+  EXPECT_NE(error.find("at 127.0.0.1:29871 for the others: missing processes 1, 2"),
+            std::string::npos)
+      << error;
+}
+
+/// A model, its share of a batch, and the gradients that one process has for the whole batch.
+struct Case {
+  Case(int64_t processes, int64_t rank) {
+    torch::manual_seed(3);
+    model = torch::nn::Sequential(torch::nn::Linear(8, 64), torch::nn::Linear(64, 64),
+                                  torch::nn::Linear(64, 4));
+    const auto x = torch::randn({12 * processes, 8}), y = torch::randn({12 * processes, 4});
+    torch::mse_loss(model->forward(x), y).backward();
+    for (const auto& item : model->named_parameters()) {
+      parameters.emplace_back(item.key(), item.value());
+      expected.push_back(item.value().grad().clone());
+      parameters.back().second.mutable_grad() = torch::Tensor();
+    }
+    own_x = x.narrow(0, 12 * rank, 12);
+    own_y = y.narrow(0, 12 * rank, 12);
+  }
+  void backward(int64_t first = 0, int64_t count = 12) {
+    torch::mse_loss(model->forward(own_x.narrow(0, first, count)), own_y.narrow(0, first, count))
+        .backward();
+  }
+  double worst(double scale = 1) const {
+    double worst = 0;
+    for (size_t i = 0; i < expected.size(); ++i)
+      worst = std::max(
+          worst, (parameters[i].second.grad() - scale * expected[i]).abs().max().item<double>());
+    return worst;
+  }
+
+  torch::nn::Sequential model = nullptr;
+  GradientBuckets::NamedTensors parameters;
+  std::vector<torch::Tensor> expected;
+  torch::Tensor own_x, own_y;
+};
+
+// Models are made one after the other: the seed is the process's, and here all share one.
+std::mutex making;
+Case make_case(const ProcessGroup& group) {
+  const std::scoped_lock lock(making);
+  return {group.size(), group.rank()};
+}
+
+TEST(GradientBuckets, MakeTheGradientsOfTheWholeBatch) {
+  for (const int64_t size : {2, 3, 4})
+    run_processes(size, [](const std::shared_ptr<ProcessGroup>& group) {
+      auto mine = make_case(*group);
+      GradientBuckets buckets(mine.parameters, group,
+                              {.bucket_cap_bytes = 8000, .first_bucket_bytes = 2000});
+      EXPECT_GT(buckets.size(), 2U);
+      for (int step = 0; step < 3; ++step) {
+        mine.backward();
+        buckets.finish();
+        EXPECT_LT(mine.worst(), 1e-7);
+        EXPECT_EQ(buckets.sent_in_backward(), buckets.size()) << "the backward pass sends all";
+        mine.model->zero_grad(step == 1);
+      }
+      // a window of three micro-batches: sent once, in the last
+      for (int part = 0; part < 3; ++part) {
+        buckets.set_sending(part == 2);
+        mine.backward(4 * part, 4);
+      }
+      buckets.finish();
+      EXPECT_LT(mine.worst(3), 1e-6);
+      const auto bits = group->gather(mine.parameters[0].second.grad());
+      for (const auto& each : bits) EXPECT_TRUE(torch::equal(each, bits[0])) << "equal bits";
+    });
+}
+
+TEST(GradientBuckets, AnswerParametersThatAreNotUsed) {
+  for (const bool finds : {true, false})
+    run_processes(2, [finds](const std::shared_ptr<ProcessGroup>& group) {
+      auto mine = make_case(*group);
+      auto& last = mine.model->at<torch::nn::LinearImpl>(2);
+      auto& first = mine.model->at<torch::nn::LinearImpl>(0);
+      GradientBuckets buckets(mine.parameters, group, {.find_unused_parameters = finds});
+      // process 1 does not use the last layer, nobody uses the middle one
+      auto y = first.forward(mine.own_x);
+      if (group->rank() == 0) y = last.forward(y);
+      y.sum().backward();
+      if (!finds) {
+        const auto error = id_and_message_of([&] { buckets.finish(); });
+        EXPECT_NE(error.find("G-DIST-4"), std::string::npos) << error;
+        EXPECT_NE(error.find("1.weight"), std::string::npos) << error;
+        return;
+      }
+      buckets.finish();
+      EXPECT_TRUE(last.weight.grad().defined());
+      EXPECT_FALSE(mine.parameters[2].second.grad().defined()) << "used by nobody";
+      const auto bits = group->gather(last.weight.grad());
+      EXPECT_TRUE(torch::equal(bits[0], bits[1]));
+      EXPECT_GT(bits[0].abs().sum().item<double>(), 0);
+    });
+}
+
+}  // namespace
+}  // namespace gradus
