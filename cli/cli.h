@@ -34,6 +34,7 @@ int data(Words words);
 int tokenize(Words words);
 int completion(Words words);
 int man(Words words);
+int launch(Words words);
 
 /// The flags of the commands that have some, for completion and the man page.
 std::vector<Flag> training_flags();
@@ -41,6 +42,7 @@ std::vector<Flag> generate_flags();
 std::vector<Flag> tokenize_flags();
 std::vector<Flag> data_flags();
 std::vector<Flag> options_flags();
+std::vector<Flag> launch_flags();
 std::vector<Flag> no_flags();
 
 const std::vector<Command>& commands();

@@ -36,6 +36,11 @@ const std::vector<Command>& commands() {
        .arguments = "[config.yaml|config.json] [flags]",
        .flags = training_flags,
        .has_tasks = true},
+      {.name = "launch",
+       .summary = "several processes that train together: --nproc N train ...",
+       .run = launch,
+       .arguments = "[flags] train|-- PROGRAM ...",
+       .flags = launch_flags},
       {.name = "generate",
        .summary =
            "text from a language model: --model_name_or_path DIR --prompt TEXT, --prompt_file F or "

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/distributed/bucket_options.h>
 #include <gradus/distributed/process_group.h>
 #include <torch/types.h>
 
@@ -11,17 +12,6 @@
 #include <vector>
 
 namespace gradus {
-
-/// How gradients travel; the fields are transformers' options of the same names.
-struct BucketOptions {
-  int64_t bucket_cap_bytes = int64_t{25} << 20;  ///< `ddp_bucket_cap_mb`
-  int64_t first_bucket_bytes = int64_t{1} << 20;
-  /// `ddp_find_unused_parameters`: a parameter that no process used keeps no gradient. Without it
-  /// every process must use every parameter, and one that did not is an error.
-  bool find_unused_parameters = false;
-  /// `ddp_static_graph`: which parameters are used is asked in the first window only.
-  bool static_graph = false;
-};
 
 /// Makes the gradients of all processes their mean, while the backward pass still runs.
 ///

@@ -74,6 +74,7 @@ void StepEngine::begin(torch::nn::Module& model, StepOptions options) {
   model_ = &model;
   options_ = std::move(options);
   place_ = {};
+  window_is_open_ = false;
   strategy_->prepare(model);
   if (options_.master_weights && optimizer_->can_train_masters())
     precision_.hold_masters(model, *optimizer_);
@@ -134,6 +135,7 @@ torch::Tensor StepEngine::micro_batch(const Batch& inputs,
                                       const WindowPlace& place, const Work& work) {
   place_ = place;
   gradients_are_synced_ = false;
+  if (!std::exchange(window_is_open_, !place.is_last)) strategy_->begin_window();
   const auto no_sync = place.is_last ? nullptr : strategy_->no_sync();
   if (place.is_last && device_schedule_) device_schedule_->follow(optimizer_->param_groups());
   if (!graphs_ || inputs.empty()) return work(inputs, num_items);

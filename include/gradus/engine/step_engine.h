@@ -179,9 +179,10 @@ class StepEngine {
   std::unique_ptr<StepGraphs> graphs_;
   std::unique_ptr<EvalGraphs> eval_graphs_;
   std::unique_ptr<DeviceSchedule> device_schedule_;  // for steps that the host does not follow
-  bool gradients_are_synced_ = false;                // those of the current window
-  std::optional<torch::Tensor> clip_coefficient_;    // left to the optimizer's kernel
-  std::optional<torch::Tensor> replayed_norm_;       // a replay did the update of this window
+  bool window_is_open_ = false;        // between the first micro-batch of a window and its last
+  bool gradients_are_synced_ = false;  // those of the current window
+  std::optional<torch::Tensor> clip_coefficient_;  // left to the optimizer's kernel
+  std::optional<torch::Tensor> replayed_norm_;     // a replay did the update of this window
   std::string attention_backend_;
   bool attention_is_chosen_ = false;
 };

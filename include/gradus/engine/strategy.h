@@ -38,6 +38,9 @@ class Strategy {
   /// whatever the strategy needs into `model`.
   virtual void prepare(torch::nn::Module& /*model*/) {}
 
+  /// Called before the first micro-batch of every window.
+  virtual void begin_window() {}
+
   /// Makes the gradients of `parameters` those of the whole batch. Returns when they may be read
   /// by work that is launched next. A parameter without a gradient has none in any process, or
   /// the strategy fills it in.

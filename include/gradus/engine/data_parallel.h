@@ -1,0 +1,60 @@
+#pragma once
+
+#include <gradus/distributed/bucket_options.h>
+#include <gradus/distributed/process_group.h>
+#include <gradus/engine/strategy.h>
+
+#include <memory>
+
+namespace gradus {
+
+class GradientBuckets;
+
+/// How `DataParallel` keeps the processes equal.
+struct DataParallelOptions {
+  BucketOptions buckets = {};
+  /// `ddp_broadcast_buffers`: before each window every process takes over the buffers of process 0,
+  /// for example the running means of batch normalization.
+  bool broadcast_buffers = true;
+};
+
+/// Every process has the whole model and a share of each batch; gradients become their mean.
+///
+/// As PyTorch's DistributedDataParallel: `prepare` gives all processes the weights and buffers of
+/// process 0, and compares names and shapes first. The mean is made while the backward pass still
+/// runs (see `GradientBuckets`).
+class DataParallel : public Strategy {
+ public:
+  /// Shares `group`.
+  explicit DataParallel(std::shared_ptr<ProcessGroup> group, DataParallelOptions options = {});
+  ~DataParallel() override;
+
+  /// The number of processes.
+  int64_t world_size() const override { return group_->size(); }
+  /// Which of them this is.
+  int64_t rank() const override { return group_->rank(); }
+  /// Throws `Error` G-DIST-5 when the processes have different parameters, and says which.
+  void prepare(torch::nn::Module& model) override;
+  /// Takes over the buffers of process 0.
+  void begin_window() override;
+  /// Waits until the gradients are the mean of all processes.
+  void sync_gradients(std::span<const torch::Tensor> parameters) override;
+  /// Holds back the sending of gradients.
+  std::unique_ptr<NoSync> no_sync() override;
+  /// Gloo cannot be recorded.
+  bool is_recordable() const override { return false; }
+  /// The sum or mean over all processes.
+  torch::Tensor reduce(const torch::Tensor& value, Reduction how) override;
+  /// The rows of all processes, by rank.
+  torch::Tensor gather(const torch::Tensor& rows) override;
+
+ private:
+  void check_same_model(const torch::nn::Module& model);
+
+  std::shared_ptr<ProcessGroup> group_;
+  DataParallelOptions options_;
+  std::unique_ptr<GradientBuckets> buckets_;
+  std::vector<torch::Tensor> buffers_;
+};
+
+}  // namespace gradus
