@@ -33,7 +33,7 @@ struct LaunchOptions {
   int64_t master_port = 0;
   int64_t max_restarts = 0;
 };
-constexpr OptionRow<LaunchOptions> kRows[] = {
+constexpr OptionRow<LaunchOptions> kLaunchRows[] = {
     {&LaunchOptions::nproc, "nproc", Group::program, at_least(1),
      "How many processes to start on this machine.", Origin::gradus},
     {&LaunchOptions::nnodes, "nnodes", Group::program, at_least(1), "How many machines take part.",
@@ -51,12 +51,18 @@ constexpr OptionRow<LaunchOptions> kRows[] = {
 };
 
 // How long the others may take to end by themselves after one has failed, and after a request.
-constexpr auto kTimeToNotice = 5s;
+constexpr auto kTimeToNotice = 10s;
 constexpr auto kTimeToEnd = 5s;
+// How long the others may take after a signal, when the first has saved and ended.
+constexpr auto kTimeToStop = 30s;
 constexpr auto kPoll = 20ms;
 
-volatile sig_atomic_t g_signal = 0;
-void note_signal(int signal) { g_signal = signal; }
+volatile sig_atomic_t g_launch_signal = 0;   // the last one
+volatile sig_atomic_t g_launch_signals = 0;  // how many there were
+void note_launch_signal(int signal) {
+  g_launch_signal = signal;
+  g_launch_signals = g_launch_signals + 1;
+}
 
 // A port that was free a moment ago.
 int64_t free_port() {
@@ -109,15 +115,15 @@ class Workers {
     while (true) {
       collect();
       if (running() == 0) return code_;
-      if (const int signal = g_signal; signal != passed_on) {
-        passed_on = signal;
-        signal_all(signal);
+      if (const int received = g_launch_signals; received != passed_on) {
+        passed_on = received;
+        signal_all(g_launch_signal);
       }
       // Those that wait for the failed one find out by themselves, and say so; then no more
       // waiting.
       const auto now = Clock::now();
-      if (code_ != 0 && passed_on == 0) {
-        if (!notice) notice = now + kTimeToNotice;
+      if (code_ != 0) {
+        if (!notice) notice = now + (passed_on == 0 ? kTimeToNotice : kTimeToStop);
         if (now > *notice && !end) {
           end = now + kTimeToEnd;
           signal_all(SIGTERM);
@@ -179,7 +185,7 @@ class Workers {
       const auto how = failure(status);
       if (!how || code_ != 0) continue;
       code_ = exit_code(status);
-      if (g_signal == 0)
+      if (g_launch_signal == 0)
         log_print(fmt::format("gradus launch: process {} {}\n",
                               options_.node_rank * options_.nproc + int64_t(i), *how));
     }
@@ -203,13 +209,13 @@ class Workers {
   int code_ = 0;
 };
 
-constexpr const char* kUsage =
+constexpr const char* kLaunchUsage =
     "usage: gradus launch --nproc N [flags] train --task T ...\n"
     "       gradus launch --nproc N [flags] -- PROGRAM ...\n\n"
     "Starts N processes of gradus, or of a program of yours, that train together.\n\n";
 
 // The flags before the command, and the command.
-std::pair<std::vector<std::string>, std::vector<std::string>> split(Words words) {
+std::pair<std::vector<std::string>, std::vector<std::string>> split_launch_words(Words words) {
   size_t end = 0;
   while (end < words.size() && words[end].starts_with("--") && words[end] != "--")
     end += words[end].find('=') == std::string::npos && words[end] != "--help" ? 2 : 1;
@@ -231,22 +237,23 @@ std::pair<std::vector<std::string>, std::vector<std::string>> split(Words words)
 std::vector<Flag> launch_flags() {
   LaunchOptions options;
   OptionSet set;
-  set.add(options, std::span<const OptionRow<LaunchOptions>>(kRows));
+  set.add(options, std::span<const OptionRow<LaunchOptions>>(kLaunchRows));
   return flags_of(set);
 }
 
 int launch(Words words) {
   LaunchOptions options;
   OptionSet set;
-  set.add(options, std::span<const OptionRow<LaunchOptions>>(kRows));
-  const auto [flags, command] = split(words);
+  set.add(options, std::span<const OptionRow<LaunchOptions>>(kLaunchRows));
+  const auto [flags, command] = split_launch_words(words);
   if (words.empty() || words[0] == "--help" || words[0] == "-h") {
-    print_line(kUsage + set.help());
+    print_line(kLaunchUsage + set.help());
     return words.empty() ? 2 : 0;
   }
   set.parse(flags);
   if (command.empty())
-    throw Error("G-CLI-4", ErrorKind::usage, "gradus launch was given nothing to start", kUsage);
+    throw Error("G-CLI-4", ErrorKind::usage, "gradus launch was given nothing to start",
+                kLaunchUsage);
   if (options.nnodes > 1 && options.master_port == 0)
     throw Error("G-CLI-4", ErrorKind::usage,
                 "gradus launch with several machines needs --master_addr and --master_port",
@@ -254,13 +261,13 @@ int launch(Words words) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before{};
     ::sigaction(signal, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) ::signal(signal, note_signal);
+    if (before.sa_handler != SIG_IGN) ::signal(signal, note_launch_signal);
   }
   const bool chooses_port = options.master_port == 0;
   for (int64_t attempt = 0;; ++attempt) {
     if (chooses_port) options.master_port = free_port();
     const int code = Workers(options, command, attempt).wait();
-    if (code == 0 || g_signal != 0 || attempt == options.max_restarts) return code;
+    if (code == 0 || g_launch_signal != 0 || attempt == options.max_restarts) return code;
     log_print(fmt::format("gradus launch: starting again ({} of {})\n", attempt + 1,
                           options.max_restarts));
   }

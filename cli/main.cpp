@@ -115,6 +115,8 @@ bool is_out_of_memory(const c10::Error& error) {
 }
 
 int report(const Error& error) {
+  // Of the processes that lost another one, the first says so.
+  if (error.id() == "G-DIST-2" && error.advice().empty()) return 1;
   std::cerr << error.what() << std::endl;
   return error.kind() == ErrorKind::usage ? 2 : 1;
 }

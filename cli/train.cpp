@@ -8,6 +8,7 @@
 #include <gradus/tasks/task.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "cli.h"
@@ -132,18 +133,26 @@ int run(Words words, Stage stage) {
                 "--do_predict is set",
                 "Leave --do_train out, or set one of the others.");
   if (!set.was_set("log_level")) args.log_level = "warning";
+  // After a restart by `gradus launch` or torchrun a run goes on where it was.
+  const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  if (args.do_train && restarts != nullptr && std::string(restarts) != "0")
+    args.resume_from_checkpoint = "last";
   arguments.set_common(args);
   arguments.resolve();
   args = arguments.common();
   program.check(args);
   const auto result = run_task(*task, args, /*handle_signals=*/true, program.callbacks());
-  if (program.json) print_line(dump_json(to_json(result, args, name), 2));
+  if (program.json && args.process_index() == 0)
+    print_line(dump_json(to_json(result, args, name), 2));
   if (result.interrupted_by == 0) return 0;
-  log_print(fmt::format(
-      "gradus: stopped by {}. Continue with the same command and --resume_from_checkpoint last\n",
-      result.interrupted_by == SIGINT   ? "Ctrl-C"
-      : result.interrupted_by == SIGHUP ? "SIGHUP"
-                                        : "SIGTERM"));
+  const char* signal = result.interrupted_by == SIGINT   ? "Ctrl-C"
+                       : result.interrupted_by == SIGHUP ? "SIGHUP"
+                                                         : "SIGTERM";
+  if (args.should_log())
+    log_print(
+        fmt::format("gradus: stopped by {}. Continue with the same command and "
+                    "--resume_from_checkpoint last\n",
+                    signal));
   return 128 + result.interrupted_by;
 }
 

@@ -53,6 +53,9 @@
 #include <gradus/device/attention_backend.h>
 #include <gradus/device/gpu.h>
 #include <gradus/device/runtime.h>
+#include <gradus/distributed/bucket_options.h>
+#include <gradus/distributed/process_group.h>
+#include <gradus/engine/data_parallel.h>
 #include <gradus/engine/eval_accumulator.h>
 #include <gradus/engine/eval_prediction.h>
 #include <gradus/engine/evaluator.h>

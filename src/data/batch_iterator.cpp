@@ -17,17 +17,20 @@ class DirectIterator final : public BatchIterator::Impl {
     finished_ = true;  // stays so at the end and after an exception
     auto ticket = maker_->take();
     if (!ticket) return std::nullopt;
+    step_rows_ = ticket->step_rows;
     auto batch = maker_->make(std::move(*ticket));
     finished_ = false;
     ++position_;
     return batch;
   }
   int64_t position() const override { return position_; }
+  std::optional<int64_t> step_rows() const override { return step_rows_; }
   nlohmann::json state() const override { return maker_->state(); }
 
  private:
   std::unique_ptr<BatchMaker> maker_;
   int64_t position_;
+  std::optional<int64_t> step_rows_;
   bool finished_ = false;
 };
 
@@ -73,10 +76,12 @@ class ThreadedIterator final : public BatchIterator::Impl {
     }
     submit();
     note_given(result);
+    step_rows_ = result.step_rows;
     return std::move(result.batch);
   }
 
   int64_t position() const override { return position_; }
+  std::optional<int64_t> step_rows() const override { return step_rows_; }
 
   nlohmann::json state() const override {
     if (overtaken_.empty()) return prefix_.state;
@@ -88,6 +93,7 @@ class ThreadedIterator final : public BatchIterator::Impl {
     Batch batch;
     std::exception_ptr error;
     int64_t number = 0;
+    std::optional<int64_t> step_rows;
     nlohmann::json state;  ///< after this batch was taken
   };
   /// All batches below `next` were given; `state` is what the maker said after the one before it.
@@ -125,6 +131,7 @@ class ThreadedIterator final : public BatchIterator::Impl {
           ticket = maker_->take();
           if (ticket) {
             result.number = ticket->number;
+            result.step_rows = ticket->step_rows;
             result.state = maker_->state();
           }
         } catch (...) {
@@ -171,6 +178,7 @@ class ThreadedIterator final : public BatchIterator::Impl {
   // The caller's thread only.
   bool finished_ = false;
   int64_t position_;
+  std::optional<int64_t> step_rows_;
   Prefix prefix_;
   std::set<int64_t> overtaken_;               ///< given, though one before them was not
   std::map<int64_t, nlohmann::json> states_;  ///< of those
@@ -211,6 +219,7 @@ BatchIterator::~BatchIterator() = default;
 
 std::optional<Batch> BatchIterator::next() { return impl_->next(); }
 int64_t BatchIterator::position() const { return impl_->position(); }
+std::optional<int64_t> BatchIterator::step_rows() const { return impl_->step_rows(); }
 nlohmann::json BatchIterator::state() const { return impl_->state(); }
 
 }  // namespace gradus

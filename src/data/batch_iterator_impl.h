@@ -8,6 +8,7 @@ struct BatchIterator::Impl {
   virtual ~Impl() = default;
   virtual std::optional<Batch> next() = 0;
   virtual int64_t position() const = 0;
+  virtual std::optional<int64_t> step_rows() const = 0;
   virtual nlohmann::json state() const = 0;
 };
 

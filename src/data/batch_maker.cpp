@@ -62,6 +62,8 @@ class MapMaker final : public BatchMaker {
  public:
   MapMaker(std::shared_ptr<const DataLoaderOptions> options, PassStart start)
       : options_(std::move(options)),
+        plan_(options_->batch_size, options_->drop_last, options_->shard),
+        rows_(options_->sampler ? options_->sampler->size() : *options_->dataset.size()),
         batches_(open_batches(*options_, start.epoch, start.state)),
         default_collator_(uses_default_collator(*options_)),
         start_(std::move(start)),
@@ -73,11 +75,13 @@ class MapMaker final : public BatchMaker {
     if (next_ >= end_) return std::nullopt;
     Ticket ticket;
     ticket.number = next_++;
+    if (plan_.is_shared())
+      ticket.step_rows = std::min(plan_.step_rows(), rows_ - ticket.number * plan_.step_rows());
     return ticket;
   }
 
   Batch make(Ticket ticket) const override {
-    const ContextScope scope({options_->seed, start_.epoch, ticket.number});
+    const ContextScope scope({options_->seed, start_.epoch, plan_.global_number(ticket.number)});
     std::vector<int64_t> indices;
     batches_->read(ticket.number, indices);
     const auto& dataset = *options_->dataset.map_style();
@@ -111,6 +115,8 @@ class MapMaker final : public BatchMaker {
   }
 
   std::shared_ptr<const DataLoaderOptions> options_;
+  BatchPlan plan_;
+  int64_t rows_;
   std::shared_ptr<const BatchOrder> batches_;
   bool default_collator_;
   PassStart start_;
@@ -135,7 +141,7 @@ class SourceMaker final : public BatchMaker {
     const ContextScope scope({0, start_.epoch, next_});
     auto batch = source_->next();
     if (!batch) return std::nullopt;
-    return Ticket{.number = next_++, .rows = {}, .batch = std::move(batch)};
+    return Ticket{.number = next_++, .rows = {}, .batch = std::move(batch), .step_rows = {}};
   }
 
   Batch make(Ticket ticket) const override { return std::move(*ticket.batch); }

@@ -16,9 +16,10 @@ namespace gradus::data {
 class BatchMaker {
  public:
   struct Ticket {
-    int64_t number = 0;          ///< of the batch in its pass
-    std::vector<Example> rows;   ///< of an iterable data set
-    std::optional<Batch> batch;  ///< of a user's batch source
+    int64_t number = 0;                     ///< of the batch in its pass
+    std::vector<Example> rows;              ///< of an iterable data set
+    std::optional<Batch> batch;             ///< of a user's batch source
+    std::optional<int64_t> step_rows = {};  ///< see `BatchIterator::step_rows`
   };
 
   virtual ~BatchMaker() = default;

@@ -26,7 +26,11 @@ class CutOrder final : public BatchOrder {
 }  // namespace
 
 BatchPlan::BatchPlan(int64_t batch_size, bool drop_last, const DataShard& shard)
-    : drop_last_(drop_last), fill_up_(shard.world > 1 && shard.even_batches && !drop_last) {
+    : rank_(shard.rank),
+      world_(shard.world),
+      drop_last_(drop_last),
+      fill_up_(shard.world > 1 && (shard.even_batches || shard.dispatch) && !drop_last),
+      dispatch_(shard.dispatch) {
   if (batch_size < 1)
     throw Error("G-DATA-8", ErrorKind::usage,
                 fmt::format("batch_size is {}, expected at least 1", batch_size),
@@ -43,21 +47,27 @@ BatchPlan::BatchPlan(int64_t batch_size, bool drop_last, const DataShard& shard)
                 "The batch size must be a multiple of the number of processes.");
   }
   step_ = shard.split_batches ? batch_size : batch_size * shard.world;
-  part_ = step_ / shard.world;
-  begin_ = part_ * shard.rank;
+}
+
+BatchPlan::Part BatchPlan::part(int64_t rows) const {
+  const int64_t size = fill_up_ && dispatch_ ? (rows + world_ - 1) / world_ : step_ / world_;
+  const Part whole{size * rank_, size * (rank_ + 1)};
+  if (fill_up_) return whole;
+  return {std::min(whole.begin, rows), std::min(whole.end, rows)};
 }
 
 int64_t BatchPlan::batches(int64_t rows) const {
   if (drop_last_) return rows / step_;
-  const int64_t offset = fill_up_ ? 0 : begin_;
+  const int64_t offset = fill_up_ ? 0 : step_ / world_ * rank_;
   return rows <= offset ? 0 : (rows - offset + step_ - 1) / step_;
 }
 
 void BatchPlan::read(const IndexOrder& order, int64_t number, std::vector<int64_t>& indices) const {
   const int64_t rows = order.size();
-  const int64_t first = number * step_ + begin_;
-  const int64_t stored = std::clamp<int64_t>(rows - first, 0, part_);
-  indices.resize(static_cast<size_t>(fill_up_ ? part_ : stored));
+  const auto [begin, end] = part(std::min(step_, rows - number * step_));
+  const int64_t first = number * step_ + begin;
+  const int64_t stored = std::clamp<int64_t>(rows - first, 0, end - begin);
+  indices.resize(static_cast<size_t>(end - begin));
   if (stored > 0) order.read(first, std::span(indices).first(static_cast<size_t>(stored)));
   for (int64_t i = stored; i < static_cast<int64_t>(indices.size()); ++i) {
     order.read((first + i - rows) % rows, std::span(indices).subspan(static_cast<size_t>(i), 1));

@@ -37,7 +37,7 @@ class IterableMaker final : public BatchMaker {
   }
 
   Batch make(Ticket ticket) const override {
-    const ContextScope scope({options_->seed, start_.epoch, ticket.number});
+    const ContextScope scope({options_->seed, start_.epoch, plan_.global_number(ticket.number)});
     return collate_rows(*options_, std::move(ticket.rows), ticket.number);
   }
 
@@ -64,18 +64,26 @@ class IterableMaker final : public BatchMaker {
 
   std::optional<Ticket> take_any() {
     if (ended_) return std::nullopt;
-    const ContextScope scope({options_->seed, start_.epoch, next_});
+    const ContextScope scope({options_->seed, start_.epoch, plan_.global_number(next_)});
     Ticket ticket;
     ticket.number = next_;
-    const int64_t begin = plan_.part_begin();
-    const int64_t end = begin + plan_.part_rows();
-    const auto keep = [&](int64_t place, Example row) {
-      if (place >= begin && place < end) ticket.rows.push_back(std::move(row));
-    };
-    const int64_t count = read_rows(plan_.step_rows(), keep);
-    if (count < plan_.step_rows()) {
-      if (count == 0 || plan_.drop_last()) return std::nullopt;
-      if (plan_.fill_up()) fill_up(count, keep);
+    // Which rows of a short step are ours is known only when it has ended: with `dispatch` they
+    // are others than those of a full one.
+    const auto full = plan_.part(plan_.step_rows());
+    const bool keeps_all = plan_.is_shared() && plan_.fill_up();
+    std::vector<Example> rows;
+    const int64_t count = read_rows(plan_.step_rows(), [&](int64_t place, Example row) {
+      if (keeps_all || (place >= full.begin && place < full.end)) rows.push_back(std::move(row));
+    });
+    if (count < plan_.step_rows() && (count == 0 || plan_.drop_last())) return std::nullopt;
+    if (plan_.is_shared()) ticket.step_rows = count;
+    if (!keeps_all) {
+      ticket.rows = std::move(rows);
+    } else {
+      const auto part = plan_.part(count);
+      if (part.end > count) append_first_rows(part.end - count, rows);
+      for (int64_t place = part.begin; place < std::min(part.end, int64_t(rows.size())); ++place)
+        ticket.rows.push_back(std::move(rows[size_t(place)]));
     }
     if (ticket.rows.empty()) return std::nullopt;
     ++next_;
@@ -108,9 +116,7 @@ class IterableMaker final : public BatchMaker {
 
   /// The last step is completed with the first rows of the pass, read once more: nothing of it must
   /// be kept until then.
-  template <class Function>
-  void fill_up(int64_t count, const Function& keep) {
-    const int64_t missing = plan_.step_rows() - count;
+  void append_first_rows(int64_t missing, std::vector<Example>& rows) {
     const int64_t first_rows = std::min(plan_.step_rows(), rows_read_);
     source_.reset(start_.epoch);
     std::vector<Example> first;
@@ -121,7 +127,7 @@ class IterableMaker final : public BatchMaker {
     }
     if (first.empty()) return;
     for (int64_t i = 0; i < missing; ++i)
-      keep(count + i, first[static_cast<size_t>(i) % first.size()]);
+      rows.push_back(first[static_cast<size_t>(i) % first.size()]);
   }
 
   std::shared_ptr<const DataLoaderOptions> options_;

@@ -265,7 +265,8 @@ class ShardStream final : public SourceView {
     const auto rows = source_->size();
     if (!rows) return std::nullopt;
     const auto extra = drop_last_ ? 0 : plan_.step_rows() - 1;
-    return (*rows + extra) / plan_.step_rows() * plan_.part_rows();
+    const auto [begin, end] = plan_.part(plan_.step_rows());
+    return (*rows + extra) / plan_.step_rows() * (end - begin);
   }
 
  private:
@@ -287,8 +288,8 @@ class ShardStream final : public SourceView {
       if (round.empty() || drop_last_) return false;
       fill_up(round);
     }
-    mine_.assign(round.begin() + plan_.part_begin(),
-                 round.begin() + plan_.part_begin() + plan_.part_rows());
+    const auto [begin, end] = plan_.part(plan_.step_rows());
+    mine_.assign(round.begin() + begin, round.begin() + end);
     return true;
   }
 

@@ -48,6 +48,13 @@ void GradientBuckets::make_buckets() {
     bucket.flat = torch::zeros({elements},
                                parameters_[bucket.members.front()].options().requires_grad(false));
   };
+  // Which parameters were used travels at the end of the last bucket, which is sent when that is
+  // known.
+  const auto close_last = [&] {
+    flags_offset_ = elements;
+    elements += options_.find_unused_parameters ? int64_t(parameters_.size()) : 0;
+    close();
+  };
   for (size_t i = parameters_.size(); i-- > 0;) {
     const auto& parameter = parameters_[i];
     const auto size = parameter.numel() * int64_t(parameter.element_size());
@@ -68,7 +75,7 @@ void GradientBuckets::make_buckets() {
     bytes += size;
     elements += parameter.numel();
   }
-  close();
+  close_last();
 }
 
 torch::Tensor GradientBuckets::part(size_t parameter) const {
@@ -106,19 +113,20 @@ void GradientBuckets::send(Bucket& bucket) {
       gradient = place;
     }
   }
+  if (&bucket == &buckets_.back() && options_.find_unused_parameters) {
+    std::vector<float> flags(used_.begin(), used_.end());
+    bucket.flat.slice(0, flags_offset_).copy_(torch::tensor(flags));
+  }
   bucket.flat.mul_(1.0 / double(group_->size()));
   bucket.sum = group_->start_sum(bucket.flat);
 }
 
-// One number per parameter, summed over the processes.
-std::vector<bool> GradientBuckets::used_anywhere() {
-  if (!always_used_.empty()) return always_used_;
-  auto counts = torch::zeros({int64_t(parameters_.size())}, torch::kInt);
-  for (size_t i = 0; i < parameters_.size(); ++i) counts[int64_t(i)] = int(used_[i]);
-  group_->sum(counts);
+// What the last bucket says of each parameter after the exchange.
+std::vector<bool> GradientBuckets::used_anywhere() const {
+  const auto flags = buckets_.back().flat.slice(0, flags_offset_).to(torch::kCPU, torch::kFloat);
+  const auto* values = flags.const_data_ptr<float>();
   std::vector<bool> used(parameters_.size());
-  for (size_t i = 0; i < used.size(); ++i) used[i] = counts[int64_t(i)].item<int>() > 0;
-  if (options_.static_graph) always_used_ = used;
+  for (size_t i = 0; i < used.size(); ++i) used[i] = values[i] > 0;
   return used;
 }
 
@@ -141,7 +149,7 @@ void GradientBuckets::finish() {
   sent_in_backward_ = next_;
   while (next_ < buckets_.size()) send(buckets_[next_++]);
   for (auto& bucket : buckets_) bucket.sum.wait();
-  if (options_.find_unused_parameters) {
+  if (options_.find_unused_parameters && !buckets_.empty()) {
     const auto used = used_anywhere();
     for (size_t i = 0; i < parameters_.size(); ++i)
       if (used[i] && !parameters_[i].grad().defined()) parameters_[i].mutable_grad() = part(i);

@@ -61,7 +61,7 @@ class GradientBuckets {
   void gradient_is_ready(size_t parameter);
   void send(Bucket& bucket);
   torch::Tensor part(size_t parameter) const;
-  std::vector<bool> used_anywhere();
+  std::vector<bool> used_anywhere() const;
   void require_all_used() const;
   void begin_window();
 
@@ -71,8 +71,8 @@ class GradientBuckets {
   std::vector<torch::Tensor> parameters_;
   std::vector<Place> places_;
   std::vector<Bucket> buckets_;
-  std::vector<bool> used_;         // by this process in this window
-  std::vector<bool> always_used_;  // static_graph: what the first window said
+  int64_t flags_offset_ = 0;  // where the last bucket says which parameters were used
+  std::vector<bool> used_;    // by this process in this window
   std::mutex mutex_;
   size_t next_ = 0;  // the bucket to send next
   size_t sent_in_backward_ = 0;

@@ -8,7 +8,10 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <future>
 #include <thread>
 
 namespace gradus {
@@ -19,6 +22,10 @@ using namespace std::chrono_literals;
 // How long a process looks for the reason after an exchange has failed.
 constexpr auto kInquiry = 3s;
 constexpr auto kPoll = 50ms;
+// How often a process that waits in an exchange looks whether another one has given up.
+constexpr auto kGlance = 500ms;
+constexpr auto kPatience = 3s;  // with the store
+constexpr const char* kTrouble = "trouble";
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -35,23 +42,61 @@ struct Inquiry {
   bool store_is_gone = false;
 };
 
+// The store. It is asked on a thread of its own and with a time limit: c10d's clients wait for ever
+// when the process that holds it stands still.
+class BoundedStore {
+ public:
+  explicit BoundedStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+  void set(const std::string& key, const std::string& value) {
+    ask([key, value](c10d::Store& store) { store.set(key, bytes_of(value)); });
+  }
+  bool has(const std::string& key) {
+    return ask([key](c10d::Store& store) { return store.check({key}); });
+  }
+  std::string get(const std::string& key) {
+    const auto value = ask([key](c10d::Store& store) { return store.get(key); });
+    return {value.begin(), value.end()};
+  }
+
+ private:
+  template <class Question, class Answer = std::invoke_result_t<Question, c10d::Store&>>
+  Answer ask(Question question) {
+    if (*is_busy_) throw std::runtime_error("the store does not answer");
+    *is_busy_ = true;
+    auto task = std::packaged_task<Answer()>(
+        [store = store_, is_busy = is_busy_, question = std::move(question)] {
+          const auto free_again = std::shared_ptr<void>(nullptr, [&](void*) { *is_busy = false; });
+          return question(*store);
+        });
+    auto answer = task.get_future();
+    std::thread(std::move(task)).detach();
+    if (answer.wait_for(kPatience) != std::future_status::ready)
+      throw std::runtime_error("the store does not answer");
+    return answer.get();
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  // whether it has still not answered the last question
+  std::shared_ptr<std::atomic<bool>> is_busy_ = std::make_shared<std::atomic<bool>>(false);
+};
+
 // Each survivor says that it lives, then looks who else did.
-Inquiry ask_around(c10d::Store& store, int64_t rank, int64_t size) {
+Inquiry ask_around(BoundedStore& store, int64_t rank, int64_t size) {
   Inquiry found;
   try {
-    store.set(alive_key(rank), bytes_of("1"));
+    store.set(alive_key(rank), "1");
     const auto end = std::chrono::steady_clock::now() + kInquiry;
     while (true) {
       found.silent.clear();
       for (int64_t other = 0; other < size; ++other) {
         if (other == rank) continue;
-        if (store.check({failed_key(other)})) {
-          const auto said = store.get(failed_key(other));
-          found.reason.assign(said.begin(), said.end());
+        if (store.has(failed_key(other))) {
+          found.reason = store.get(failed_key(other));
           found.reason_of = other;
           return found;
         }
-        if (!store.check({alive_key(other)})) found.silent.push_back(other);
+        if (!store.has(alive_key(other))) found.silent.push_back(other);
       }
       if (found.silent.empty() || std::chrono::steady_clock::now() > end) return found;
       std::this_thread::sleep_for(kPoll);
@@ -62,28 +107,74 @@ Inquiry ask_around(c10d::Store& store, int64_t rank, int64_t size) {
   }
 }
 
+std::shared_ptr<gloo::transport::Device> device_at(const std::string& address) {
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interface != nullptr && *interface != '\0')
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  if (address.empty()) return c10d::ProcessGroupGloo::createDefaultDevice();
+  return c10d::ProcessGroupGloo::createDeviceForHostname(address);
+}
+
 }  // namespace
 
 struct ProcessGroup::Connection {
-  c10::intrusive_ptr<c10d::Store> store;
+  explicit Connection(c10::intrusive_ptr<c10d::Store> with) : store(std::move(with)) {}
+
+  BoundedStore store;
   c10::intrusive_ptr<c10d::Backend> backend;
+  std::chrono::milliseconds timeout{};
+  bool is_lost = false;  // an exchange failed, or this process said that it leaves
+
+  // Returns when `work` is done. Throws when it failed, when its time is up, or when another
+  // process says that something is wrong with an exchange.
+  void wait(c10d::Work& work) {
+    const auto end = std::chrono::steady_clock::now() + timeout + 5s;
+    while (true) {
+      try {
+        work.wait(std::chrono::milliseconds(kGlance));
+        return;
+      } catch (const std::exception&) {
+        if (work.isCompleted()) throw;
+      }
+      if (somebody_gave_up()) throw std::runtime_error("another process has given up");
+      if (std::chrono::steady_clock::now() > end) throw std::runtime_error("the time is up");
+    }
+  }
+
+  // A store that does not answer is no reason to give up before the time is up.
+  bool somebody_gave_up() {
+    try {
+      return store.has(kTrouble);
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
+  // Lets those who wait look for the reason, too.
+  void give_up() {
+    is_lost = true;
+    store.set(kTrouble, "1");
+  }
 };
 
 ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size,
-                           std::chrono::milliseconds timeout)
-    : rank_(rank), size_(size), connection_(std::make_unique<Connection>()) {
-  connection_->store = std::move(store);
+                           std::chrono::milliseconds timeout, const std::string& address)
+    : rank_(rank), size_(size), connection_(std::make_unique<Connection>(store)) {
+  connection_->timeout = timeout;
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
   try {
-    connection_->backend = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        connection_->store, int(rank_), int(size_), options);
+    options->devices.push_back(device_at(address));
+    connection_->backend =
+        c10::make_intrusive<c10d::ProcessGroupGloo>(store, int(rank_), int(size_), options);
   } catch (const std::exception& error) {
     throw_lost("the connection of all processes", error.what());
   }
 }
 
-ProcessGroup::~ProcessGroup() = default;
+ProcessGroup::~ProcessGroup() {
+  // Gloo's threads may wait for a process that hangs, and its destructor for them.
+  if (connection_->is_lost) static_cast<void>(connection_->backend.release());
+}
 
 void ProcessGroup::Pending::wait() {
   if (const auto wait = std::exchange(wait_, nullptr)) wait();
@@ -98,8 +189,9 @@ ProcessGroup::Pending ProcessGroup::exchange(const char* what, Start start) {
       throw_lost(what, error.what());
     }
   };
+  if (connection_->is_lost) throw_lost(what, "the group was left");
   const auto work = or_lost([&] { return start(*connection_->backend); });
-  return Pending([work, or_lost] { or_lost([&] { work->wait(); }); });
+  return Pending([this, work, or_lost] { or_lost([&] { connection_->wait(*work); }); });
 }
 
 ProcessGroup::Pending ProcessGroup::start_sum(torch::Tensor value) {
@@ -141,15 +233,27 @@ void ProcessGroup::barrier() {
 }
 
 void ProcessGroup::fail(const std::string& reason) noexcept {
+  if (connection_->is_lost) return;
   try {
-    connection_->store->set(failed_key(rank_), bytes_of(first_line(reason)));
+    connection_->store.set(failed_key(rank_), first_line(reason));
+    connection_->give_up();
+    // The store may go with this process: the others need a moment to read it.
+    const auto end = std::chrono::steady_clock::now() + kInquiry;
+    for (int64_t other = 0; other < size_; ++other)
+      while (other != rank_ && !connection_->store.has(alive_key(other)) &&
+             std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(kPoll);
   } catch (const std::exception&) {
     // the store has gone with its process: the others learn that from their connections
   }
 }
 
 void ProcessGroup::throw_lost(const char* what, const std::string& reason) {
-  const auto found = ask_around(*connection_->store, rank_, size_);
+  try {
+    connection_->give_up();
+  } catch (const std::exception&) {  // the inquiry says what that means
+  }
+  const auto found = ask_around(connection_->store, rank_, size_);
   std::string who;
   if (found.reason_of >= 0)
     who = fmt::format("process {} failed: {}", found.reason_of, found.reason);
@@ -160,10 +264,19 @@ void ProcessGroup::throw_lost(const char* what, const std::string& reason) {
                       found.silent.size() == 1 ? "" : "es", fmt::join(found.silent, ", "), size_);
   else
     who = "all processes answer, but the exchange did not end";
+  // One process says it to the user: the first that is left.
+  int64_t speaker = 0;
+  const auto is_lost = [&](int64_t rank) {
+    return rank == found.reason_of || (rank == 0 && found.store_is_gone) ||
+           std::find(found.silent.begin(), found.silent.end(), rank) != found.silent.end();
+  };
+  while (speaker < rank_ && is_lost(speaker)) ++speaker;
   throw Error("G-DIST-2", ErrorKind::training,
               fmt::format("process {}: {} failed: {} ({})", rank_, what, who, first_line(reason)),
-              "Look at the output of that process. The run continues from its last checkpoint when "
-              "it is started again with --resume_from_checkpoint last.");
+              speaker != rank_
+                  ? ""
+                  : "Look at the output of that process. The run continues from its last "
+                    "checkpoint when it is started again with --resume_from_checkpoint last.");
 }
 
 }  // namespace gradus

@@ -2,13 +2,17 @@
 #include <fmt/ranges.h>
 #include <gradus/core/error.h>
 #include <gradus/distributed/process_group.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 namespace gradus {
 namespace {
@@ -29,6 +33,23 @@ std::string here_key(int64_t rank) { return fmt::format("here/{}", rank); }
                           place.address, place.port, who, reason.substr(0, reason.find('\n'))),
               "Check that all processes were started, with the same MASTER_ADDR, MASTER_PORT and "
               "WORLD_SIZE, and that this address can be reached from their machines.");
+}
+
+// A socket that only this machine can reach.
+int listen_on_loopback(uint16_t port) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (socket >= 0 && ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+      ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      ::listen(socket, SOMAXCONN) == 0)
+    return socket;
+  const std::string reason = ::strerror(errno);
+  if (socket >= 0) ::close(socket);
+  throw std::runtime_error(reason);
 }
 
 }  // namespace
@@ -64,8 +85,14 @@ std::shared_ptr<ProcessGroup> ProcessGroup::join(const LaunchEnvironment& here,
   options.isServer = here.rank == 0 && !place.is_agents_store;
   options.waitWorkers = false;
   options.timeout = place.timeout;
+  const bool is_local = place.address == "127.0.0.1" || place.address == "localhost";
   c10::intrusive_ptr<c10d::Store> store;
   try {
+    if (options.isServer && is_local) {
+      // TCPStore would listen on all interfaces.
+      options.useLibUV = false;
+      options.masterListenFd = listen_on_loopback(place.port);
+    }
     store = c10::make_intrusive<c10d::PrefixStore>(
         "gradus-" + place.attempt, c10::make_intrusive<c10d::TCPStore>(place.address, options));
   } catch (const std::exception& error) {
@@ -92,8 +119,23 @@ std::shared_ptr<ProcessGroup> ProcessGroup::join(const LaunchEnvironment& here,
                               fmt::join(missing, ", ")),
                   error.what());
   }
-  return std::make_shared<ProcessGroup>(std::move(store), here.rank, here.world_size,
-                                        place.timeout);
+  const bool is_one_machine = here.world_size == here.local_world_size;
+  return std::make_shared<ProcessGroup>(std::move(store), here.rank, here.world_size, place.timeout,
+                                        is_one_machine ? "127.0.0.1" : "");
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::of_this_run(std::chrono::milliseconds timeout) {
+  static std::mutex mutex;
+  static std::shared_ptr<ProcessGroup> group;
+  const auto here = launch_environment();
+  if (here.world_size == 1) return nullptr;
+  const std::scoped_lock lock(mutex);
+  if (!group) {
+    auto place = rendezvous_from_environment(here);
+    place.timeout = timeout;
+    group = join(here, place);
+  }
+  return group;
 }
 
 }  // namespace gradus

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gradus/core/error.h>
 #include <gradus/engine/data_parallel.h>
+
+#include <set>
 
 #include "distributed/gradient_buckets.h"
 
@@ -13,8 +16,8 @@ std::string description(const torch::nn::Module& model) {
   const auto add = [&](const char* kind, const auto& items) {
     for (const auto& item : items)
       lines += fmt::format(
-          "{} {} {} {}{}\n", kind, item.key(), c10::toString(item.value().scalar_type()),
-          fmt::streamed(item.value().sizes()), item.value().requires_grad() ? "" : " frozen");
+          "{} {} {} [{}]{}\n", kind, item.key(), c10::toString(item.value().scalar_type()),
+          fmt::join(item.value().sizes(), ", "), item.value().requires_grad() ? "" : " frozen");
   };
   add("parameter", model.named_parameters());
   add("buffer", model.named_buffers());
@@ -29,6 +32,37 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
   };
   while (line(a) == line(b) && begin < a.size()) begin = a.find('\n', begin) + 1;
   return {line(a), line(b)};
+}
+
+// Replaces the values by those of process 0. Tensors of one type travel together, up to this size.
+constexpr int64_t kBytesAtOnce = int64_t{32} << 20;
+
+void broadcast_all(ProcessGroup& group, const std::vector<torch::Tensor>& tensors) {
+  const torch::NoGradGuard no_grad;
+  for (size_t begin = 0; begin < tensors.size();) {
+    const auto& first = tensors[begin];
+    int64_t elements = 0;
+    size_t end = begin;
+    for (; end < tensors.size() && tensors[end].dtype() == first.dtype(); ++end) {
+      if (end > begin &&
+          (elements + tensors[end].numel()) * int64_t(first.element_size()) > kBytesAtOnce)
+        break;
+      elements += tensors[end].numel();
+    }
+    auto flat = torch::empty({elements}, first.options().requires_grad(false));
+    const auto each = [&](const auto& use) {
+      int64_t offset = 0;
+      for (size_t i = begin; i < end; ++i) {
+        use(tensors[i], flat.narrow(0, offset, tensors[i].numel()).view(tensors[i].sizes()));
+        offset += tensors[i].numel();
+      }
+    };
+    if (group.rank() == 0) each([](const auto& tensor, const auto& place) { place.copy_(tensor); });
+    if (elements > 0) group.broadcast(flat);
+    if (group.rank() != 0)
+      each([](const auto& tensor, const auto& place) { tensor.detach().copy_(place); });
+    begin = end;
+  }
 }
 
 }  // namespace
@@ -53,31 +87,35 @@ void DataParallel::check_same_model(const torch::nn::Module& model) {
 
 void DataParallel::prepare(torch::nn::Module& model) {
   check_same_model(model);
-  const torch::NoGradGuard no_grad;
-  GradientBuckets::NamedTensors parameters;
-  for (const auto& item : model.named_parameters()) {
-    parameters.emplace_back(item.key(), item.value());
-    auto weights = item.value().contiguous();
-    group_->broadcast(weights);
-    if (!weights.is_same(item.value())) item.value().copy_(weights);
-  }
+  release();
+  model_ = &model;
+  broadcast_all(*group_, model.parameters());
   buffers_ = model.buffers();
-  begin_window();
-  buckets_.reset();  // its hooks go first
-  buckets_ = std::make_unique<GradientBuckets>(parameters, group_, options_.buckets);
+  broadcast_all(*group_, buffers_);
+}
+
+void DataParallel::release() {
+  buckets_.reset();
+  model_ = nullptr;
 }
 
 void DataParallel::begin_window() {
-  if (!options_.broadcast_buffers) return;
-  const torch::NoGradGuard no_grad;
-  for (auto& buffer : buffers_) {
-    auto values = buffer.contiguous();
-    group_->broadcast(values);
-    if (!values.is_same(buffer)) buffer.copy_(values);
+  if (model_ == nullptr) return;
+  if (!buckets_) {
+    GradientBuckets::NamedTensors parameters;
+    std::set<const c10::TensorImpl*> known;  // tied weights have several names
+    for (const auto& item : model_->named_parameters())
+      if (known.insert(item.value().unsafeGetTensorImpl()).second)
+        parameters.emplace_back(item.key(), item.value());
+    buckets_ = std::make_unique<GradientBuckets>(parameters, group_, options_.buckets);
+    return;  // the buffers are those of `prepare`
   }
+  if (options_.broadcast_buffers) broadcast_all(*group_, buffers_);
 }
 
-void DataParallel::sync_gradients(std::span<const torch::Tensor>) { buckets_->finish(); }
+void DataParallel::sync_gradients(std::span<const torch::Tensor>) {
+  if (buckets_) buckets_->finish();
+}
 
 std::unique_ptr<Strategy::NoSync> DataParallel::no_sync() {
   struct Held : NoSync {
@@ -85,7 +123,7 @@ std::unique_ptr<Strategy::NoSync> DataParallel::no_sync() {
     ~Held() override { buckets.set_sending(true); }
     GradientBuckets& buckets;
   };
-  return std::make_unique<Held>(*buckets_);
+  return buckets_ ? std::make_unique<Held>(*buckets_) : nullptr;
 }
 
 torch::Tensor DataParallel::reduce(const torch::Tensor& value, Reduction how) {

@@ -19,16 +19,46 @@ TensorList only_parts(const EvalAccumulator& accumulator) {
   return found;
 }
 
+// `rows` with more of them, or wider ones. What is added is -100.
+torch::Tensor padded(const torch::Tensor& rows, int64_t count, int64_t width) {
+  std::vector<int64_t> margins(size_t(rows.dim()) * 2);  // from the last dimension to the first
+  margins[margins.size() - 1] = count - rows.size(0);
+  if (rows.dim() >= 2) margins[margins.size() - 3] = width - rows.size(1);
+  return torch::constant_pad_nd(rows, margins, -100);
+}
+
+// Count and width of the rows of every process: a row of the result each.
+torch::Tensor sizes_everywhere(Strategy& strategy, const torch::Tensor& rows) {
+  const auto own = torch::tensor({rows.size(0), rows.dim() >= 2 ? rows.size(1) : 1}, torch::kLong);
+  return strategy.gather(own.to(rows.device()).unsqueeze(0)).cpu();
+}
+
+// `rows` as wide as the widest of all processes.
+torch::Tensor widened(Strategy& strategy, torch::Tensor rows) {
+  if (rows.dim() < 2) return rows;
+  return padded(rows, rows.size(0),
+                sizes_everywhere(strategy, rows).select(1, 1).max().item<int64_t>());
+}
+
 // The rows of all processes. Rows of one process are equally wide; the widest decide.
 torch::Tensor gather_rows(Strategy& strategy, torch::Tensor rows) {
-  if (rows.dim() >= 2) {
-    const auto width = torch::tensor({rows.size(1)}, rows.options().dtype(torch::kLong));
-    const auto widest = strategy.gather(width).max().item<int64_t>();
-    std::vector<int64_t> margins(size_t(rows.dim()) * 2);  // from the last dimension to the first
-    margins[margins.size() - 3] = widest - rows.size(1);
-    rows = torch::constant_pad_nd(rows, margins, -100);
-  }
-  return strategy.gather(rows);
+  if (rows.dim() == 0) rows = rows.unsqueeze(0);
+  const auto sizes = sizes_everywhere(strategy, rows);
+  const auto most = sizes.select(1, 0).max().item<int64_t>();
+  const auto all =
+      strategy.gather(padded(rows, most, sizes.select(1, 1).max().item<int64_t>()).contiguous());
+  if (sizes.select(1, 0).min().item<int64_t>() == most) return all;
+  TensorList parts;
+  for (int64_t i = 0; i < sizes.size(0); ++i)
+    parts.push_back(all.narrow(0, i * most, sizes[i][0].item<int64_t>()));
+  return torch::cat(parts);
+}
+
+// How many rows all processes together take in a full step.
+int64_t rows_of_a_step(const DataLoader& loader) {
+  const auto* options = loader.options();
+  if (options == nullptr) return 0;
+  return options->batch_size * (options->shard.split_batches ? 1 : options->shard.world);
 }
 
 Metrics with_prefix(const Metrics& metrics, const std::string& prefix) {
@@ -97,6 +127,10 @@ Evaluator::Evaluator(EvaluatorOptions options) : options_(std::move(options)) {
     options_.rows_of_loss = [](const Batch& batch) { return batch.rows(); };
 }
 
+bool Evaluator::is_shared() const {
+  return options_.strategy != nullptr && options_.strategy->world_size() > 1;
+}
+
 bool Evaluator::includes(const char* what) const {
   const auto& names = options_.include_for_metrics;
   return std::find(names.begin(), names.end(), what) != names.end();
@@ -111,6 +145,10 @@ Evaluator::Outputs Evaluator::outputs_of(const Batch& batch, PredictionStep step
         {options_.tokens_of_loss ? options_.tokens_of_loss(batch) : rows}, torch::kLong);
     if (includes("loss")) outputs.losses = {step.loss->repeat({rows})};
   }
+  if (is_shared()) {
+    for (auto* parts : {&step.labels, &step.logits})
+      for (auto& part : *parts) part = widened(*options_.strategy, part);
+  }
   if (includes("inputs")) {
     if (const auto* input = batch.find(options_.main_input_name)) outputs.inputs = {*input};
     if (options_.batch_eval_metrics) outputs.input_columns = batch;
@@ -122,16 +160,35 @@ Evaluator::Outputs Evaluator::outputs_of(const Batch& batch, PredictionStep step
   return outputs;
 }
 
-// The one place where an evaluation needs the other processes.
-void Evaluator::gather(Outputs& outputs) const {
+// The one place where an evaluation needs the other processes. `step_rows`: how many rows they have
+// together, without those that were repeated.
+void Evaluator::gather(Outputs& outputs, std::optional<int64_t> step_rows,
+                       int64_t full_step) const {
+  if (!is_shared()) return;
   auto* strategy = options_.strategy;
-  if (strategy == nullptr || strategy->world_size() == 1) return;
   if (outputs.loss.defined()) {
     outputs.loss = strategy->gather(outputs.loss);
     outputs.loss_weight = strategy->gather(outputs.loss_weight.to(outputs.loss.device())).cpu();
+    if (step_rows && options_.batch_size && !options_.tokens_of_loss)
+      cut_weights(outputs, *step_rows, full_step);
+    if (!outputs.losses.empty())
+      outputs.losses = {
+          outputs.loss.repeat_interleave(outputs.loss_weight.to(outputs.loss.device()))};
   }
-  for (auto* parts : {&outputs.losses, &outputs.predictions, &outputs.labels, &outputs.inputs})
-    for (auto& part : *parts) part = gather_rows(*strategy, part);
+  for (auto* parts : {&outputs.predictions, &outputs.labels, &outputs.inputs})
+    for (auto& part : *parts) {
+      part = gather_rows(*strategy, part);
+      if (step_rows && part.size(0) > *step_rows) part = part.narrow(0, 0, *step_rows);
+    }
+}
+
+// transformers repeats each loss as often as a full batch has rows, and cuts the row of all of them
+// to the rows of the last step: there the loss of a later process counts less, or not at all.
+void Evaluator::cut_weights(Outputs& outputs, int64_t step_rows, int64_t full_step) const {
+  const auto full = *options_.batch_size;
+  for (int64_t i = 0; i < outputs.loss.size(0); ++i)
+    outputs.loss_weight[i] =
+        step_rows == full_step ? full : std::clamp<int64_t>(step_rows - i * full, 0, full);
 }
 
 EvalLoopOutput Evaluator::run(const DataLoader& loader,
@@ -141,12 +198,14 @@ EvalLoopOutput Evaluator::run(const DataLoader& loader,
   MeanLoss loss;
   Metrics metrics;
   int64_t rows = 0, done = 0;
+  const int64_t full_step = rows_of_a_step(loader);
   auto batches = loader.iterate(0);
   auto batch = batches.next();
   while (batch) {
-    rows += batch->rows();
+    const auto step_rows = batches.step_rows();
+    rows += step_rows.value_or(batch->rows());
     auto outputs = outputs_of(*batch, prediction_step(*batch));
-    gather(outputs);
+    gather(outputs, step_rows, full_step);
     for (int64_t i = 0; outputs.loss.defined() && i < outputs.loss.size(0); ++i)
       loss.add(outputs.loss[i], outputs.loss_weight[i].item<int64_t>());
     collected.add(outputs, o.keep_predictions);

@@ -114,6 +114,7 @@ void StepEngine::begin_recording(std::string plain_because) {
 }
 
 void StepEngine::end() {
+  strategy_->release();
   graphs_.reset();
   eval_graphs_.reset();
   device_schedule_.reset();

@@ -43,7 +43,7 @@ bool is_result_of_a_run(const std::string& name) {
 // checkpoints of the old one. The results go too: what the new run does not write anew would pass
 // for its own.
 void clear_output_dir(const TrainingArguments& args) {
-  if (!args.do_train || args.resume_from_checkpoint) return;
+  if (!args.do_train || args.resume_from_checkpoint || !args.should_save()) return;
   for (const auto& dir : list_checkpoints(*args.output_dir)) remove_checkpoint(dir);
   if (!args.overwrite_output_dir) return;
   for (const auto& path : list_folder(*args.output_dir)) {
@@ -125,10 +125,13 @@ Metrics predict_stage(Trainer& trainer, const PreparedTask& prepared, const fs::
     trainer.log_metrics("predict", output.metrics);
     trainer.save_metrics("predict", output.metrics);
   }
-  if (prepared.write_predictions) prepared.write_predictions(output, folder);
-  for (const auto& further : prepared.further_sets)
-    if (further.predict_dataset)
-      further.write_predictions(trainer.predict(further.predict_dataset, {}, "predict"), folder);
+  const bool writes = trainer.is_world_process_zero();
+  if (prepared.write_predictions && writes) prepared.write_predictions(output, folder);
+  for (const auto& further : prepared.further_sets) {
+    if (!further.predict_dataset) continue;
+    const auto found = trainer.predict(further.predict_dataset, {}, "predict");
+    if (writes) further.write_predictions(found, folder);
+  }
   return output.metrics;
 }
 

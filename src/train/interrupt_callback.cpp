@@ -18,7 +18,8 @@ namespace {
 volatile sig_atomic_t g_signal = 0;
 std::atomic<int64_t> g_received_ms = 0;
 struct sigaction g_former[NSIG];
-sem_t g_arrived;  // posted by the handler; see Announcer
+sem_t g_arrived;                    // posted by the handler; see Announcer
+std::atomic<bool> g_speaks = true;  // one process on a machine announces signals
 
 // `timeout` and the process group of a terminal send a signal twice within milliseconds.
 constexpr int64_t kSameRequestMs = 1000;
@@ -81,7 +82,7 @@ class Announcer {
     said_for_ = 0;
   }
   static void say(int signal) {
-    if (log_level() > LogLevel::warning) return;
+    if (!g_speaks || log_level() > LogLevel::warning) return;
     const char* known = sigabbrev_np(signal);
     const auto name =
         known != nullptr ? std::string("SIG") + known : "signal " + std::to_string(signal);
@@ -119,9 +120,10 @@ InterruptCallback::~InterruptCallback() { restore_handlers(); }
 JITCheckpointCallback::JITCheckpointCallback(double kill_wait_seconds)
     : InterruptCallback({SIGTERM}, kill_wait_seconds) {}
 
-void InterruptCallback::on_train_begin(const TrainingArguments&, TrainerState&, TrainerControl&,
-                                       const CallbackContext&) {
+void InterruptCallback::on_train_begin(const TrainingArguments&, TrainerState& state,
+                                       TrainerControl&, const CallbackContext&) {
   if (std::exchange(installed_, true)) return;
+  g_speaks = state.is_local_process_zero;
   Announcer::instance().begin();
   g_signal = 0;
   stopped_by_ = 0;
@@ -149,6 +151,7 @@ void InterruptCallback::ask(TrainerControl& control) {
   control.should_save = true;
   control.should_training_stop = true;
   control.is_interrupted = true;
+  control.interrupted_by = stopped_by_;
 }
 
 void InterruptCallback::on_step_end(const TrainingArguments&, TrainerState&,
@@ -163,8 +166,14 @@ void InterruptCallback::on_prediction_step(const TrainingArguments&, TrainerStat
                                            TrainerControl& control, const CallbackContext&) {
   ask(control);
 }
-void InterruptCallback::on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&,
-                                     const CallbackContext&) {
+void InterruptCallback::on_train_end(const TrainingArguments&, TrainerState&,
+                                     TrainerControl& control, const CallbackContext&) {
+  if (installed_ && stopped_by_ == 0 && control.interrupted_by != 0) {
+    // Another process was told; the same signal may be on its way to this one.
+    stopped_by_ = control.interrupted_by;
+    g_received_ms = now_ms();
+    g_signal = stopped_by_;
+  }
   restore_handlers();
 }
 

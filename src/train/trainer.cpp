@@ -54,10 +54,6 @@ void check_options(const TrainerOptions& options, const TrainingArguments& args)
     refuse("train_dataset has no length and max_steps is " + std::to_string(args.max_steps) +
                ": the number of steps is not known",
            "Set --max_steps to a positive number.");
-  if (args.world_size() > 1)
-    refuse(fmt::format("WORLD_SIZE is {}: training with several processes is not there yet",
-                       args.world_size()),
-           "Start one process.");
   if (!options.optimizers.optimizer && !options.optimizer_factory) check_optimizer_name(args.optim);
 }
 
@@ -95,7 +91,8 @@ std::shared_ptr<Model> make_initial_model(
 
 Trainer::Parts::Parts(TrainerOptions given, torch::Device device)
     : TrainerOptions(std::move(given)),
-      engine(device, autocast_dtype(args)),
+      processes(args),
+      engine(device, autocast_dtype(args), processes.strategy(args)),
       memory(!args.skip_memory_metrics, device) {}
 
 Trainer::Trainer(TrainerOptions options) {
@@ -103,7 +100,11 @@ Trainer::Trainer(TrainerOptions options) {
   set_log_level(options.args.get_process_log_level());
   check_options(options, options.args);
   set_up_process(options.args);
-  const auto device = device::pick_device(options.args.use_cpu, 0);
+  const auto device = device::pick_device(options.args.use_cpu, options.args.local_process_index());
+  if (device.is_cuda() && options.args.world_size() > 1)
+    throw Error("G-DIST-6", ErrorKind::usage,
+                "several processes train on CPUs only: there is no NCCL in this version",
+                "Add --use_cpu, or start one process.");
   parts_ = std::make_unique<Parts>(std::move(options), device);
   auto& p = *parts_;
   p.memory.start("init");
@@ -180,6 +181,21 @@ void Trainer::call(Event event, const Logs& logs, const Metrics& metrics,
                            p.eval_loader ? &p.eval_loader : nullptr,
                            exception};
   p.callbacks.call(event, p.args, p.state, p.control, at);
+  if (p.agrees_after(event)) p.processes.agree(p.control);
+}
+
+// These events come at the same moment in every process, and what is asked for is acted on next.
+bool Trainer::Parts::agrees_after(Event event) const {
+  if (processes.size() == 1 || !is_in_train) return false;
+  switch (event) {
+    case Event::step_end:
+    case Event::epoch_end:
+    case Event::evaluate:
+    case Event::save: return true;
+    case Event::substep_end: return callbacks.listens_to(event);
+    case Event::prediction_step: return run && run->may_interrupt_evaluation;
+    default: return false;
+  }
 }
 
 void Trainer::add_callback(CallbackHandle callback) { parts_->callbacks.add(std::move(callback)); }
@@ -208,7 +224,9 @@ std::shared_ptr<Optimizer> Trainer::optimizer() const { return parts_->engine.op
 std::shared_ptr<LRScheduler> Trainer::lr_scheduler() const { return parts_->engine.schedule(); }
 torch::Device Trainer::device() const { return parts_->engine.device(); }
 bool Trainer::is_in_train() const { return parts_->is_in_train; }
-bool Trainer::is_world_process_zero() const { return parts_->args.process_index() == 0; }
+bool Trainer::is_world_process_zero() const { return parts_->processes.rank() == 0; }
+bool Trainer::is_local_process_zero() const { return parts_->args.local_process_index() == 0; }
+int64_t Trainer::world_size() const { return parts_->processes.size(); }
 const Names& Trainer::label_names() const { return parts_->label_names; }
 int64_t Trainer::filtered_losses() const { return parts_->run ? parts_->run->loss.filtered() : 0; }
 void Trainer::wait_for_saves() {

@@ -6,6 +6,7 @@
 #include <gradus/core/log.h>
 #include <gradus/data/tokenizer_like.h>
 #include <gradus/device/runtime.h>
+#include <gradus/formats/torch_file.h>
 #include <gradus/models/model_folder.h>
 
 #include "train/best_checkpoint.h"
@@ -54,7 +55,39 @@ void check_state_version(const json& saved) {
                 "It was written by another version of gradus, or is damaged.");
 }
 
+// With another number of processes each starts with the mean, so that the next log is the same.
+void restore_losses(const json& saved, const Processes& processes, LossMeter& loss) {
+  const auto all = saved.find("losses");
+  if (all == saved.end()) return loss.restore(saved.at("loss_sum"), saved.at("filtered_losses"));
+  if (int64_t(all->size()) == processes.size()) {
+    const auto& own = all->at(size_t(processes.rank()));
+    return loss.restore(own.at("sum"), own.at("filtered"));
+  }
+  double sum = 0;
+  int64_t filtered = 0;
+  for (const auto& each : *all) {
+    sum += each.at("sum").get<double>() / double(all->size());
+    filtered += each.at("filtered").get<int64_t>();
+  }
+  loss.restore(sum, filtered);
+}
+
 }  // namespace
+
+void Trainer::Run::gather_states(const Parts& parts) {
+  if (parts.processes.size() == 1 || parts.args.save_only_model) return;
+  std::string file;
+  auto random = before_evaluation ? before_evaluation->random : parts.random_state();
+  random.cuda_as_list = true;  // as transformers writes it for several processes
+  write_torch_file(
+      [&](const void* data, size_t size) { file.append(static_cast<const char*>(data), size); },
+      rng_state_tree(random));
+  random_files = parts.processes.gather(file);
+  losses = json::array();
+  for (const auto& text :
+       parts.processes.gather(json{{"sum", loss.sum()}, {"filtered", loss.filtered()}}.dump()))
+    losses.push_back(json::parse(text));
+}
 
 json Trainer::Run::saved_state(const Parts& parts) {
   const bool stopped = parts.control.should_training_stop &&
@@ -83,6 +116,7 @@ json Trainer::Run::saved_state(const Parts& parts) {
                 {"position", std::move(position)},
                 {"callbacks", before_evaluation ? before_evaluation->callbacks
                                                 : callback_states(parts.callbacks.all())}};
+  if (!losses.is_null()) saved["losses"] = losses;
   if (evaluation_is_missing)
     saved["interrupted_evaluation"] = {{"save", parts.control.save_was_due}};
   return saved;
@@ -90,7 +124,7 @@ json Trainer::Run::saved_state(const Parts& parts) {
 
 void Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
   check_state_version(saved);
-  loss.restore(saved.at("loss_sum"), saved.at("filtered_losses"));
+  restore_losses(saved, parts.processes, loss);
   total_loss = saved.at("total_loss");
   loss_from_step = saved.at("loss_from_step");
   last_logged_step = saved.at("last_logged_step");
@@ -144,6 +178,12 @@ void Trainer::Run::restore_position(const json& position, const Parts& parts) {
 
 void Trainer::Parts::export_callback_states() {
   state.stateful_callbacks = exported_callback_states(callbacks.all(), control);
+}
+
+void Trainer::Parts::agree_on_best() {
+  if (processes.size() == 1) return;
+  const auto best = processes.of_first([&] { return state.best_model_checkpoint.value_or(""); });
+  state.best_model_checkpoint = best.empty() ? std::nullopt : std::optional(best);
 }
 
 RngState Trainer::Parts::random_state() const {
@@ -207,6 +247,15 @@ void Trainer::Run::add_checkpoint_parts(Parts& p, std::function<ModelFolder()> m
                  RunCheckpoint::TextPart{[&p] { return p.state.text_pieces(); }, load_state});
   add_optimizer_parts(p);
 
+  add_random_parts(p);
+  const bool& only_model = p.args.save_only_model;
+  checkpoint.add("gradus_state.json",
+                 JsonPart{unless(only_model, [this, &p] { return saved_state(p); }),
+                          [this, &p](const json& saved) { restore_saved_state(saved, p); }});
+}
+
+// A single process has rng_state.pth. Several have a file each, which those that save write.
+void Trainer::Run::add_random_parts(Parts& p) {
   const auto random_state = [this, &p] {
     return rng_state_tree(before_evaluation ? before_evaluation->random : p.random_state());
   };
@@ -215,11 +264,19 @@ void Trainer::Run::add_checkpoint_parts(Parts& p, std::function<ModelFolder()> m
     p.foreign_rng.python = rng->python;
     p.foreign_rng.numpy = rng->numpy;
   };
-  const bool& only_model = p.args.save_only_model;
-  checkpoint.add("rng_state.pth", TreePart{unless(only_model, random_state), load_random_state});
-  checkpoint.add("gradus_state.json",
-                 JsonPart{unless(only_model, [this, &p] { return saved_state(p); }),
-                          [this, &p](const json& saved) { restore_saved_state(saved, p); }});
+  if (p.processes.size() == 1) {
+    const bool& only_model = p.args.save_only_model;
+    checkpoint.add("rng_state.pth", TreePart{unless(only_model, random_state), load_random_state});
+    return;
+  }
+  checkpoint.add([this](SnapshotBuffers&, Snapshot& snapshot) {
+    for (size_t rank = 0; rank < random_files.size(); ++rank)
+      snapshot.files.push_back(
+          text_file_writer(fmt::format("rng_state_{}.pth", rank), random_files[rank]));
+  });
+  checkpoint.add(
+      fmt::format("rng_state_{}.pth", p.processes.rank()),
+      TreePart{[]() -> std::optional<StateTree> { return std::nullopt; }, load_random_state});
 }
 
 // Optimizer and schedule are restored only together, as in transformers.
@@ -260,12 +317,15 @@ void Trainer::Run::add_optimizer_parts(Parts& p) {
 void Trainer::save_checkpoint() {
   auto& p = *parts_;
   auto& run = *p.run;
-  if (!p.args.should_save()) return;
   // So that the best checkpoint is there if it was the one before.
   p.note_save(p.writer.wait_for_outcome());
-  run.store_flos(p.state);
+  run.store_flos(p.state, p.processes);
   run.best_before_save = p.state.best_model_checkpoint;
   note_best_checkpoint(p.state, p.args, p.state.global_step);
+  run.saved_step = p.state.global_step;
+  run.gather_states(p);
+  p.agree_on_best();
+  if (!p.args.should_save()) return;
   p.export_callback_states();
   if (run.before_evaluation) {
     p.state.stateful_callbacks = run.before_evaluation->exported_callbacks;
@@ -274,7 +334,6 @@ void Trainer::save_checkpoint() {
   const auto float32 = p.engine.precision().shown();
   std::optional<fs::path> best;
   if (p.state.best_model_checkpoint) best = *p.state.best_model_checkpoint;
-  run.saved_step = p.state.global_step;
   run.checkpoint.save({.run_dir = *p.args.output_dir,
                        .step = p.state.global_step,
                        .rotation = RotationPolicy(p.args.save_total_limit),
@@ -290,7 +349,8 @@ void Trainer::restore_run(const fs::path& checkpoint) {
   const auto lacks = [&](const char* file) {
     return std::find(missing.begin(), missing.end(), file) != missing.end();
   };
-  p.state.is_world_process_zero = p.state.is_local_process_zero = is_world_process_zero();
+  p.state.is_world_process_zero = is_world_process_zero();
+  p.state.is_local_process_zero = is_local_process_zero();
   if (p.state.best_model_checkpoint && !fs::is_directory(*p.state.best_model_checkpoint)) {
     log_warning("The best checkpoint " + *p.state.best_model_checkpoint +
                 " of the resumed run does not exist any more and is ignored.");

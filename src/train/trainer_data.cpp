@@ -52,6 +52,23 @@ void remove_unused_columns(DataLoaderOptions& options, const Model& model, const
                                             .description = description});
 }
 
+// This process's share of the rows, by the rules of accelerate: a stream is dispatched unless that
+// is refused. An evaluation always has equally many batches in each process; what is repeated for
+// that is cut off again.
+DataShard shard_of(const TrainingArguments& args, const DatasetRef& dataset, bool is_training) {
+  const auto& config = args.accelerator_config;
+  const auto says = [&](const char* name, bool otherwise) {
+    if (!config.is_object() || !config.contains(name) || config[name].is_null()) return otherwise;
+    return config[name].get<bool>();
+  };
+  const bool is_stream = dataset.is_iterable();
+  return {.rank = args.process_index(),
+          .world = args.world_size(),
+          .even_batches = is_stream || !is_training || says("even_batches", true),
+          .split_batches = says("split_batches", false),
+          .dispatch = says("dispatch_batches", is_stream)};
+}
+
 DataLoaderOptions loader_options(const TrainingArguments& args, const DatasetRef& dataset,
                                  const DataCollator& collator, int64_t batch_size,
                                  torch::Device device) {
@@ -114,7 +131,10 @@ DataLoaderOptions Trainer::train_dataloader_options() {
   auto options = loader_options(p.args, p.train_dataset, p.data_collator, p.train_batch_size,
                                 p.engine.device());
   options.batch_sampler = get_train_batch_sampler();
-  if (!options.batch_sampler) options.sampler = get_train_sampler();
+  if (!options.batch_sampler) {
+    options.sampler = get_train_sampler();
+    if (p.processes.size() > 1) options.shard = shard_of(p.args, p.train_dataset, true);
+  }
   if (p.args.remove_unused_columns)
     remove_unused_columns(options, *p.model, p.label_names, "Training");
   return options;
@@ -125,6 +145,7 @@ DataLoaderOptions Trainer::eval_dataloader_options(const DatasetRef& eval_datase
   auto options = loader_options(p.args, eval_dataset, p.data_collator, p.args.eval_batch_size(),
                                 p.engine.device());
   options.sampler = get_eval_sampler(eval_dataset);
+  if (p.processes.size() > 1) options.shard = shard_of(p.args, eval_dataset, false);
   if (p.args.remove_unused_columns)
     remove_unused_columns(options, *p.model, p.label_names, "Evaluation");
   return options;
@@ -157,8 +178,13 @@ std::shared_ptr<Sampler> Trainer::get_train_sampler() {
         row_lengths(p.train_dataset, p.args, *p.model, p.processing_class.get()),
         p.train_batch_size * p.args.gradient_accumulation_steps, seed);
   const auto& accelerator = p.args.accelerator_config;
-  if (accelerator.is_object() && !accelerator.value("use_seedable_sampler", true))
-    return global_random_sampler(*rows);
+  if (accelerator.is_object() && !accelerator.value("use_seedable_sampler", true)) {
+    if (p.processes.size() == 1) return global_random_sampler(*rows);
+    // The generators of the processes may differ: the first one's decides.
+    return random_sampler(*rows, std::stoll(p.processes.of_first([] {
+      return std::to_string(torch::randint(INT32_MAX, {1}, torch::kLong).item<int64_t>());
+    })));
+  }
   return random_sampler(*rows, seed);
 }
 

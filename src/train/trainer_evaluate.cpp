@@ -191,14 +191,18 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
               throw EvaluationInterrupted();
           },
       .strategy = &p.engine.strategy()};
+  // A class with a rule of its own for the weight of a loss keeps it.
+  if (rows_of_loss(0) == 0) options.batch_size = p.args.eval_batch_size();
   if (p.args.eval_loss_weighting == "tokens")
     options.tokens_of_loss = [this](const Batch& batch) {
       return batch.contains("labels") ? label_tokens(batch, model().counts_shifted_labels())
                                       : rows_of_loss(batch.rows());
     };
   draw_as_a_loader_does();
-  auto output = Evaluator(std::move(options)).run(dataloader, [&](const Batch& batch) {
-    return prediction_step(*p.model, batch, loss_only, ignored);
+  auto output = p.processes.together([&] {
+    return Evaluator(std::move(options)).run(dataloader, [&](const Batch& batch) {
+      return prediction_step(*p.model, batch, loss_only, ignored);
+    });
   });
   if (p.model_preparation_time)
     output.metrics[metric_key_prefix + "_model_preparation_time"] = *p.model_preparation_time;

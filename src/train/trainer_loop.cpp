@@ -12,6 +12,7 @@
 
 #include "checkpoint/run_lock.h"
 #include "train/best_checkpoint.h"
+#include "train/data_fingerprint.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -57,18 +58,19 @@ Metrics speed_metrics(const std::string& split, double start_time, std::optional
 TrainOutput Trainer::train(Resume resume) {
   auto& p = *parts_;
   const MemoryTracker::Stage measured(p.memory, "train");
-  const auto lock = lock_run(p.args);
-  const auto checkpoint = prepare_training(resume);
+  const auto lock = p.processes.together([&] { return lock_run(p.args); });
+  const auto checkpoint = p.processes.together([&] { return prepare_training(resume); });
   p.is_in_train = true;
   for (;;) {
     try {
-      return training_loop(checkpoint);
+      return p.processes.together([&] { return training_loop(checkpoint); });
     } catch (const std::exception& error) {
       const bool ran_out = device::is_out_of_memory(error);
+      const bool finds_size = p.args.auto_find_batch_size && p.processes.size() == 1;
       const auto smaller = int64_t(double(p.train_batch_size) * 0.9);
-      if (!ran_out || !p.args.auto_find_batch_size || smaller == 0) {
+      if (!ran_out || !finds_size || smaller == 0) {
         end_failed_run(error.what());
-        if (ran_out && p.args.auto_find_batch_size)
+        if (ran_out && finds_size)
           throw Error("G-TRAIN-10", ErrorKind::training,
                       "no executable batch size found: memory ran out even with a batch size of 1",
                       "Use a smaller model, shorter sequences, or --gradient_checkpointing.");
@@ -102,7 +104,8 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
     p.model->gradient_checkpointing_enable(
         GradientCheckpointing::from_kwargs(p.args.gradient_checkpointing_kwargs));
   if (p.processing_class) p.model->align_special_tokens(*p.processing_class);
-  const auto checkpoint = resolve_resume(resume, *p.args.output_dir);
+  const std::filesystem::path checkpoint =
+      p.processes.of_first([&] { return resolve_resume(resume, *p.args.output_dir).string(); });
   if (!checkpoint.empty()) {
     load_model_folder(*p.model, checkpoint);
     if (p.args.auto_find_batch_size)
@@ -212,8 +215,16 @@ void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   run.plan = plan_training(p.args, run.loader, p.train_batch_size);
   const auto& plan = run.plan;
 
+  if (p.processes.size() > 1) {
+    auto facts = shared_arguments(p.args);
+    facts["the training data"] = data_fingerprint(p.train_dataset);
+    facts["the batches of a pass"] = plan.steps_in_epoch;
+    p.processes.require_same(facts);
+  }
+
   p.state = TrainerState();
-  p.state.is_world_process_zero = p.state.is_local_process_zero = is_world_process_zero();
+  p.state.is_world_process_zero = is_world_process_zero();
+  p.state.is_local_process_zero = is_local_process_zero();
   if (std::exchange(p.created_lr_scheduler, false))
     p.engine.set_schedule(nullptr);  // its length may differ this time
   create_optimizer_and_scheduler(plan.max_steps);
@@ -285,7 +296,7 @@ void Trainer::Parts::count_micro_batch(const Batch& batch, const torch::Tensor& 
   run->loss.add(loss, args.logging_nan_inf_filter, state.global_step - run->last_logged_step);
   run->new_flos += flos;
   if (args.include_num_input_tokens_seen != "no")
-    state.num_input_tokens_seen += count_input_tokens(batch);
+    state.num_input_tokens_seen += processes.sum(count_input_tokens(batch));
 }
 
 void Trainer::act_on_control() {
@@ -297,12 +308,13 @@ void Trainer::act_on_control() {
   if (p.control.should_evaluate) {
     if (const auto metrics = evaluate_in_training(/*step_scheduler=*/true)) {
       const bool is_best = update_best_metric(*metrics, p.args, p.state);
-      if (p.args.save_strategy == "best") p.control.should_save = is_best;
+      if (p.args.save_strategy == "best") p.control.should_save = p.processes.any(is_best);
     }
   }
   // A signal between the end of a step and that of its pass asks for what is saved already.
   const bool is_saved = p.control.is_interrupted && p.run->saved_step == p.state.global_step &&
-                        p.run->failed_step != p.state.global_step && !p.run->evaluation_is_missing;
+                        !p.processes.any(p.run->failed_step == p.state.global_step) &&
+                        !p.run->evaluation_is_missing;
   if (p.control.should_save && !is_saved) {
     save_checkpoint();
     if (p.control.should_training_stop) finish_saves();
@@ -327,15 +339,16 @@ void Trainer::end_epoch() {
 void Trainer::log_training() {
   auto& p = *parts_;
   auto& run = *p.run;
-  const double sum = run.loss.drain();
+  const double sum = p.processes.mean(run.loss.drain());
   Logs logs{{"loss", sum / double(p.state.global_step - run.last_logged_step)}};
   if (run.grad_norm) logs["grad_norm"] = run.grad_norm->item<double>();
   logs["learning_rate"] =
       run.learning_rate.value_or(p.engine.optimizer()->param_groups().front().lr);
   run.total_loss += sum;
   run.last_logged_step = p.state.global_step;
-  run.store_flos(p.state);
+  run.store_flos(p.state, p.processes);
   log(std::move(logs), run.start_time);
+  p.processes.agree(p.control);
 }
 
 void Trainer::log(Logs logs, std::optional<double> start_time) {
@@ -356,7 +369,7 @@ void Trainer::finish_saves() {
   auto& p = *parts_;
   const double waiting_since = wall_clock();
   p.note_save(p.writer.wait_for_outcome());
-  if (p.run->failed_step == p.state.global_step) {
+  if (p.processes.any(p.run->failed_step == p.state.global_step)) {
     log_warning("The last checkpoint of the run is saved once more.");
     save_checkpoint();
     wait_for_saves();
@@ -368,6 +381,7 @@ TrainOutput Trainer::finish_run() {
   auto& p = *parts_;
   auto& run = *p.run;
   finish_saves();
+  p.agree_on_best();
   run.total_loss += run.loss.drain();
   if (filtered_losses() > 0)
     log_warning(fmt::format(
@@ -379,7 +393,7 @@ TrainOutput Trainer::finish_run() {
   const double samples =
       run.plan.num_train_samples * steps / std::max(double(p.state.max_steps), 1.0);
   auto metrics = speed_metrics("train", run.start_time, samples, steps);
-  run.store_flos(p.state);
+  run.store_flos(p.state, p.processes);
   metrics["total_flos"] = p.state.total_flos;
   metrics["train_loss"] = train_loss;
   p.memory.stop("train", &metrics);
@@ -389,8 +403,10 @@ TrainOutput Trainer::finish_run() {
   p.settle_schedule();
   p.engine.end();
   if (!p.control.is_interrupted) {
-    if (p.args.load_best_model_at_end && p.state.best_model_checkpoint)
+    if (p.args.load_best_model_at_end && p.state.best_model_checkpoint) {
       load_best_model(*p.model, p.state);
+      p.processes.wait_for_all();  // nothing is deleted while another process reads it
+    }
     remove_all_but_best(p.args, p.state);
   }
   call(Event::train_end);
@@ -399,6 +415,7 @@ TrainOutput Trainer::finish_run() {
                             p.state.max_steps);
   if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(std::nullopt);
   p.is_in_train = false;
+  p.processes.wait_for_all();
   return {p.state.global_step, train_loss, metrics};
 }
 

@@ -14,6 +14,7 @@
 #include "train/label_smoother.h"
 #include "train/loss_meter.h"
 #include "train/memory_tracker.h"
+#include "train/processes.h"
 #include "train/resume.h"
 
 namespace gradus {
@@ -23,7 +24,8 @@ namespace gradus {
 struct Trainer::Parts : TrainerOptions {
   Parts(TrainerOptions given, torch::Device device);
 
-  StepEngine engine;  ///< has the optimizer, the schedule and the precision too
+  Processes processes;  ///< that train together
+  StepEngine engine;    ///< has the optimizer, the schedule and the precision too
   CallbackList callbacks;
   TrainerState state;
   TrainerControl control;
@@ -46,6 +48,8 @@ struct Trainer::Parts : TrainerOptions {
   RngState foreign_rng;  ///< Python's generators, carried through from the checkpoint resumed from
   MemoryTracker memory;
 
+  /// Whether the processes agree on what callbacks have asked for at `event`.
+  bool agrees_after(Event event) const;
   /// Puts the model where and as an evaluation wants it.
   void begin_evaluation();
   /// What transformers adds to every log, and so to the metrics that evaluate() and train() return.
@@ -54,6 +58,8 @@ struct Trainer::Parts : TrainerOptions {
   ModelFolder model_folder(nlohmann::ordered_json arguments) const;
   /// Brings state.stateful_callbacks up to date.
   void export_callback_states();
+  /// Takes over what process 0 knows of the best checkpoint: only it knows whether it was written.
+  void agree_on_best();
   /// The states of all random generators now.
   RngState random_state() const;
   /// Takes note of how a save has ended, if one has. A checkpoint that was not written is not the
@@ -137,21 +143,27 @@ struct Trainer::Run {
 
   // What a checkpoint keeps.
   RunCheckpoint checkpoint;
-  std::optional<nlohmann::json> data;  ///< the fingerprint of the training data, once asked for
+  std::vector<std::string> random_files;  ///< rng_state_N.pth of every process, for this save
+  nlohmann::json losses;                  ///< the loss sums of every process, for this save
+  std::optional<nlohmann::json> data;     ///< the fingerprint of the training data, once asked for
   std::optional<std::string> best_before_save;  ///< best_model_checkpoint, if the last save fails
   std::optional<int64_t> failed_step;           ///< the step of the last save, if that has failed
 
   /// Adds all parts of the run, in the order in which they are restored. `model` is asked for at
   /// every save.
   void add_checkpoint_parts(Parts& parts, std::function<ModelFolder()> model);
+  /// Exchanges what only one process knows and all checkpoints keep.
+  void gather_states(const Parts& parts);
   /// What gradus_state.json holds: all that a resume needs beyond transformers' files. Waits for
   /// the device.
   nlohmann::json saved_state(const Parts& parts);
   /// Takes it over. Throws nlohmann's exceptions where it lacks something.
   void restore_saved_state(const nlohmann::json& saved, Parts& parts);
 
-  /// Moves the FLOPs counted since the last call into `state`.
-  void store_flos(TrainerState& state) { state.total_flos += std::exchange(new_flos, 0); }
+  /// Moves the FLOPs counted since the last call, in all processes, into `state`.
+  void store_flos(TrainerState& state, const Processes& processes) {
+    state.total_flos += processes.sum(std::exchange(new_flos, 0));
+  }
 
   /// Whether the micro-batches so far end with a full window, or the pass with a short one.
   bool window_is_complete(int64_t window) const { return is_window_end(batches_done, window); }
@@ -162,6 +174,7 @@ struct Trainer::Run {
 
  private:
   void add_optimizer_parts(Parts& parts);
+  void add_random_parts(Parts& parts);
   void begin_after(int64_t steps, const TrainingArguments& args);
   void restore_position(const nlohmann::json& position, const Parts& parts);
   bool is_window_end(int64_t batches, int64_t window) const {

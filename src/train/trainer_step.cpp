@@ -131,6 +131,11 @@ Loss Trainer::compute_loss(Model& model, Batch inputs,
                             joined(outputs.names()), joined(inputs.names())),
                 "Give labels to the model, set compute_loss_func, or override compute_loss.");
   }
+  // Gradients become the mean over the processes: a loss that was divided by the items of all of
+  // them must count as often as there are processes.
+  if (p.processes.size() > 1 && p.args.average_tokens_across_devices && num_items_in_batch &&
+      (p.model->accepts_loss_kwargs() || p.compute_loss_func))
+    loss = loss * p.processes.size();
   return {std::move(loss), std::move(outputs)};
 }
 
@@ -171,6 +176,8 @@ std::optional<torch::Tensor> Trainer::get_num_items_in_batch(
     const auto items = labels.ne(-100).sum();
     count = count.defined() ? count + items : items;
   }
+  if (p.processes.size() > 1 && p.args.average_tokens_across_devices)
+    count = torch::full({}, p.processes.sum(count.item<int64_t>()), count.options());
   if (p.engine.device().is_cpu() || !count.is_cpu()) return count;
   return torch::full({}, count.item<int64_t>(),
                      torch::dtype(torch::kLong)

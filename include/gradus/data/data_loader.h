@@ -20,7 +20,7 @@ using DataCollator = std::function<Batch(std::vector<Example>)>;
 struct CollateContext {
   int64_t seed = 0;         ///< `DataLoaderOptions::seed`.
   int64_t epoch = 0;        ///< Number of the pass.
-  int64_t batch_index = 0;  ///< Number of the batch in the pass.
+  int64_t batch_index = 0;  ///< Number of the batch in the pass, those of all processes counted.
 };
 /// The context of the batch that is read and collated on this thread; zeros outside of one.
 const CollateContext& collate_context();
@@ -43,6 +43,9 @@ struct DataShard {
   bool even_batches = true;
   /// `batch_size` is that of all processes together: each takes its part of every batch.
   bool split_batches = false;
+  /// The rows that are left for the last step are shared equally, as accelerate's dispatcher does.
+  /// Only the rest of a division is made up for with the first rows. Replaces `even_batches`.
+  bool dispatch = false;
   /// Let an iterable data set leave out the others' rows itself (`IterableDataset::shard`), when it
   /// can. It must then see to it that all processes have equally many. Otherwise every process
   /// reads all rows and keeps its own.
@@ -134,6 +137,10 @@ class BatchIterator {
   std::optional<Batch> next();
   /// Batches given so far, those skipped by `first_batch` included.
   int64_t position() const;
+  /// How many rows all processes together have in the step of the last batch given; rows that were
+  /// repeated to make the batches equal do not count. Nothing when the loader does not share its
+  /// rows between processes.
+  std::optional<int64_t> step_rows() const;
   /// What `DataLoader::iterate` needs, besides the position, to go on after the last batch given.
   /// It is not null for iterable data, for samplers with a state (`IndexOrder::state`), and with
   /// `in_order = false` when later batches have overtaken earlier ones.

@@ -13,8 +13,6 @@ struct BucketOptions {
   /// `ddp_find_unused_parameters`: a parameter that no process used keeps no gradient. Without it
   /// every process must use every parameter, and one that did not is an error.
   bool find_unused_parameters = false;
-  /// `ddp_static_graph`: which parameters are used is asked in the first window only.
-  bool static_graph = false;
 };
 
 }  // namespace gradus

@@ -34,16 +34,23 @@ Rendezvous rendezvous_from_environment(const LaunchEnvironment& here);
 ///
 /// Every process calls the same functions in the same order. An exchange that fails, because a
 /// process ended, hangs or cannot be reached, throws `Error` G-DIST-2 in all others. The message
-/// names that process, and its reason when it gave one (`fail`). Afterwards the group is of no use.
+/// names that process, and its reason when it gave one (`fail`). The first process that is left
+/// gives advice, too; a program may keep quiet about errors without it, which say the same.
+/// Afterwards the group is of no use.
 /// Thread-safety: none, except that `Pending::wait` may run on another thread.
 class ProcessGroup {
  public:
   /// Waits until all processes are there. Throws `Error` G-DIST-3 with the ranks that are missing
   /// and the address, when that takes longer than the timeout.
   static std::shared_ptr<ProcessGroup> join(const LaunchEnvironment& here, const Rendezvous& place);
-  /// The group of the processes that meet in `store`.
+  /// The group of all processes of this run; null when there is one process only. It is made at the
+  /// first call, from the environment (`launch_environment`, `rendezvous_from_environment`), and
+  /// lives as long as the process. Throws what `join` and those two throw.
+  static std::shared_ptr<ProcessGroup> of_this_run(std::chrono::milliseconds timeout);
+  /// The group of the processes that meet in `store`. The others reach this process at `address`;
+  /// empty: at what the name of this machine means, or at the interface GLOO_SOCKET_IFNAME.
   ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size,
-               std::chrono::milliseconds timeout);
+               std::chrono::milliseconds timeout, const std::string& address = "127.0.0.1");
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -82,7 +89,8 @@ class ProcessGroup {
   /// Returns when every process has called it.
   void barrier();
 
-  /// Tells the others why this process leaves: their next exchange throws with this reason.
+  /// Tells the others why this process leaves, and closes its connections: their exchanges throw
+  /// with this reason. The group is of no use afterwards.
   void fail(const std::string& reason) noexcept;
 
  private:

@@ -35,8 +35,11 @@ class DataParallel : public Strategy {
   int64_t rank() const override { return group_->rank(); }
   /// Throws `Error` G-DIST-5 when the processes have different parameters, and says which.
   void prepare(torch::nn::Module& model) override;
-  /// Takes over the buffers of process 0.
+  /// Takes over the buffers of process 0. Before the first window of a run it makes the buckets,
+  /// for gradients of the type that the parameters have by then.
   void begin_window() override;
+  /// Takes the hooks off the parameters.
+  void release() override;
   /// Waits until the gradients are the mean of all processes.
   void sync_gradients(std::span<const torch::Tensor> parameters) override;
   /// Holds back the sending of gradients.
@@ -53,7 +56,8 @@ class DataParallel : public Strategy {
 
   std::shared_ptr<ProcessGroup> group_;
   DataParallelOptions options_;
-  std::unique_ptr<GradientBuckets> buckets_;
+  torch::nn::Module* model_ = nullptr;        ///< Of the run under way.
+  std::unique_ptr<GradientBuckets> buckets_;  ///< Null before the first window of a run.
   std::vector<torch::Tensor> buffers_;
 };
 

@@ -29,6 +29,9 @@ struct EvaluatorOptions {
   std::function<int64_t(const Batch&)> rows_of_loss = {};
   /// For how many tokens it counts; when set, the mean loss is one over tokens.
   std::function<int64_t(const Batch&)> tokens_of_loss = {};
+  /// For how many rows the loss of a full batch counts when several processes share the rows.
+  /// Default: what `rows_of_loss` says of each batch.
+  std::optional<int64_t> batch_size = {};
   /// Called after each batch.
   std::function<void()> after_batch = {};
   /// What the processes of a run do together; null: a single process evaluates. Every process
@@ -59,7 +62,9 @@ class Evaluator {
   struct Outputs;
   struct Collected;
   Outputs outputs_of(const Batch& batch, PredictionStep step) const;
-  void gather(Outputs& outputs) const;
+  void gather(Outputs& outputs, std::optional<int64_t> step_rows, int64_t full_step) const;
+  void cut_weights(Outputs& outputs, int64_t step_rows, int64_t full_step) const;
+  bool is_shared() const;
   bool includes(const char* what) const;
 
   EvaluatorOptions options_;

@@ -40,6 +40,9 @@ class Strategy {
 
   /// Called before the first micro-batch of every window.
   virtual void begin_window() {}
+  /// Called at the end of a run: takes out of the model what `prepare` and `begin_window` hooked
+  /// in.
+  virtual void release() {}
 
   /// Makes the gradients of `parameters` those of the whole batch. Returns when they may be read
   /// by work that is launched next. A parameter without a gradient has none in any process, or

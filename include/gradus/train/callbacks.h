@@ -129,7 +129,7 @@ class InterruptCallback : public TrainerCallback {
   void on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&,
                     const CallbackContext&) override;
 
-  /// The signal that stopped the run; 0 when none did.
+  /// The signal that stopped the run, in this process or in another one; 0 when none did.
   int received() const { return stopped_by_; }
 
  private:

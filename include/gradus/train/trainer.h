@@ -76,6 +76,11 @@ struct StepTraits {
 ///
 /// Derive from it and override the protected methods, which are small and have the names of
 /// transformers; docs/user/trainer.md shows how. Thread-safety: use a Trainer from one thread.
+///
+/// Started by torchrun, mpirun, srun or `gradus launch`, the same program trains in several
+/// processes: each has its share of the rows, and `evaluate` and `predict` return the results of
+/// all rows in every process. They must call the same functions in the same order. After an
+/// exception in one of them the others throw `Error` G-DIST-2. docs/user/distributed.md says more.
 class Trainer {
  public:
   /// Checks the options and adds the default callbacks. Throws `Error` G-TRAIN-8 for parts that
@@ -169,6 +174,10 @@ class Trainer {
   bool is_in_train() const;
   /// Whether this is the first of all processes.
   bool is_world_process_zero() const;
+  /// Whether this is the first process of its machine.
+  bool is_local_process_zero() const;
+  /// The number of processes that train together.
+  int64_t world_size() const;
   /// The columns that are labels.
   const Names& label_names() const;
   /// Number of losses that `logging_nan_inf_filter` has replaced in the logs.

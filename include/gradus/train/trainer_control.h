@@ -19,9 +19,14 @@ struct TrainerControl {
   /// Together with `is_interrupted`: whether a checkpoint was asked for anyway, not only because of
   /// the interruption. A resume that repeats an interrupted evaluation then saves after it.
   bool save_was_due = false;
+  /// Together with `is_interrupted`: the signal that asked for it, in any process; 0 for none.
+  int interrupted_by = 0;
 
   /// Resets what a new run starts with.
-  void new_training() { should_training_stop = is_interrupted = save_was_due = false; }
+  void new_training() {
+    should_training_stop = is_interrupted = save_was_due = false;
+    interrupted_by = 0;
+  }
   /// Resets what a new pass over the data starts with.
   void new_epoch() { should_epoch_stop = false; }
   /// Resets what a new step starts with.

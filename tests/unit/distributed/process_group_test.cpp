@@ -3,8 +3,11 @@
 #include <gradus/core/error.h>
 #include <gradus/distributed/process_group.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <barrier>
@@ -73,14 +76,45 @@ TEST(ProcessGroup, PassesOnTheReasonOfAFailure) {
       1s);
 }
 
+// A port of 127.0.0.1 that nobody has.
+uint16_t free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(::bind(socket, generic, length), 0);
+  EXPECT_EQ(::getsockname(socket, generic, &length), 0);
+  ::close(socket);
+  return ntohs(address.sin_port);
+}
+
 TEST(ProcessGroup, SaysWhoIsMissingAtTheStart) {
   const LaunchEnvironment here{.rank = 0, .world_size = 3};
+  const auto port = free_port();
   const auto error =
-      id_and_message_of([&] { ProcessGroup::join(here, {.port = 29871, .timeout = 1s}); });
+      id_and_message_of([&] { ProcessGroup::join(here, {.port = port, .timeout = 1s}); });
   EXPECT_NE(error.find("G-DIST-3"), std::string::npos) << error;
-  EXPECT_NE(error.find("at 127.0.0.1:29871 for the others: missing processes 1, 2"),
+  EXPECT_NE(error.find("at 127.0.0.1:" + std::to_string(port) +
+                       " for the others: missing processes 1, 2"),
             std::string::npos)
       << error;
+}
+
+TEST(ProcessGroup, ConnectsOverTcp) {
+  const auto port = free_port();
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      const LaunchEnvironment here{.rank = rank, .world_size = 2, .local_world_size = 2};
+      const auto group = ProcessGroup::join(here, {.port = port, .timeout = 20s});
+      auto value = torch::full({3}, double(rank));
+      group->sum(value);
+      EXPECT_EQ(value[0].item<double>(), 1);
+      group->barrier();
+    });
+  for (auto& thread : threads) thread.join();
 }
 
 /// A model, its share of a batch, and the gradients that one process has for the whole batch.

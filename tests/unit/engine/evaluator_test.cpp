@@ -239,6 +239,40 @@ TEST(Evaluator, GathersTheRowsOfAllProcesses) {
   }
 }
 
+// Five rows in two batches of 4: three rows are repeated, and neither predictions nor losses of
+// them count. The loss of process 1, of rows 4, 0, 1 and 2, counts for row 4.
+TEST(Evaluator, LeavesOutRowsThatWereRepeated) {
+  TwoThreads threads;
+  EvalLoopOutput outputs[2];
+  const auto x = torch::arange(5, torch::kFloat);
+  const auto evaluate = [&](int64_t rank) {
+    ThreadStrategy strategy(threads, rank);
+    const Evaluator evaluator(
+        {.include_for_metrics = {"loss"}, .batch_size = 4, .strategy = &strategy});
+    const DataLoader loader({.dataset = from_tensors({{"x", x}, {"labels", 10 * x}}),
+                             .batch_size = 4,
+                             .shard = {.rank = rank, .world = 2}});
+    outputs[rank] = evaluator.run(loader, [&](const Batch& batch) {
+      PredictionStep step;
+      step.loss = batch["x"].mean();
+      step.logits = {batch["x"]};
+      step.labels = {batch["labels"]};
+      return step;
+    });
+  };
+  std::thread other([&] { evaluate(1); });
+  evaluate(0);
+  other.join();
+  for (const auto& output : outputs) {
+    EXPECT_TRUE(torch::equal(output.prediction.predictions, x));
+    EXPECT_TRUE(torch::equal(output.prediction.label_ids, 10 * x));
+    EXPECT_TRUE(
+        torch::equal(output.prediction.losses, torch::tensor({1.5F, 1.5F, 1.5F, 1.5F, 1.75F})));
+    EXPECT_FLOAT_EQ(float(output.metrics.at("eval_loss")), 1.55F);
+    EXPECT_EQ(output.num_samples, 5);
+  }
+}
+
 TEST(Evaluator, OfNothingIsNothing) {
   const auto none = tensor_loader({{"x", torch::empty({0})}, {"labels", torch::empty({0})}});
   const auto output = Evaluator({}).run(none, doubled);

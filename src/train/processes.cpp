@@ -1,0 +1,105 @@
+#include "train/processes.h"
+
+#include <fmt/format.h>
+#include <gradus/core/error.h>
+#include <gradus/core/json.h>
+#include <gradus/engine/data_parallel.h>
+
+#include <array>
+
+namespace gradus {
+
+Processes::Processes(const TrainingArguments& args)
+    : group_(ProcessGroup::of_this_run(std::chrono::seconds(args.ddp_timeout))) {}
+
+// transformers looks for unused parameters unless gradient checkpointing is on.
+std::shared_ptr<Strategy> Processes::strategy(const TrainingArguments& args) const {
+  if (!group_) return nullptr;
+  DataParallelOptions options;
+  options.buckets.find_unused_parameters =
+      args.ddp_find_unused_parameters.value_or(!args.gradient_checkpointing);
+  if (args.ddp_bucket_cap_mb) options.buckets.bucket_cap_bytes = *args.ddp_bucket_cap_mb << 20;
+  options.broadcast_buffers = args.ddp_broadcast_buffers.value_or(true);
+  return std::make_shared<DataParallel>(group_, options);
+}
+
+void Processes::agree(TrainerControl& control) const {
+  if (!group_) return;
+  const std::array switches{&control.should_training_stop, &control.should_epoch_stop,
+                            &control.should_save,          &control.should_evaluate,
+                            &control.should_log,           &control.is_interrupted,
+                            &control.save_was_due};
+  auto own = torch::zeros({int64_t(switches.size()) + 1}, torch::kInt);
+  auto* values = own.data_ptr<int>();
+  for (size_t i = 0; i < switches.size(); ++i) values[i] = int(*switches[i]);
+  values[switches.size()] = control.interrupted_by;
+  for (const auto& each : group_->gather(own)) {
+    const auto* theirs = each.const_data_ptr<int>();
+    for (size_t i = 0; i < switches.size(); ++i) *switches[i] |= theirs[i] != 0;
+    control.interrupted_by = std::max(control.interrupted_by, theirs[switches.size()]);
+  }
+}
+
+bool Processes::any(bool value) const { return sum(int64_t(value)) > 0; }
+
+double Processes::sum(double value) const {
+  if (!group_) return value;
+  const auto total = torch::full({1}, value, torch::kDouble);
+  group_->sum(total);
+  return total.item<double>();
+}
+
+int64_t Processes::sum(int64_t value) const {
+  if (!group_) return value;
+  const auto total = torch::full({1}, value, torch::kLong);
+  group_->sum(total);
+  return total.item<int64_t>();
+}
+
+double Processes::mean(double value) const {
+  if (!group_) return value;
+  return torch::cat(group_->gather(torch::full({1}, value, torch::kFloat))).mean().item<double>();
+}
+
+std::string Processes::of_first(const std::function<std::string()>& text) const {
+  if (!group_) return text();
+  return group_->gather_bytes(rank() == 0 ? text() : std::string()).front();
+}
+
+std::vector<std::string> Processes::gather(const std::string& text) const {
+  if (!group_) return {text};
+  return group_->gather_bytes(text);
+}
+
+void Processes::wait_for_all() const {
+  if (group_) group_->barrier();
+}
+
+void Processes::require_same(const nlohmann::json& facts) const {
+  if (!group_) return;
+  const auto all = group_->gather_bytes(dump_json(facts));
+  for (size_t other = 1; other < all.size(); ++other) {
+    if (all[other] == all[0]) continue;
+    const auto first = nlohmann::json::parse(all[0]), second = nlohmann::json::parse(all[other]);
+    for (const auto& [name, value] : first.items()) {
+      const auto theirs = second.value(name, nlohmann::json());
+      if (value == theirs) continue;
+      throw Error("G-DIST-5", ErrorKind::usage,
+                  fmt::format("the processes differ in {}: {} in process 0, {} in process {}", name,
+                              dump_json(value), dump_json(theirs), other),
+                  "Start every process with the same program, options and data.");
+    }
+  }
+}
+
+nlohmann::json shared_arguments(const TrainingArguments& args) {
+  auto facts = nlohmann::json(args.to_dict());
+  for (const char* own :
+       {"output_dir", "local_rank", "log_level", "log_level_replica", "disable_tqdm", "report_to",
+        "run_name", "num_threads", "dataloader_num_workers", "dataloader_prefetch_factor",
+        "resume_from_checkpoint"})
+    facts.erase(own);
+  return facts;
+}
+
+}  // namespace gradus

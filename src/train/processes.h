@@ -1,0 +1,68 @@
+#pragma once
+
+#include <gradus/config/training_arguments.h>
+#include <gradus/distributed/process_group.h>
+#include <gradus/engine/strategy.h>
+#include <gradus/train/trainer_control.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace gradus {
+
+/// The processes that train together, as the Trainer sees them: what they tell each other and agree
+/// on. A single process agrees with itself at once.
+///
+/// Every process calls the same functions in the same order. All of them throw `Error` G-DIST-2
+/// when a process is lost.
+class Processes {
+ public:
+  /// Waits for the others, up to ddp_timeout. Throws `Error` G-DIST-1 and G-DIST-3.
+  explicit Processes(const TrainingArguments& args);
+
+  int64_t rank() const { return group_ ? group_->rank() : 0; }
+  int64_t size() const { return group_ ? group_->size() : 1; }
+
+  /// How they train: `ddp_...` of the arguments. Null for a single process.
+  std::shared_ptr<Strategy> strategy(const TrainingArguments& args) const;
+
+  /// Runs `work`. When it throws, the others learn why.
+  template <class Work>
+  auto together(const Work& work) const {
+    if (!group_) return work();
+    try {
+      return work();
+    } catch (const std::exception& error) {
+      group_->fail(error.what());
+      throw;
+    }
+  }
+
+  /// What callbacks ask for in one process holds in all.
+  void agree(TrainerControl& control) const;
+  /// Whether it is true in one of them.
+  bool any(bool value) const;
+  double sum(double value) const;
+  int64_t sum(int64_t value) const;
+  /// The mean of float32 numbers, computed as transformers does.
+  double mean(double value) const;
+  /// What `text` gives in process 0, the only one to call it.
+  std::string of_first(const std::function<std::string()>& text) const;
+  /// The text of each process, by rank.
+  std::vector<std::string> gather(const std::string& text) const;
+  /// Returns when all have called it.
+  void wait_for_all() const;
+  /// Throws `Error` G-DIST-5 when the members of `facts` differ between the processes.
+  void require_same(const nlohmann::json& facts) const;
+
+ private:
+  std::shared_ptr<ProcessGroup> group_;  ///< null: a single process
+};
+
+/// Those of the arguments that must be the same in all processes, as facts for `require_same`.
+nlohmann::json shared_arguments(const TrainingArguments& args);
+
+}  // namespace gradus

@@ -1,0 +1,188 @@
+"""The Trainer in two processes beside transformers' in two: the same random option sets.
+
+The sets are those of trainer_test.py, with what accelerate offers besides: batches that are split,
+dispatched or uneven, streams, data that does not fill the last step. What process 0 says is compared
+as there: logs, events, files, states, what calls returned, parameters. Process 1 must have
+the same parameters and predictions. Both sides use Gloo on 127.0.0.1. PROCESSES_CASES_SEED=N draws
+other sets. Without the peer: exit code 77.
+"""
+
+import json
+import os
+import pathlib
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+
+from trainer_runs import python_runner
+from trainer_test import TOOL, compare, is_bit_equal, option_set, wide_set
+
+WORLD = 2
+SETS = 12
+TIMEOUT = 300
+
+
+def environment(rank, port):
+    return os.environ | {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE":
+            str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo", "TOKENIZERS_PARALLELISM": "false"
+    }
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_together(command, folder):
+    """Runs `command QUESTIONS ANSWERS-RANK` in every process; their answers, by rank."""
+    port = free_port()
+    answers = [pathlib.Path(folder, f"answers-{rank}.json") for rank in range(WORLD)]
+    running = [
+        subprocess.Popen([*command, pathlib.Path(folder, "questions.json"), answers[rank]],
+                         env=environment(rank, port)) for rank in range(WORLD)
+    ]
+    try:
+        codes = [process.wait(TIMEOUT) for process in running]
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    if any(codes):
+        raise RuntimeError(f"{command[0]} ended with {codes}")
+    return [json.loads(file.read_text()) for file in answers]
+
+
+def worker(questions, answers):
+    """One of the Python processes."""
+    train, results = python_runner(), []
+    for run in json.loads(pathlib.Path(questions).read_text()):
+        try:
+            results.append(train(run))
+        except Exception as error:  # options that do not go together
+            results.append({"error": repr(error)})
+    pathlib.Path(answers).write_text(json.dumps(results, default=str))
+
+
+def rows_of(data):
+    if "sets" in data:
+        return [count for _, each in data["sets"] for count in rows_of(each)]
+    return [len(next(iter(data.values())))]
+
+
+def accelerate_set(rng, run):
+    """Adds how batches are shared; what transformers cannot do with two processes is left out."""
+    args, config = run["args"], {}
+    rebalances = args.get("train_sampling_strategy") == "batch_rebalance"
+    streams = run.get("stream", [])
+    if not rebalances:
+        config["dispatch_batches"] = rng.choice([None, None, True, False])
+        if rng.random() < 0.3:
+            config["split_batches"] = True
+            for name in ("per_device_train_batch_size", "per_device_eval_batch_size"):
+                args[name] += args[name] % WORLD
+    dispatches = config.get("dispatch_batches")
+    if streams and dispatches is False:
+        run["stream"] = [name for name in streams if name == "train"]  # rows are evaluated twice
+    steps = [args["per_device_train_batch_size"] * WORLD, args["per_device_eval_batch_size"] * WORLD]
+    counts = [count for part in ("train", "eval", "test") for count in rows_of(run.get(part, {"": []}))]
+    if all(count % step == 0 for count in counts for step in steps) and rng.random() < 0.5:
+        config["even_batches"] = False
+    args["accelerator_config"] = config
+    # a pass of a stream that ends inside a window leaks its gradients in Python, not here
+    if "train" in run.get("stream", []):
+        args["gradient_accumulation_steps"] = 1
+    return run
+
+
+def draw_sets(rng, draw):
+    runs = [accelerate_set(rng, draw(rng, index)) for index in range(SETS)]
+    for run in runs:
+        # A second train() wraps the model in Python: its evaluations say how long that took.
+        calls = run.get("calls", [])
+        for call in [call for call in calls if call["do"] == "train"][1:]:
+            call |= {"do": "evaluate", "prefix": "again"} if "eval" in run else {"do": "save_state"}
+        run["args"] |= {
+            "use_cpu": True, "ddp_backend": "gloo", "ddp_timeout": 60, "report_to": "none",
+            "disable_tqdm": True, "log_level": "error", "log_level_replica": "error"
+        }
+    return runs
+
+
+def with_folder(run, folder):
+    return run | {"args": run["args"] | {"output_dir": folder}}
+
+
+def option_sets(rng, draw, folder):
+    runs, name, wrong, bit_equal, compared = draw_sets(rng, draw), draw.__name__, 0, 0, 0
+    questions = pathlib.Path(folder, "questions.json")
+    questions.write_text(
+        json.dumps([
+            with_folder(run, f"{folder}/theirs-{name}-{i}") for i, run in enumerate(runs)
+        ]))
+    all_theirs = run_together([sys.executable, __file__, "--worker"], folder)
+    for i, run in enumerate(runs):
+        # An error ends a group of ours: each run has processes of its own.
+        questions.write_text(json.dumps([with_folder(run, f"{folder}/ours-{name}-{i}")]))
+        ours = [answers[0] for answers in run_together([TOOL], folder)]
+        theirs = [answers[i] for answers in all_theirs]
+        if any("error" in each for each in ours + theirs):
+            problems = [] if all("error" in each for each in ours + theirs) else [
+                f"here: {ours[0].get('error')}", f"in Python: {theirs[0].get('error')}"
+            ]
+        else:
+            problems = compare(ours[0], theirs[0], f"{folder}/ours-{name}-{i}",
+                               f"{folder}/theirs-{name}-{i}")
+            if ours[0]["parameters"] != ours[1]["parameters"]:
+                problems.append("the processes have different parameters")
+            for first, second in zip(ours[0]["calls"], ours[1]["calls"]):
+                if first.get("predictions") != second.get("predictions"):
+                    problems.append("the processes have different predictions")
+            compared += 1
+            bit_equal += not problems and all(
+                is_bit_equal(ours[0][what], theirs[0][what])
+                for what in ("log_history", "calls", "parameters"))
+        if problems:
+            wrong += 1
+            print(
+                f"{name} {i}:",
+                json.dumps({
+                    key: value
+                    for key, value in run.items()
+                    if key not in ("train", "eval", "test", "parameters")
+                }))
+            print("  " + "\n  ".join(problems[:8]))
+    print(f"{SETS} of {name} in {WORLD} processes, {wrong} differ; {bit_equal} of {compared} that "
+          f"train are equal to the last bit")
+    return wrong
+
+
+def main():
+    if sys.argv[1:2] == ["--worker"]:
+        return worker(*sys.argv[2:])
+    try:
+        import transformers  # noqa: F401
+    except ImportError as error:
+        print("skipped: the Python peer is not there:", error)
+        return 77
+    if not TOOL.exists():
+        print(f"skipped: {TOOL} is not built")
+        return 77
+    seed = os.environ.get("PROCESSES_CASES_SEED", "1")
+    if seed == "random":
+        seed = str(random.SystemRandom().randrange(10**6))
+    print("seed", seed)
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        wrong = option_sets(rng, option_set, folder)
+        wrong += option_sets(rng, wide_set, folder)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
