@@ -51,8 +51,8 @@ constexpr OptionRow<LaunchOptions> kLaunchRows[] = {
 };
 
 // How long the others may take to end by themselves after one has failed, and after a request.
-constexpr auto kTimeToNotice = 10s;
-constexpr auto kTimeToEnd = 5s;
+constexpr auto kTimeToNotice = 5s;
+constexpr auto kTimeToEnd = 1s;
 // How long the others may take after a signal, when the first has saved and ended.
 constexpr auto kTimeToStop = 30s;
 constexpr auto kPoll = 20ms;

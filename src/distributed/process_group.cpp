@@ -20,11 +20,11 @@ namespace {
 using namespace std::chrono_literals;
 
 // How long a process looks for the reason after an exchange has failed.
-constexpr auto kInquiry = 3s;
+constexpr auto kInquiry = 2s;
 constexpr auto kPoll = 50ms;
 // How often a process that waits in an exchange looks whether another one has given up.
 constexpr auto kGlance = 500ms;
-constexpr auto kPatience = 3s;  // with the store
+constexpr auto kPatience = 2s;  // with the store
 constexpr const char* kTrouble = "trouble";
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -94,6 +94,7 @@ Inquiry ask_around(BoundedStore& store, int64_t rank, int64_t size) {
         if (store.has(failed_key(other))) {
           found.reason = store.get(failed_key(other));
           found.reason_of = other;
+          found.silent.clear();  // they may not have had the time to answer
           return found;
         }
         if (!store.has(alive_key(other))) found.silent.push_back(other);

@@ -1,8 +1,8 @@
 """The Trainer in two processes beside transformers' in two: the same random option sets.
 
 The sets are those of trainer_test.py, with what accelerate offers besides: batches that are split,
-dispatched or uneven, streams, data that does not fill the last step. What process 0 says is compared
-as there: logs, events, files, states, what calls returned, parameters. Process 1 must have
+dispatched or uneven, streams, data that does not fill the last step. What process 0 says is
+compared as there: logs, events, files, states, what calls returned, parameters. Process 1 must have
 the same parameters and predictions. Both sides use Gloo on 127.0.0.1. PROCESSES_CASES_SEED=N draws
 other sets. Without the peer: exit code 77.
 """
@@ -17,18 +17,23 @@ import sys
 import tempfile
 
 from trainer_runs import python_runner
-from trainer_test import TOOL, compare, is_bit_equal, option_set, wide_set
+from trainer_test import (TOOL, class_data, class_parameters, compare, compare_logs, is_bit_equal,
+                          option_set, wide_set)
 
 WORLD = 2
 SETS = 12
 TIMEOUT = 300
+COMMON = {
+    "use_cpu": True, "ddp_backend": "gloo", "ddp_timeout": 60, "report_to": "none",
+    "disable_tqdm": True, "log_level": "error", "log_level_replica": "error"
+}
 
 
 def environment(rank, port):
     return os.environ | {
-        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE":
-            str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo", "TOKENIZERS_PARALLELISM": "false"
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD),
+        "LOCAL_WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"
     }
 
 
@@ -89,11 +94,18 @@ def accelerate_set(rng, run):
     dispatches = config.get("dispatch_batches")
     if streams and dispatches is False:
         run["stream"] = [name for name in streams if name == "train"]  # rows are evaluated twice
-    steps = [args["per_device_train_batch_size"] * WORLD, args["per_device_eval_batch_size"] * WORLD]
-    counts = [count for part in ("train", "eval", "test") for count in rows_of(run.get(part, {"": []}))]
+    steps = [
+        WORLD * args[f"per_device_{name}_batch_size"] for name in ("train", "eval")
+    ]
+    counts = [
+        count for part in ("train", "eval", "test") for count in rows_of(run.get(part, {"": []}))
+    ]
     if all(count % step == 0 for count in counts for step in steps) and rng.random() < 0.5:
         config["even_batches"] = False
     args["accelerator_config"] = config
+    # Python gives batched metrics the inputs of process 0 only; docs/differences.md
+    if args.get("batch_eval_metrics") and "inputs" in args["include_for_metrics"]:
+        args["include_for_metrics"].remove("inputs")
     # a pass of a stream that ends inside a window leaks its gradients in Python, not here
     if "train" in run.get("stream", []):
         args["gradient_accumulation_steps"] = 1
@@ -104,13 +116,17 @@ def draw_sets(rng, draw):
     runs = [accelerate_set(rng, draw(rng, index)) for index in range(SETS)]
     for run in runs:
         # A second train() wraps the model in Python: its evaluations say how long that took.
+        # An evaluate() before train() makes accelerate forget to exchange gradients;
+        # docs/differences.md
         calls = run.get("calls", [])
+        while calls and calls[0]["do"] != "train":
+            calls.pop(0)
+            for call in calls:
+                if "of" in call:
+                    call["of"] = max(call["of"] - 1, 0)
         for call in [call for call in calls if call["do"] == "train"][1:]:
             call |= {"do": "evaluate", "prefix": "again"} if "eval" in run else {"do": "save_state"}
-        run["args"] |= {
-            "use_cpu": True, "ddp_backend": "gloo", "ddp_timeout": 60, "report_to": "none",
-            "disable_tqdm": True, "log_level": "error", "log_level_replica": "error"
-        }
+        run["args"] |= COMMON
     return runs
 
 
@@ -120,16 +136,15 @@ def with_folder(run, folder):
 
 def option_sets(rng, draw, folder):
     runs, name, wrong, bit_equal, compared = draw_sets(rng, draw), draw.__name__, 0, 0, 0
-    questions = pathlib.Path(folder, "questions.json")
-    questions.write_text(
-        json.dumps([
-            with_folder(run, f"{folder}/theirs-{name}-{i}") for i, run in enumerate(runs)
-        ]))
-    all_theirs = run_together([sys.executable, __file__, "--worker"], folder)
+    all_theirs = ask(
+        [sys.executable, __file__, "--worker"],
+        [with_folder(run, f"{folder}/theirs-{name}-{i}") for i, run in enumerate(runs)], folder)
     for i, run in enumerate(runs):
         # An error ends a group of ours: each run has processes of its own.
-        questions.write_text(json.dumps([with_folder(run, f"{folder}/ours-{name}-{i}")]))
-        ours = [answers[0] for answers in run_together([TOOL], folder)]
+        ours = [
+            answers[0]
+            for answers in ask([TOOL], [with_folder(run, f"{folder}/ours-{name}-{i}")], folder)
+        ]
         theirs = [answers[i] for answers in all_theirs]
         if any("error" in each for each in ours + theirs):
             problems = [] if all("error" in each for each in ours + theirs) else [
@@ -162,6 +177,56 @@ def option_sets(rng, draw, folder):
     return wrong
 
 
+def moves(rng, folder):
+    """A checkpoint of two processes goes on in Python, and one of Python's here. Dropout needs the
+    random state of every process.
+    """
+    wrong = 0
+    for window in (1, 2):
+        run = {
+            "model": "classifier", "dropout": 0.3, "train": class_data(rng, 44),
+            "parameters": class_parameters(rng), "args": {
+                "per_device_train_batch_size": 4, "gradient_accumulation_steps": window,
+                "max_steps": 9, "logging_steps": 1, "save_steps": 4, "learning_rate": 0.03,
+                "seed": rng.randrange(1000)
+            } | COMMON
+        }
+        commands = {"here": [TOOL], "Python": [sys.executable, __file__, "--worker"]}
+        whole = {
+            side: ask(command, [with_folder(run, f"{folder}/{side}-{window}")], folder)
+            for side, command in commands.items()
+        }
+        for first, second in (("here", "Python"), ("Python", "here")):
+            resumed = run | {
+                "calls": [{"do": "train", "resume": f"{folder}/{first}-{window}/checkpoint-4"}]
+            }
+            found = ask(commands[second], [with_folder(resumed, f"{folder}/{second}-on-{window}")],
+                        folder)
+            problems = [] if "error" not in found[0][0] else [found[0][0]["error"]]
+            for rank in range(WORLD):
+                problems = problems or parameter_differences(found[rank][0], whole[first][rank][0])
+            problems = problems or compare_logs(found[0][0]["log_history"][:9],
+                                                whole[first][0][0]["log_history"][:9])
+            if problems:
+                wrong += 1
+                print(f"from {first} to {second}, windows of {window}:\n  " +
+                      "\n  ".join(problems[:8]))
+    print(f"checkpoints of {WORLD} processes moved both ways, {wrong} of 4 went on differently")
+    return wrong
+
+
+def parameter_differences(ours, theirs):
+    return [
+        f"parameter {name} differs" for name, values in theirs["parameters"].items()
+        if max(abs(a - b) for a, b in zip(ours["parameters"][name], values)) > 1e-5
+    ]
+
+
+def ask(command, runs, folder):
+    pathlib.Path(folder, "questions.json").write_text(json.dumps(runs))
+    return run_together(command, folder)
+
+
 def main():
     if sys.argv[1:2] == ["--worker"]:
         return worker(*sys.argv[2:])
@@ -179,7 +244,8 @@ def main():
     print("seed", seed)
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
-        wrong = option_sets(rng, option_set, folder)
+        wrong = moves(rng, folder)
+        wrong += option_sets(rng, option_set, folder)
         wrong += option_sets(rng, wide_set, folder)
     return 1 if wrong else 0
 

@@ -2,8 +2,8 @@
 
 The same global batch gives the same losses with 1, 2 and 4 processes; predictions come in order; a
 signal saves once and ends all; a process that fails, dies or hangs ends the others with a message
-that names it; a run that is started again goes on as if nothing had happened. Uses only the standard
-library and 127.0.0.1. Every process is waited for, at most TIMEOUT seconds.
+that names it; a run that is started again goes on as if nothing had happened. Uses only the
+standard library and 127.0.0.1. Every process is waited for, at most TIMEOUT seconds.
 """
 
 import json
@@ -50,8 +50,7 @@ def finish(process):
         output, _ = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
-        output, _ = process.communicate()
-        output += "\n(it did not end in time)"
+        return process.wait(), "(it did not end in time)"
     return process.returncode, output
 
 
@@ -169,7 +168,7 @@ def faults(folder):
             check(name, code not in (0, None), "exit code", code)
             check(name, text_of_rank in output, output[-1500:])
             check(name, output.count("[G-DIST-2]") == 1, output[-1500:])
-            check(name, took < 6 + 10 + 10, f"it took {took:.1f} s")
+            check(name, took < 6 + 10 + 3, f"it took {took:.1f} s")  # 3 s for the start
             check(name, not alive(target), "processes are left")
 
 

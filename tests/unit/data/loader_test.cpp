@@ -85,40 +85,6 @@ TEST(DataLoader, KnowsTheBatchesOfAStreamThatKnowsItsRows) {
   EXPECT_EQ(loader(std::make_shared<Counter>(10)).num_examples(), std::nullopt);
 }
 
-// accelerate's DataLoaderDispatcher and BatchSamplerShard with 11 rows, batches of 4, two
-// processes.
-TEST(DataLoader, SharesTheLastStep) {
-  const auto batches = [](DatasetRef rows, DataShard shard, int64_t workers) {
-    auto iterator =
-        DataLoader(
-            {.dataset = std::move(rows), .batch_size = 4, .num_workers = workers, .shard = shard})
-            .iterate(0);
-    std::vector<std::pair<Rows, std::optional<int64_t>>> found;
-    while (auto batch = iterator.next()) found.emplace_back(rows_of(*batch), iterator.step_rows());
-    return found;
-  };
-  using Found = std::vector<std::pair<Rows, std::optional<int64_t>>>;
-  for (const int64_t workers : {0, 2}) {
-    for (const bool streams : {false, true}) {
-      const auto of = [&](DataShard shard) {
-        return streams ? batches(std::make_shared<Counter>(11), shard, workers)
-                       : batches(numbered(11), shard, workers);
-      };
-      EXPECT_EQ(of({.rank = 0, .world = 2, .dispatch = true}),
-                (Found{{{0, 1, 2, 3}, 8}, {{8, 9}, 3}}));
-      EXPECT_EQ(of({.rank = 1, .world = 2, .dispatch = true}),
-                (Found{{{4, 5, 6, 7}, 8}, {{10, 0}, 3}}));
-      EXPECT_EQ(of({.rank = 1, .world = 2, .split_batches = true, .dispatch = true}),
-                (Found{{{2, 3}, 4}, {{6, 7}, 4}, {{10, 0}, 3}}));
-      EXPECT_EQ(of({.rank = 0, .world = 2}), (Found{{{0, 1, 2, 3}, 8}, {{8, 9, 10, 0}, 3}}));
-      EXPECT_EQ(of({.rank = 1, .world = 2}), (Found{{{4, 5, 6, 7}, 8}, {{1, 2, 3, 4}, 3}}));
-      EXPECT_EQ(of({.rank = 0, .world = 2, .even_batches = false}),
-                (Found{{{0, 1, 2, 3}, 8}, {{8, 9, 10}, 3}}));
-      EXPECT_EQ(of({}).back(), (Found::value_type{{8, 9, 10}, std::nullopt}));
-    }
-  }
-}
-
 TEST(RandomSampler, IsTorchRandperm) {
   for (const int64_t rows : {0, 1, 2, 10, 623, 624, 625, 626, 1247, 1249, 1'300'000}) {
     for (const uint64_t seed :
