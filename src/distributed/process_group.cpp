@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gradus/core/error.h>
+#include <gradus/core/log.h>
 #include <gradus/distributed/process_group.h>
 // Without this the header of Gloo's group is empty.
 #define USE_C10D_GLOO 1
@@ -25,12 +26,17 @@ constexpr auto kPoll = 50ms;
 // How often a process that waits in an exchange looks whether another one has given up.
 constexpr auto kGlance = 500ms;
 constexpr auto kPatience = 2s;  // with the store
+// After how long those who wait say for whom, and how often; at most a quarter of the timeout.
+constexpr std::chrono::milliseconds kSlow = 20s;
 constexpr const char* kTrouble = "trouble";
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 std::string failed_key(int64_t rank) { return fmt::format("failed/{}", rank); }
 std::string alive_key(int64_t rank) { return fmt::format("alive/{}", rank); }
+std::string waiting_key(int64_t rank, int64_t exchange) {
+  return fmt::format("waiting/{}/{}", exchange, rank);
+}
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
@@ -123,14 +129,19 @@ struct ProcessGroup::Connection {
 
   BoundedStore store;
   c10::intrusive_ptr<c10d::Backend> backend;
+  int64_t rank = 0;
+  int64_t size = 1;
+  int64_t exchanges = 0;  // that were started
   std::chrono::milliseconds timeout{};
   bool is_lost = false;  // an exchange failed, or this process said that it leaves
 
-  // Returns when `work` is done. Throws when it failed, when its time is up, or when another
-  // process says that something is wrong with an exchange.
-  void wait(c10d::Work& work) {
-    const auto end = std::chrono::steady_clock::now() + timeout + 5s;
-    while (true) {
+  // Returns when `work`, exchange number `number`, is done. Throws when it failed, when its time is
+  // up, or when another process says that something is wrong with an exchange.
+  void wait(c10d::Work& work, int64_t number) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto end = begin + timeout + 5s;
+    const auto interval = std::min(kSlow, timeout / 4);
+    for (auto complaint = begin + interval; true;) {
       try {
         work.wait(std::chrono::milliseconds(kGlance));
         return;
@@ -138,7 +149,27 @@ struct ProcessGroup::Connection {
         if (work.isCompleted()) throw;
       }
       if (somebody_gave_up()) throw std::runtime_error("another process has given up");
-      if (std::chrono::steady_clock::now() > end) throw std::runtime_error("the time is up");
+      const auto now = std::chrono::steady_clock::now();
+      if (now > end) throw std::runtime_error("the time is up");
+      if (now < complaint) continue;
+      complaint += interval;
+      name_the_slow(number, std::chrono::duration_cast<std::chrono::seconds>(now - begin));
+    }
+  }
+
+  // Those that wait say so in the store; a process that does not is the one they wait for.
+  void name_the_slow(int64_t number, std::chrono::seconds waited) {
+    try {
+      store.set(waiting_key(rank, number), "1");
+      std::vector<int64_t> slow;
+      for (int64_t other = 0; other < size; ++other)
+        if (!store.has(waiting_key(other, number))) slow.push_back(other);
+      if (slow.empty() || slow.front() == rank) return;
+      if (rank == (slow.front() == 0 ? 1 : 0))
+        log_warning(fmt::format("Process{} {} of {} kept the others waiting for {} s.",
+                                slow.size() == 1 ? "" : "es", fmt::join(slow, ", "), size,
+                                waited.count()));
+    } catch (const std::exception&) {  // the store is slow, too
     }
   }
 
@@ -162,6 +193,8 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int64_t rank, 
                            std::chrono::milliseconds timeout, const std::string& address)
     : rank_(rank), size_(size), connection_(std::make_unique<Connection>(store)) {
   connection_->timeout = timeout;
+  connection_->rank = rank;
+  connection_->size = size;
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   try {
     options->devices.push_back(device_at(address));
@@ -192,7 +225,9 @@ ProcessGroup::Pending ProcessGroup::exchange(const char* what, Start start) {
   };
   if (connection_->is_lost) throw_lost(what, "the group was left");
   const auto work = or_lost([&] { return start(*connection_->backend); });
-  return Pending([this, work, or_lost] { or_lost([&] { connection_->wait(*work); }); });
+  const auto number = ++connection_->exchanges;
+  return Pending(
+      [this, work, number, or_lost] { or_lost([&] { connection_->wait(*work, number); }); });
 }
 
 ProcessGroup::Pending ProcessGroup::start_sum(torch::Tensor value) {

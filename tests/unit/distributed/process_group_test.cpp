@@ -1,6 +1,7 @@
 // Processes are threads here that meet in a store in memory: what they exchange, and what they say
 // when one is missing. tests/integration has real processes.
 #include <gradus/core/error.h>
+#include <gradus/core/log.h>
 #include <gradus/distributed/process_group.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -11,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <barrier>
+#include <future>
 #include <thread>
 
 #include "../error_of.h"
@@ -74,6 +76,35 @@ TEST(ProcessGroup, PassesOnTheReasonOfAFailure) {
         EXPECT_NE(error.find("process 2 failed: no memory left ("), std::string::npos) << error;
       },
       1s);
+}
+
+/// Fulfils a promise with the first warning.
+struct FirstWarning : LogSink {
+  void message(LogLevel level, std::string_view line) override {
+    if (level == LogLevel::warning && !std::exchange(given, true))
+      text.set_value(std::string(line));
+  }
+  void print(std::string_view) override {}
+  std::promise<std::string> text;
+  bool given = false;
+};
+
+TEST(ProcessGroup, NamesTheProcessThatIsSlow) {
+  const auto sink = std::make_shared<FirstWarning>();
+  auto warning = sink->text.get_future();
+  const auto former = set_log_sink(sink);
+  run_processes(
+      2,
+      [&](const std::shared_ptr<ProcessGroup>& group) {
+        if (group->rank() == 1) {
+          ASSERT_EQ(warning.wait_for(4s), std::future_status::ready) << "nobody complains";
+          EXPECT_NE(warning.get().find("Process 1 of 2 kept the others waiting for"),
+                    std::string::npos);
+        }
+        group->barrier();
+      },
+      5s);
+  set_log_sink(former);
 }
 
 // A port of 127.0.0.1 that nobody has.
