@@ -111,10 +111,12 @@
 #include <gradus/models/layers/module_path.h>
 #include <gradus/models/layers/residual_stream.h>
 #include <gradus/models/layers/rotary.h>
+#include <gradus/models/lora_config.h>
 #include <gradus/models/losses.h>
 #include <gradus/models/model.h>
 #include <gradus/models/model_folder.h>
 #include <gradus/models/model_output.h>
+#include <gradus/models/peft_model.h>
 #include <gradus/models/pretrained_model.h>
 #include <gradus/models/text_streamer.h>
 #include <gradus/models/weight_table.h>

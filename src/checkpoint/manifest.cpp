@@ -28,7 +28,9 @@ Error not_a_manifest(const fs::path& file, const std::string& why) {
 }
 
 void check_without_manifest(const fs::path& directory, CheckpointReport& report) {
-  if (const auto problem = weights_problem(directory)) report.problems.push_back(*problem);
+  const bool is_adapter = fs::exists(directory / "adapter_model.safetensors");
+  if (const auto problem = is_adapter ? std::nullopt : weights_problem(directory))
+    report.problems.push_back(*problem);
   if (fs::exists(directory / "checkpoint-is-incomplete.txt"))
     report.problems.push_back("checkpoint-is-incomplete.txt says that its save was cut short");
   if (!fs::exists(directory / "trainer_state.json"))

@@ -63,6 +63,7 @@ Tensor shifted_labels(const Tensor& labels) {
 Tensor lm_head_loss(const layers::Linear& head, const Tensor& hidden, const Tensor& logits,
                     const Tensor& labels, const std::optional<Tensor>& num_items) {
   if (logits.defined()) return token_loss(logits, labels, num_items);
+  if (head.adapter) return token_loss(head.forward(hidden), labels, num_items);
   const auto rows = hidden.reshape({-1, hidden.size(-1)});
   check_rows(rows, labels);
   return layers::linear_cross_entropy(rows, head.weight, head.bias, labels.reshape({-1}),

@@ -79,8 +79,8 @@ class PreTrainedModel : public Model {
   void load_state_dict(const StateDict& state) override;
   /// Writes weights, config.json and generation_config.json as transformers does, and creates the
   /// folder. A state dict above `max_shard_size` is split into several files.
-  void save_pretrained(const std::filesystem::path& directory,
-                       const std::string& max_shard_size = "50GB") const;
+  virtual void save_pretrained(const std::filesystem::path& directory,
+                               const std::string& max_shard_size = "50GB") const;
   /// Loads the weights of a folder: model.safetensors, its shards, pytorch_model.bin or its shards.
   ///
   /// The parameters are copies: the files may change once this returns. Missing parameters are

@@ -40,7 +40,8 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias) {
 }
 
 Tensor Linear::forward(const Tensor& x) const {
-  return bias.defined() ? kernels::linear(x, weight, bias) : at::linear(x, weight);
+  const auto y = bias.defined() ? kernels::linear(x, weight, bias) : at::linear(x, weight);
+  return adapter ? adapter->forward(x, y) : y;
 }
 
 void Linear::tie(const Tensor& shared) {
@@ -61,7 +62,10 @@ Conv1D::Conv1D(int64_t in_features, int64_t out_features) {
   bias = register_parameter("bias", without_values({out_features}));
 }
 
-Tensor Conv1D::forward(const Tensor& x) const { return kernels::linear_in_out(x, weight, bias); }
+Tensor Conv1D::forward(const Tensor& x) const {
+  const auto y = kernels::linear_in_out(x, weight, bias);
+  return adapter ? adapter->forward(x, y) : y;
+}
 
 Embedding::Embedding(int64_t count, int64_t width, std::optional<int64_t> padding, std::string what)
     : padding_index(padding), what_(std::move(what)) {

@@ -1,6 +1,8 @@
 #include <gradus/kernels/fused.h>
 #include <gradus/models/layers/residual_stream.h>
 
+#include <algorithm>
+
 namespace gradus::layers {
 
 torch::Tensor ResidualStream::normed(const torch::nn::LayerNormImpl& norm) {
@@ -23,7 +25,12 @@ torch::Tensor ResidualStream::normed(const RMSNorm& norm) {
 
 std::vector<torch::Tensor> ResidualStream::projected(
     const RMSNorm& norm, const std::vector<std::shared_ptr<Linear>>& projections) {
-  std::vector<torch::Tensor> weights, biases;
+  std::vector<torch::Tensor> weights, biases, outputs;
+  if (std::ranges::any_of(projections, [](const auto& each) { return each->adapter != nullptr; })) {
+    const auto x = normed(norm);
+    for (const auto& projection : projections) outputs.push_back(projection->forward(x));
+    return outputs;
+  }
   for (const auto& projection : projections) {
     weights.push_back(projection->weight);
     if (projection->bias.defined()) biases.push_back(projection->bias);

@@ -98,6 +98,7 @@ class LlamaMlp : public torch::nn::Module {
   Tensor forward(layers::ResidualStream& stream, const layers::RMSNorm& norm) const {
     const auto parts = stream.projected(norm, {gate_proj_, up_proj_});
     const auto &gate = parts[0], &up = parts[1];
+    if (swiglu_ && down_proj_->adapter) return down_proj_->forward(kernels::swiglu(gate, up));
     if (swiglu_) return kernels::swiglu_linear(gate, up, down_proj_->weight, down_proj_->bias);
     return down_proj_->forward(activation_(gate) * up);
   }

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,17 @@ namespace gradus::layers {
 // The parameters of these modules have no values at first: a model is either loaded or initialised
 // (`PreTrainedModel::init_weights`) afterwards. A model that is loaded never touches memory that it
 // does not need.
+
+/// What an adapter such as LoRA does to the output of a layer.
+///
+/// A layer that has one calls it at the end of `forward`. Code that reads a layer's weight instead
+/// of calling `forward` must ask first whether there is one.
+class LayerAdapter {
+ public:
+  virtual ~LayerAdapter() = default;
+  /// The layer's output with the adapter: `x` is the layer's input, `y` its own output.
+  virtual torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& y) const = 0;
+};
 
 /// y = x Wᵀ + b with `weight` (out, in).
 class Linear : public torch::nn::Module {
@@ -24,8 +36,9 @@ class Linear : public torch::nn::Module {
   /// Uses `shared` as bias from now on, also when there was none before.
   void tie_bias(const torch::Tensor& shared);
 
-  torch::Tensor weight;  ///< (out, in).
-  torch::Tensor bias;    ///< (out); undefined without a bias.
+  torch::Tensor weight;                   ///< (out, in).
+  torch::Tensor bias;                     ///< (out); undefined without a bias.
+  std::shared_ptr<LayerAdapter> adapter;  ///< Null without one.
 };
 
 /// y = x W + b with `weight` (in, out), the layer of GPT-2.
@@ -36,8 +49,9 @@ class Conv1D : public torch::nn::Module {
   /// Applies the layer to the last dimension of `x`.
   torch::Tensor forward(const torch::Tensor& x) const;
 
-  torch::Tensor weight;  ///< (in, out).
-  torch::Tensor bias;    ///< (out).
+  torch::Tensor weight;                   ///< (in, out).
+  torch::Tensor bias;                     ///< (out).
+  std::shared_ptr<LayerAdapter> adapter;  ///< Null without one.
 };
 
 /// A table of vectors. Ids on the CPU are checked: one outside the table throws `Error` G-MODEL-9

@@ -1,0 +1,159 @@
+// LoRA adapters without Python; tests/differential/lora_test.py compares them with peft.
+#include <gradus/core/error.h>
+#include <gradus/core/json.h>
+#include <gradus/models/auto_model.h>
+#include <gradus/models/peft_model.h>
+#include <gtest/gtest.h>
+#include <torch/utils.h>
+
+#include <fstream>
+
+#include "temporary_folder.h"
+
+namespace gradus {
+namespace {
+
+std::shared_ptr<PreTrainedModel> small_llama(bool tied = false) {
+  torch::manual_seed(1);
+  return AutoModelForCausalLM::from_config({{"model_type", "llama"},
+                                            {"vocab_size", 20},
+                                            {"hidden_size", 16},
+                                            {"intermediate_size", 24},
+                                            {"num_hidden_layers", 2},
+                                            {"num_attention_heads", 2},
+                                            {"tie_word_embeddings", tied}});
+}
+
+torch::Tensor peft_logits(Model& model) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  return model.forward({{"input_ids", torch::arange(12).view({2, 6})}})["logits"].clone();
+}
+
+LoraConfig not_zero(LoraConfig config) {
+  config.init_lora_weights = "false";
+  return config;
+}
+
+std::string message_of(const std::function<void()>& call, const std::string& id) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), id);
+    return std::string(error.what());
+  }
+  ADD_FAILURE() << "no error " << id;
+  return "";
+}
+
+TEST(PeftModel, StartsAsTheBaseModelAndTrainsOnlyTheAdapter) {
+  const auto base = small_llama();
+  const auto before = peft_logits(*base);
+  const auto model = get_peft_model(base, {.r = 2, .target_modules = {"q_proj"}});
+  EXPECT_TRUE(torch::equal(peft_logits(*model), before));
+  EXPECT_EQ(trainable_parameters(*model).size(), 4U);
+  EXPECT_EQ(model->count_parameters().trainable, 2 * (2 * 16 + 16 * 2));
+  const auto ids = torch::arange(12).view({2, 6});
+  model->forward({{"input_ids", ids}, {"labels", ids}}).loss().backward();
+  for (const auto& item : base->named_parameters())
+    EXPECT_EQ(item.value().grad().defined(), item.key().find("lora_") != std::string::npos)
+        << item.key();
+}
+
+TEST(PeftModel, IsTheBaseModelWhileDisabledAndMergesAndUnmerges) {
+  for (const bool dora : {false, true}) {
+    const auto base = small_llama(true);
+    const auto before = peft_logits(*base);
+    const auto model = get_peft_model(base, not_zero({.target_modules = {"q_proj", "down_proj"},
+                                                      .modules_to_save = {"lm_head"},
+                                                      .use_dora = dora}));
+    const auto adapted = peft_logits(*model);
+    EXPECT_GT((adapted - before).abs().max().item<double>(), 1e-3);
+    model->merge_adapter();
+    EXPECT_TRUE(torch::allclose(peft_logits(*model), adapted, 1e-4, 1e-5));
+    {
+      const auto off = model->disable_adapter();
+      EXPECT_TRUE(torch::allclose(peft_logits(*model), before, 1e-4, 1e-5));
+    }
+    EXPECT_TRUE(torch::allclose(peft_logits(*model), adapted, 1e-4, 1e-5));
+    const auto merged = model->merge_and_unload();
+    EXPECT_TRUE(torch::allclose(peft_logits(*merged), adapted, 1e-4, 1e-5));
+    for (const auto& item : merged->named_parameters())
+      EXPECT_EQ(item.key().find("lora_"), std::string::npos) << item.key();
+  }
+}
+
+TEST(PeftModel, LoadsWhatItSaved) {
+  const TemporaryFolder folder;
+  const auto config = not_zero({.target_modules = "all-linear",
+                                .lora_alpha = 16,
+                                .bias = "all",
+                                .modules_to_save = {"embed_tokens"},
+                                .rank_pattern = {{"q_proj", 3}},
+                                .task_type = "CAUSAL_LM"});
+  const auto model = get_peft_model(small_llama(), config);
+  model->save_pretrained(folder.path());
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "config.json"));
+  const auto again = PeftModel::from_pretrained(small_llama(), folder.path());
+  EXPECT_TRUE(torch::equal(peft_logits(*again), peft_logits(*model)));
+  EXPECT_EQ(again->count_parameters().trainable, 0);
+  EXPECT_EQ(again->peft_config().rank_pattern, config.rank_pattern);
+}
+
+TEST(PeftModel, HoldsSeveralAdapters) {
+  const auto model = get_peft_model(small_llama(), not_zero({.target_modules = {"q_proj"}}));
+  const auto first = peft_logits(*model);
+  model->add_adapter("other", not_zero({.r = 2, .target_modules = {"q_proj", "v_proj"}}));
+  EXPECT_TRUE(torch::equal(peft_logits(*model), first));
+  model->set_adapter("other");
+  EXPECT_FALSE(torch::allclose(peft_logits(*model), first));
+  for (const auto& [name, parameter] : trainable_parameters(*model))
+    EXPECT_NE(name.find(".other."), std::string::npos) << name;
+  model->set_adapter("default");
+  EXPECT_TRUE(torch::equal(peft_logits(*model), first));
+  message_of([&] { model->add_adapter("other", {}); }, "G-PEFT-4");
+  const auto text = message_of([&] { model->set_adapter("third"); }, "G-PEFT-4");
+  EXPECT_NE(text.find("default or other"), std::string::npos) << text;
+}
+
+TEST(PeftModel, NamesTheNearestLayersWhenNoneMatches) {
+  const auto text =
+      message_of([] { get_peft_model(small_llama(), {.target_modules = {"q_prj"}}); }, "G-PEFT-2");
+  EXPECT_NE(text.find("Did you mean q_proj"), std::string::npos) << text;
+  message_of([] { get_peft_model(small_llama(), {.target_modules = {"norm"}}); }, "G-PEFT-2");
+  message_of([] { get_peft_model(small_llama(), {.modules_to_save = {"score"}}); }, "G-PEFT-2");
+}
+
+TEST(PeftModel, RefusesAnAdapterOfAnotherModel) {
+  const TemporaryFolder folder;
+  get_peft_model(small_llama(), {.target_modules = {"q_proj"}})->save_pretrained(folder.path());
+  auto config = small_llama()->config();
+  config["hidden_size"] = 32;
+  message_of(
+      [&] { PeftModel::from_pretrained(AutoModelForCausalLM::from_config(config), folder.path()); },
+      "G-PEFT-3");
+}
+
+TEST(LoraConfig, RefusesWhatItDoesNotKnow) {
+  message_of([] { LoraConfig::from_json({{"peft_type", "IA3"}}); }, "G-PEFT-1");
+  message_of([] { LoraConfig::from_json({{"r", "eight"}}); }, "G-PEFT-1");
+  message_of([] { LoraConfig::from_json({{"use_qalora", true}}); }, "G-PEFT-1");
+  for (const auto& config : {LoraConfig{.r = 0}, LoraConfig{.lora_dropout = 1.0},
+                             LoraConfig{.bias = "some"}, LoraConfig{.init_lora_weights = "magic"}})
+    message_of([&] { config.check(); }, "G-PEFT-1");
+  message_of([] { get_peft_model(small_llama(), {.target_modules = "(q"}); }, "G-PEFT-1");
+}
+
+TEST(LoraConfig, ComesBackFromJson) {
+  const LoraConfig config{.r = 3,
+                          .target_modules = "all-linear",
+                          .lora_alpha = 4,
+                          .init_lora_weights = "gaussian",
+                          .layers_to_transform = {1},
+                          .alpha_pattern = {{"a", 2.5}}};
+  EXPECT_EQ(LoraConfig::from_json(config.to_json()), config);
+}
+
+}  // namespace
+}  // namespace gradus
