@@ -163,4 +163,5 @@
 #include <gradus/trainers/question_answering.h>
 #include <gradus/trainers/registry.h>
 #include <gradus/trainers/seq2seq.h>
+#include <gradus/trainers/sft.h>
 #include <gradus/version.h>

@@ -25,7 +25,8 @@ Registry<TaskEntry>& tasks_table() {
                                     {"question-answering", make_question_answering},
                                     {"seq2seq-question-answering", make_seq2seq_question_answering},
                                     {"summarization", make_summarization},
-                                    {"translation", make_translation}});
+                                    {"translation", make_translation},
+                                    {"sft", make_sft}});
   return table;
 }
 

@@ -12,6 +12,7 @@ std::unique_ptr<Task> make_masked_lm();
 std::unique_ptr<Task> make_question_answering();
 std::unique_ptr<Task> make_seq2seq_question_answering();
 std::unique_ptr<Task> make_summarization();
+std::unique_ptr<Task> make_sft();
 std::unique_ptr<Task> make_text_classification();
 std::unique_ptr<Task> make_token_classification();
 std::unique_ptr<Task> make_translation();

@@ -4,6 +4,7 @@
 #include <gradus/trainers/distillation.h>
 #include <gradus/trainers/registry.h>
 #include <gradus/trainers/seq2seq.h>
+#include <gradus/trainers/sft.h>
 
 namespace gradus {
 namespace {
@@ -27,6 +28,14 @@ std::unique_ptr<Trainer> distillation_without_teacher(TrainerOptions options,
       .preprocess_logits_for_metrics = std::move(options.preprocess_logits_for_metrics)});
 }
 
+TrainerEntry sft_trainer_entry() {
+  return {"SFTTrainer", [] { return std::make_unique<ArgumentsOf<SFTConfig>>(); },
+          [](TrainerOptions options, const TrainerArguments& arguments) {
+            return std::make_unique<SFTTrainer>(
+                sft_options(std::move(options), arguments.as<SFTConfig>()));
+          }};
+}
+
 Registry<TrainerEntry>& trainers() {
   static Registry<TrainerEntry> table(
       "register_trainer",
@@ -34,7 +43,8 @@ Registry<TrainerEntry>& trainers() {
        trainer_entry<Seq2SeqTrainer, Seq2SeqTrainingArguments>("Seq2SeqTrainer"),
        {"DistillationTrainer",
         [] { return std::make_unique<ArgumentsOf<DistillationArguments>>(); },
-        distillation_without_teacher}});
+        distillation_without_teacher},
+       sft_trainer_entry()});
   return table;
 }
 

@@ -183,7 +183,7 @@ class ArgumentsOf final : public TrainerArguments {
   // See TrainerArguments.
   void add_to(OptionSet& options) override { add_options(options, value); }
   void add_own_to(OptionSet& options) override { add_own_options(options, value); }
-  TrainingArguments common() const override { return common_arguments(value); }
+  TrainingArguments common() const override { return TrainingArguments(value); }
   void set_common(const TrainingArguments& common) override { set_common_arguments(value, common); }
   void resolve() override { value = resolve_arguments(value); }
 

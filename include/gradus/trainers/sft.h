@@ -1,0 +1,141 @@
+#pragma once
+
+#include <gradus/config/trainer_arguments.h>
+#include <gradus/models/lora_config.h>
+#include <gradus/train/trainer.h>
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace gradus {
+
+class Tokenizer;
+
+/// Where trl's defaults differ from those of transformers.
+struct SFTDefaults : TrainingDefaults {
+  static double learning_rate() { return 2e-5; }
+  static StepsOrRatio logging_steps() { return 10; }
+  static bool gradient_checkpointing() { return true; }
+  /// Unset: true unless fp16 is on.
+  static std::optional<bool> bf16() { return std::nullopt; }
+};
+
+/// The arguments of supervised fine-tuning: trl's `SFTConfig`.
+struct SFTConfig {
+#define GRADUS_DEFAULTS SFTDefaults
+#include <gradus/config/training_arguments_fields.inc>
+
+  /// Accepted; the model is given as an object.
+  nlohmann::json model_init_kwargs = nullptr;
+  /// Only for mixtures of experts, which gradus does not have: must stay unset or 0.
+  std::optional<double> router_aux_loss_coef = std::nullopt;
+  /// A file with the chat template to use, in Jinja.
+  std::optional<std::string> chat_template_path = std::nullopt;
+  std::string dataset_text_field = "text";         ///< The column with the text.
+  nlohmann::json dataset_kwargs = nullptr;         ///< {"skip_prepare_dataset": true}.
+  std::optional<int64_t> dataset_num_proc = {};    ///< Accepted; rows are prepared in one process.
+  std::optional<std::string> eos_token = {};       ///< The end token; unset: the tokenizer's.
+  std::optional<int64_t> max_length = 1024;        ///< Longest row in tokens; unset: no limit.
+  std::string truncation_mode = "keep_start";      ///< Which end of a longer row stays.
+  bool shuffle_dataset = false;                    ///< Shuffles the rows once, before training.
+  bool packing = false;                            ///< Joins rows into rows of `max_length`.
+  std::string packing_strategy = "bfd";            ///< "bfd", "bfd_split" or "wrapped".
+  bool padding_free = false;                       ///< A batch is one row without padding.
+  std::optional<int64_t> pad_to_multiple_of = {};  ///< Rounds the padded length up.
+  std::optional<bool> eval_packing = {};           ///< Unset: as `packing`.
+  std::optional<bool> completion_only_loss = {};   ///< Unset: if there are completions.
+  bool assistant_only_loss = false;                ///< Only what the assistant says counts.
+  std::string loss_type = "nll";                   ///< "nll" or "dft".
+  bool activation_offloading = false;              ///< Keeps activations in host memory.
+  std::optional<std::string> pad_token = std::nullopt;  ///< Unset: the tokenizer's, else the end.
+
+  /// The table of the fields that this struct adds.
+  static std::span<const OptionRow<SFTConfig>> own_options();
+  /// As `TrainingArguments::resolved`, with trl's rules.
+  SFTConfig resolved() const;
+  /// Every option by name, in order.
+  nlohmann::ordered_json to_dict() const { return arguments_to_dict(*this); }
+  /// From a dictionary with some or all options. Throws as `TrainingArguments::from_json`.
+  static SFTConfig from_json(const nlohmann::json& dict) {
+    return arguments_from_json<SFTConfig>(dict);
+  }
+  /// The fields of `TrainingArguments`, with `bf16` decided.
+  operator TrainingArguments() const;  // NOLINT: converts
+
+  friend bool operator==(const SFTConfig&, const SFTConfig&) = default;
+};
+
+/// The members of `TrainerOptions`, and an adapter.
+struct SFTTrainerOptions {
+  std::shared_ptr<Model> model = nullptr;  ///< A causal language model. Needed.
+  SFTConfig args = {};                     ///< Checked and completed by the trainer.
+  DataCollator data_collator = nullptr;    ///< By default that of trl's SFTTrainer.
+  DatasetRef train_dataset = nullptr;      ///< Rows in one of the forms of docs/user/sft.md.
+  EvalDatasets eval_dataset = nullptr;     ///< The same, to evaluate on.
+  std::shared_ptr<TokenizerLike> processing_class = nullptr;  ///< A `Tokenizer`. Needed.
+  ComputeLossFunction compute_loss_func = nullptr;            ///< Replaces the loss.
+  ComputeMetrics compute_metrics = nullptr;                   ///< Metrics of evaluations.
+  std::vector<CallbackHandle> callbacks = {};                 ///< Run in this order.
+  Optimizers optimizers = {};                                 ///< By default made here.
+  OptimizerFactory optimizer_factory = nullptr;               ///< Not together with `optimizers`.
+  PreprocessLogits preprocess_logits_for_metrics = nullptr;   ///< Changes logits before they stay.
+  /// Trains an adapter on the model instead of the model. Its random numbers follow `args.seed`.
+  std::optional<LoraConfig> peft_config = std::nullopt;
+  /// Makes a text of a row.
+  std::function<std::string(const Example&)> formatting_func = nullptr;
+};
+
+/// Supervised fine-tuning of a language model, trl's `SFTTrainer`.
+///
+/// Rows hold text, prompt and completion, messages, or token ids. They are made into tokens and
+/// labels in the constructor, with trl's rules. Logs have `entropy`, `mean_token_accuracy` and
+/// `num_tokens`, as in trl. Thread-safety: as `Trainer`.
+class SFTTrainer : public Trainer {
+ public:
+  /// Prepares the data and, with `peft_config`, the adapter. Throws `Error` G-SFT-1 for options
+  /// that contradict each other, G-SFT-2 for rows that cannot be used.
+  explicit SFTTrainer(SFTTrainerOptions options);
+
+  /// As given and resolved.
+  const SFTConfig& sft_args() const { return args_; }
+
+ protected:
+  Loss compute_loss(Model& model, Batch inputs,
+                    std::optional<torch::Tensor> num_items_in_batch) override;
+  void log(Logs logs, std::optional<double> start_time = {}) override;
+  /// Rows keep `seq_lengths`, which the collator reads.
+  DataLoaderOptions train_dataloader_options() override;
+  /// The same for evaluations.
+  DataLoaderOptions eval_dataloader_options(const DatasetRef& eval_dataset) override;
+  nlohmann::ordered_json arguments_to_save() const override;
+  /// A batch without padding is one row, but counts for all that were joined.
+  int64_t rows_of_loss(int64_t rows) const override;
+
+ private:
+  struct Prepared;
+  /// A mean over batches that stays on the device until it is logged.
+  struct Mean {
+    torch::Tensor sum;
+    int64_t count = 0;
+  };
+
+  SFTTrainer(SFTConfig args, Prepared prepared);
+  static Prepared prepare(SFTTrainerOptions options, const SFTConfig& args);
+  void note(const std::string& name, const torch::Tensor& value, bool training);
+  DataLoaderOptions with_own_collator(DataLoaderOptions options, const DatasetRef& dataset) const;
+
+  SFTConfig args_;
+  DataCollator collator_;
+  DatasetRef train_dataset_;
+  bool has_loss_function_ = false;
+  std::array<std::map<std::string, Mean>, 2> means_;  ///< Of evaluation, of training.
+  torch::Tensor train_tokens_;
+  mutable int64_t eval_rows_left_ = 0;  ///< Of the evaluation under way.
+};
+
+/// Makes an `SFTTrainer` from the options of any trainer; for the table of trainers.
+SFTTrainerOptions sft_options(TrainerOptions options, SFTConfig args);
+
+}  // namespace gradus

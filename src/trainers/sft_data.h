@@ -1,0 +1,27 @@
+#pragma once
+
+#include <gradus/data/dataset.h>
+#include <gradus/text/tokenizer.h>
+#include <gradus/trainers/sft.h>
+
+namespace gradus {
+
+/// How rows become tokens and labels.
+struct SftPreparation {
+  const Tokenizer& tokenizer;
+  const SFTConfig& args;
+  bool completion_only = false;  ///< Labels of prompts are -100.
+  bool packing = false;
+  std::function<std::string(const Example&)> formatting_func = nullptr;
+};
+
+/// Whether a row holds a conversation: a list of messages with roles.
+bool is_conversational(const Example& row);
+
+/// The rows as `input_ids` and `labels` (with `seq_lengths` when packed), in memory. `where` names
+/// the set in messages. Throws `Error` G-SFT-2.
+std::shared_ptr<const Dataset> prepare_sft_rows(const DatasetRef& rows,
+                                                const SftPreparation& preparation,
+                                                const std::string& where);
+
+}  // namespace gradus

@@ -1,0 +1,104 @@
+"""sft_test.py GRADUS TINY_MODELS: the task sft from files to result files, whole, resumed and with
+bad input. Uses only the standard library.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+GRADUS, TINY_MODELS = (str(Path(word).resolve()) for word in sys.argv[1:3])
+SHORT = [
+    "train", "--task", "sft", "--model_name_or_path", "llama", "--max_steps", "6",
+    "--per_device_train_batch_size", "4", "--learning_rate", "1e-3", "--disable_tqdm", "--use_cpu",
+    "--report_to", "none", "--logging_steps", "1", "--save_steps", "2", "--bf16", "false"
+]
+failures = []
+
+
+def fail(name, problem, stderr=""):
+    failures.append(name)
+    print(f"FAILED {name}: {problem}\n{stderr[-2500:]}")
+
+
+def program(cwd, *words):
+    return subprocess.run([GRADUS, *words], cwd=cwd, capture_output=True, text=True,
+                          timeout=120, env=dict(os.environ, XDG_CACHE_HOME=str(cwd / "cache")))
+
+
+def gradus(cwd, *words):
+    return program(cwd, *SHORT, *words)
+
+
+def run(name, cwd, *words):
+    done = gradus(cwd, *words)
+    if done.returncode != 0:
+        fail(name, f"exit code {done.returncode}", done.stderr)
+
+
+def history(folder):
+    """The log without what depends on the clock."""
+    entries = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    return [{key: value for key, value in entry.items()
+             if not key.endswith(("_runtime", "_per_second", "_preparation_time"))}
+            for entry in entries]
+
+
+def refused(name, cwd, identifier, text, *words):
+    done = gradus(cwd, "--output_dir", "bad", *words)
+    if done.returncode == 0 or identifier not in done.stderr or text not in done.stderr:
+        fail(name, f"expected {identifier} with {text!r}", done.stderr)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        cwd = Path(folder)
+        subprocess.run([TINY_MODELS, folder], check=True)
+        pairs = [{"prompt": f"Anna may {word} ", "completion": "copy the work in Berlin."}
+                 for word in ("not", "sleep", "flow", "change", "ask", "write", "see", "go")]
+        (cwd / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
+        adapter = ["--train_file", "pairs.jsonl", "--use_peft", "--lora_r", "4",
+                   "--lora_target_modules", "q_proj", "v_proj"]
+        run("text", cwd, "--train_file", "text.jsonl", "--validation_file", "text.jsonl",
+            "--eval_strategy", "steps", "--eval_steps", "3", "--packing", "--max_length", "24",
+            "--output_dir", "text")
+        run("adapter", cwd, *adapter, "--output_dir", "whole")
+        run("resumed", cwd, *adapter, "--output_dir", "on", "--resume_from_checkpoint",
+            "whole/checkpoint-4")
+        if not failures:
+            entries = history(cwd / "text")
+            for key in ("entropy", "mean_token_accuracy", "num_tokens", "eval_entropy"):
+                if not any(key in entry for entry in entries):
+                    fail("text", f"{key} is not in the log")
+            if history(cwd / "on")[:-1] != history(cwd / "whole")[:-1]:
+                fail("resumed", "the log differs from that of the whole run")
+            weights = "adapter_model.safetensors"
+            if (cwd / "on" / weights).read_bytes() != (cwd / "whole" / weights).read_bytes():
+                fail("resumed", "the adapter differs from that of the whole run")
+            if (cwd / "whole/model.safetensors").exists():
+                fail("adapter", "the whole model was saved")
+            done = program(cwd, "merge", "--adapter_name_or_path", "whole", "--output_dir",
+                           "merged")
+            files = {path.name for path in (cwd / "merged").glob("*")}
+            if done.returncode != 0 or not {"model.safetensors", "tokenizer.json"} <= files:
+                fail("merge", f"exit code {done.returncode}, files {files}", done.stderr)
+            done = program(cwd, "generate", "--model_name_or_path", "merged", "--prompt",
+                           "Anna may", "--max_new_tokens", "3")
+            if done.returncode != 0:
+                fail("generate with the merged model", f"exit code {done.returncode}", done.stderr)
+        refused("no column", cwd, "G-SFT-2", "text", "--dataset_text_field", "none", "--train_file",
+                "text.jsonl")
+        refused("no such layer", cwd, "G-PEFT-2", "q_proj", "--train_file", "text.jsonl",
+                "--use_peft", "--lora_target_modules", "q_prj", "k_prj")
+        refused("not conversations", cwd, "G-SFT-1", "assistant_only_loss", "--train_file",
+                "text.jsonl", "--assistant_only_loss")
+        refused("prompts too long", cwd, "G-SFT-2", "max_length", "--train_file", "pairs.jsonl",
+                "--max_length", "1")
+    print(f"{len(failures)} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
