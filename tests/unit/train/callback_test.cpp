@@ -4,9 +4,6 @@
 #include <gradus/train/plan.h>
 #include <signal.h>
 
-#include <chrono>
-#include <thread>
-
 #include "../../event_recorder.h"
 #include "regression.h"
 
@@ -421,34 +418,6 @@ TEST(Callbacks, TestJitCheckpoint) {
   Trainer resumed(regression(box, {.max_steps = 20, .save_strategy = "no"}));
   EXPECT_EQ(resumed.train(Resume::last()).global_step, 20);
   EXPECT_EQ(weights(resumed), weights(whole));
-}
-
-TEST(Callbacks, TestTheFormerHandlerHearsTheSignalsAfterARun) {
-  static int heard = 0;
-  struct sigaction counts{}, after{};
-  counts.sa_handler = [](int) { heard++; };
-  sigaction(SIGTERM, &counts, nullptr);
-  const auto run = [](int64_t signal_at) {
-    Box box;
-    auto options = regression(box, {.max_steps = 3, .save_strategy = "no"});
-    options.callbacks = {std::make_shared<InterruptCallback>()};
-    Trainer trainer(std::move(options));
-    trainer.on(Event::step_begin, [&](const CallbackContext& at, TrainerControl&) {
-      if (at.state.global_step == signal_at) ::raise(SIGTERM);
-    });
-    return trainer.train().global_step;
-  };
-  EXPECT_EQ(run(/*signal_at=*/-1), 3);
-  sigaction(SIGTERM, nullptr, &after);
-  EXPECT_EQ(after.sa_handler, counts.sa_handler) << "no signal: the former handler is back";
-
-  EXPECT_EQ(run(/*signal_at=*/1), 2);
-  ::raise(SIGTERM);
-  EXPECT_EQ(heard, 0) << "the same request, which the run has fulfilled";
-  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
-  ::raise(SIGTERM);
-  EXPECT_EQ(heard, 1) << "a second later it is another one";
-  ::signal(SIGTERM, SIG_DFL);
 }
 
 TEST(Callbacks, TestJitWaitsForTheGracePeriod) {
