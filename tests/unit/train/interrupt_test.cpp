@@ -309,6 +309,9 @@ TEST(Signals, OneAfterTheLastSaveDoesNotSaveAgain) {
 
 TEST(Signals, ASecondOneAfterASecondHasItsUsualEffect) {
   if (on_gpu()) GTEST_SKIP() << "a CUDA context does not survive a fork";
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer cannot follow the threads of a process that was forked";
+#endif
   Box box;
   const auto ended_by = in_a_process([&] {
     auto options = regression(box, {.max_steps = 20, .save_strategy = "no"});
