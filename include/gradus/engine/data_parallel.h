@@ -12,7 +12,7 @@ class GradientBuckets;
 
 /// How `DataParallel` keeps the processes equal.
 struct DataParallelOptions {
-  BucketOptions buckets = {};
+  BucketOptions buckets = {};  ///< How gradients are packed for the exchange.
   /// `ddp_broadcast_buffers`: before each window every process takes over the buffers of process 0,
   /// for example the running means of batch normalization.
   bool broadcast_buffers = true;

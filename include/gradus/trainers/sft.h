@@ -15,8 +15,11 @@ class Tokenizer;
 
 /// Where trl's defaults differ from those of transformers.
 struct SFTDefaults : TrainingDefaults {
+  /// Lower than for other training.
   static double learning_rate() { return 2e-5; }
+  /// More often than every 500 steps.
   static StepsOrRatio logging_steps() { return 10; }
+  /// On: sequences are long.
   static bool gradient_checkpointing() { return true; }
   /// Unset: true unless fp16 is on.
   static std::optional<bool> bf16() { return std::nullopt; }
