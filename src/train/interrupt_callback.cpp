@@ -49,7 +49,7 @@ void handle(int signal) {
 class Announcer {
  public:
   static Announcer& instance() {
-    static auto& announcer = *new Announcer;  // never destroyed: a run may end by exit()
+    static auto& announcer = *new Announcer;  // never destroyed: its thread may outlive statics
     return announcer;
   }
   void begin() {
