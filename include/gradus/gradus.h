@@ -109,6 +109,7 @@
 #include <gradus/models/layers/linear_cross_entropy.h>
 #include <gradus/models/layers/module_list.h>
 #include <gradus/models/layers/module_path.h>
+#include <gradus/models/layers/no_dropout.h>
 #include <gradus/models/layers/residual_stream.h>
 #include <gradus/models/layers/rotary.h>
 #include <gradus/models/lora_config.h>
@@ -164,4 +165,5 @@
 #include <gradus/trainers/registry.h>
 #include <gradus/trainers/seq2seq.h>
 #include <gradus/trainers/sft.h>
+#include <gradus/trainers/trl_trainer.h>
 #include <gradus/version.h>

@@ -13,6 +13,7 @@ namespace gradus::config {
 namespace {
 
 using Words = std::vector<std::string>;
+using Numbers = std::vector<double>;
 using nlohmann::json;
 
 template <class T>
@@ -36,6 +37,8 @@ std::string expected(const Rule& rule) {
     return "a word or a list of words";
   else if constexpr (std::is_same_v<T, Words>)
     return "a list of words";
+  else if constexpr (std::is_same_v<T, Numbers>)
+    return "a list of numbers";
   else if (rule.shape == Shape::dictionary_or_path)
     return R"(a dictionary such as {"key": 1}, or the path of a JSON file)";
   else if (rule.shape == Shape::text_or_false)
@@ -134,6 +137,12 @@ std::optional<Words> convert(std::type_identity<Words>, const json& value, const
     return std::nullopt;
   return value.get<Words>();
 }
+std::optional<Numbers> convert(std::type_identity<Numbers>, const json& value, const Rule&) {
+  if (!value.is_array() ||
+      !std::all_of(value.begin(), value.end(), [](const json& each) { return each.is_number(); }))
+    return std::nullopt;
+  return value.get<Numbers>();
+}
 std::optional<StringOrList> convert(std::type_identity<StringOrList>, const json& value,
                                     const Rule& rule) {
   if (value.is_string()) return StringOrList(value.get<std::string>());
@@ -199,6 +208,14 @@ void set_from_words(T& field, const Words& words, const FieldContext& context) {
   } else if constexpr (std::is_same_v<T, Words>) {
     if (words.empty()) throw_type<T>(context, "nothing");
     field = words;
+  } else if constexpr (std::is_same_v<T, Numbers>) {
+    if (words.empty()) throw_type<T>(context, "nothing");
+    field.clear();
+    for (const auto& word : words) {
+      const auto number = number_from<double>(word);
+      if (!number) throw_type<T>(context, '"' + word + '"');
+      field.push_back(*number);
+    }
   } else if constexpr (std::is_same_v<T, StringOrList>) {
     if (words.empty()) throw_type<T>(context, "nothing");
     field = words.size() == 1 ? StringOrList(words[0]) : StringOrList(words);
@@ -263,6 +280,8 @@ void check(const T& value, const FieldContext& context) {
     check_word(value, context);
   } else if constexpr (std::is_same_v<T, Words>) {
     for (const auto& word : value) check_word(word, context);
+  } else if constexpr (std::is_same_v<T, Numbers>) {
+    for (const auto number : value) check_number(number, number, context);
   } else if constexpr (std::is_same_v<T, json>) {
     json scratch;
     set_from_json(scratch, value, context);
@@ -283,6 +302,8 @@ std::string type_name(const Rule& rule) {
     return "str";
   else if constexpr (std::is_same_v<T, Words>)
     return "list[str]";
+  else if constexpr (std::is_same_v<T, Numbers>)
+    return "list[float]";
   else if constexpr (std::is_same_v<T, StringOrList>)
     return "str | list[str]";
   else if (rule.shape == Shape::text_or_false)
@@ -306,6 +327,10 @@ void naming_the_option(const FieldContext& context, Work work) {
 template <class... Ts>
 bool holds_any(const OptionTypes::Reference& field) {
   return (std::holds_alternative<Ts*>(field) || ...);
+}
+
+bool is_list_of_words(const OptionTypes::Reference& field) {
+  return holds_any<Words, StringOrList, std::optional<Words>, std::optional<StringOrList>>(field);
 }
 
 }  // namespace
@@ -345,11 +370,11 @@ bool is_boolean(const OptionTypes::Reference& field) {
 }
 
 bool is_list(const OptionTypes::Reference& field) {
-  return holds_any<Words, StringOrList, std::optional<Words>, std::optional<StringOrList>>(field);
+  return is_list_of_words(field) || holds_any<std::optional<Numbers>>(field);
 }
 
 bool is_text(const OptionTypes::Reference& field) {
-  return is_list(field) || holds_any<std::string, std::optional<std::string>>(field);
+  return is_list_of_words(field) || holds_any<std::string, std::optional<std::string>>(field);
 }
 
 std::optional<bool> boolean_word(std::string_view word) {

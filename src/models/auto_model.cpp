@@ -214,4 +214,14 @@ std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
   return model;
 }
 
+std::shared_ptr<PreTrainedModel> copy_of_model(ModelTask task, const PreTrainedModel& model) {
+  const auto& config = model.config_json();
+  const auto copy = build(find_factory(task, config, "config.json"), config, "config.json");
+  copy->to(model.device(), model.dtype());
+  copy->load_state_dict(model.state_dict());
+  copy->generation_config = model.generation_config;
+  copy->train(model.is_training());
+  return copy;
+}
+
 }  // namespace gradus

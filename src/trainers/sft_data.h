@@ -4,6 +4,8 @@
 #include <gradus/text/tokenizer.h>
 #include <gradus/trainers/sft.h>
 
+#include "trainers/row_reader.h"
+
 namespace gradus {
 
 /// How rows become tokens and labels.
@@ -15,11 +17,8 @@ struct SftPreparation {
   std::function<std::string(const Example&)> formatting_func = nullptr;
 };
 
-/// Whether a row holds a conversation: a list of messages with roles.
-bool is_conversational(const Example& row);
-
 /// The rows as `input_ids` and `labels` (with `seq_lengths` when packed), in memory. `where` names
-/// the set in messages. Throws `Error` G-SFT-2.
+/// the set in messages. Throws `Error` G-TRL-2.
 std::shared_ptr<const Dataset> prepare_sft_rows(const DatasetRef& rows,
                                                 const SftPreparation& preparation,
                                                 const std::string& where);

@@ -88,13 +88,13 @@ def main():
                            "Anna may", "--max_new_tokens", "3")
             if done.returncode != 0:
                 fail("generate with the merged model", f"exit code {done.returncode}", done.stderr)
-        refused("no column", cwd, "G-SFT-2", "text", "--dataset_text_field", "none", "--train_file",
+        refused("no column", cwd, "G-TRL-2", "text", "--dataset_text_field", "none", "--train_file",
                 "text.jsonl")
         refused("no such layer", cwd, "G-PEFT-2", "q_proj", "--train_file", "text.jsonl",
                 "--use_peft", "--lora_target_modules", "q_prj", "k_prj")
-        refused("not conversations", cwd, "G-SFT-1", "assistant_only_loss", "--train_file",
+        refused("not conversations", cwd, "G-TRL-1", "assistant_only_loss", "--train_file",
                 "text.jsonl", "--assistant_only_loss")
-        refused("prompts too long", cwd, "G-SFT-2", "max_length", "--train_file", "pairs.jsonl",
+        refused("prompts too long", cwd, "G-TRL-2", "max_length", "--train_file", "pairs.jsonl",
                 "--max_length", "1")
     print(f"{len(failures)} failures")
     return 1 if failures else 0

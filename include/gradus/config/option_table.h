@@ -148,7 +148,7 @@ using OptionTypes =
                std::vector<std::string>, std::optional<bool>, std::optional<int64_t>,
                std::optional<double>, std::optional<std::string>, std::optional<StepsOrRatio>,
                std::optional<StringOrList>, std::optional<std::vector<std::string>>,
-               nlohmann::json>;
+               std::optional<std::vector<double>>, nlohmann::json>;
 
 /// One option of struct `S`.
 template <class S>

@@ -67,6 +67,11 @@ std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
                                                        const std::filesystem::path& directory,
                                                        const PretrainedOptions& options = {});
 
+/// A second model with the same config and weights, of the same type and on the same device. It
+/// draws no random numbers. Throws `Error` G-MODEL-6 for a model that the table of models does not
+/// make for `task`.
+std::shared_ptr<PreTrainedModel> copy_of_model(ModelTask task, const PreTrainedModel& model);
+
 /// The Auto classes of transformers, one for each task. All functions are static.
 template <ModelTask task>
 struct AutoModelFor {

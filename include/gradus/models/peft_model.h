@@ -52,6 +52,13 @@ class PeftModel : public PreTrainedModel {
   /// Adds another adapter from a folder.
   void load_adapter(const std::filesystem::path& directory, const std::string& adapter_name,
                     bool is_trainable = false);
+  /// Adds an adapter with the config and the values of another one, frozen until `set_adapter`
+  /// chooses it. Throws `Error` G-PEFT-4 when a name is unknown or taken.
+  void copy_adapter(const std::string& from, const std::string& to);
+  /// Whether there is an adapter of that name.
+  bool has_adapter(const std::string& adapter_name) const {
+    return adapters_.count(adapter_name) != 0;
+  }
   /// Uses and trains this adapter; the others rest. Throws `Error` G-PEFT-4 for an unknown name.
   void set_adapter(const std::string& adapter_name);
   /// The adapter in use.

@@ -2,27 +2,17 @@
 
 #include <gradus/config/trainer_arguments.h>
 #include <gradus/models/lora_config.h>
-#include <gradus/train/trainer.h>
+#include <gradus/trainers/trl_trainer.h>
 
-#include <array>
-#include <map>
 #include <optional>
 #include <string>
 
 namespace gradus {
 
-class Tokenizer;
-
-/// Where trl's defaults differ from those of transformers.
-struct SFTDefaults : TrainingDefaults {
+/// Where the defaults of supervised fine-tuning differ from those of transformers.
+struct SFTDefaults : TrlDefaults {
   /// Lower than for other training.
   static double learning_rate() { return 2e-5; }
-  /// More often than every 500 steps.
-  static StepsOrRatio logging_steps() { return 10; }
-  /// On: sequences are long.
-  static bool gradient_checkpointing() { return true; }
-  /// Unset: true unless fp16 is on.
-  static std::optional<bool> bf16() { return std::nullopt; }
 };
 
 /// The arguments of supervised fine-tuning: trl's `SFTConfig`.
@@ -95,10 +85,10 @@ struct SFTTrainerOptions {
 /// Rows hold text, prompt and completion, messages, or token ids. They are made into tokens and
 /// labels in the constructor, with trl's rules. Logs have `entropy`, `mean_token_accuracy` and
 /// `num_tokens`, as in trl. Thread-safety: as `Trainer`.
-class SFTTrainer : public Trainer {
+class SFTTrainer : public TrlTrainer {
  public:
-  /// Prepares the data and, with `peft_config`, the adapter. Throws `Error` G-SFT-1 for options
-  /// that contradict each other, G-SFT-2 for rows that cannot be used.
+  /// Prepares the data and, with `peft_config`, the adapter. Throws `Error` G-TRL-1 for options
+  /// that contradict each other, G-TRL-2 for rows that cannot be used.
   explicit SFTTrainer(SFTTrainerOptions options);
 
   /// As given and resolved.
@@ -107,34 +97,18 @@ class SFTTrainer : public Trainer {
  protected:
   Loss compute_loss(Model& model, Batch inputs,
                     std::optional<torch::Tensor> num_items_in_batch) override;
-  void log(Logs logs, std::optional<double> start_time = {}) override;
-  /// Rows keep `seq_lengths`, which the collator reads.
-  DataLoaderOptions train_dataloader_options() override;
-  /// The same for evaluations.
+  /// Begins to count the rows of an evaluation.
   DataLoaderOptions eval_dataloader_options(const DatasetRef& eval_dataset) override;
-  nlohmann::ordered_json arguments_to_save() const override;
   /// A batch without padding is one row, but counts for all that were joined.
   int64_t rows_of_loss(int64_t rows) const override;
 
  private:
   struct Prepared;
-  /// A mean over batches that stays on the device until it is logged.
-  struct Mean {
-    torch::Tensor sum;
-    int64_t count = 0;
-  };
-
   SFTTrainer(SFTConfig args, Prepared prepared);
   static Prepared prepare(SFTTrainerOptions options, const SFTConfig& args);
-  void note(const std::string& name, const torch::Tensor& value, bool training);
-  DataLoaderOptions with_own_collator(DataLoaderOptions options, const DatasetRef& dataset) const;
 
   SFTConfig args_;
-  DataCollator collator_;
-  DatasetRef train_dataset_;
   bool has_loss_function_ = false;
-  std::array<std::map<std::string, Mean>, 2> means_;  ///< Of evaluation, of training.
-  torch::Tensor train_tokens_;
   mutable int64_t eval_rows_left_ = 0;  ///< Of the evaluation under way.
 };
 

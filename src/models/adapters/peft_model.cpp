@@ -96,6 +96,16 @@ void PeftModel::load_adapter(const std::filesystem::path& directory,
   read_adapter(directory, adapter_name);
 }
 
+void PeftModel::copy_adapter(const std::string& from, const std::string& to) {
+  auto config = peft_config(from);
+  config.init_lora_weights = "true";  // others may take from the base model's weights once more
+  add_adapter(to, std::move(config));
+  adapter(to).config.init_lora_weights = peft_config(from).init_lora_weights;
+  const torch::NoGradGuard no_grad;
+  const auto values = tensors_of(from);
+  for (const auto& item : tensors_of(to)) Tensor(item.value()).copy_(values[item.key()]);
+}
+
 void PeftModel::set_adapter(const std::string& adapter_name) {
   adapter(adapter_name);
   unmerge_adapter();

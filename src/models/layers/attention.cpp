@@ -1,5 +1,6 @@
 #include <gradus/core/error.h>
 #include <gradus/models/layers/attention.h>
+#include <gradus/models/layers/no_dropout.h>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
@@ -146,22 +147,23 @@ Tensor packed_sequence_ids(const Batch& inputs, int64_t batch, int64_t length) {
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value,
                  const AttentionMask& mask, const AttentionOptions& options) {
   Tensor output;
+  const auto dropout = NoDropout::is_on() ? 0.0 : options.dropout;
   const auto bias = options.position_bias.defined()
                         ? masked_bias(options.position_bias, mask, key.scalar_type())
                         : Tensor();
   if (options.weights != nullptr) {
     const auto scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
-    output = attention_with_weights(query, key, value, mask, bias, scale, options.dropout,
-                                    *options.weights);
+    output =
+        attention_with_weights(query, key, value, mask, bias, scale, dropout, *options.weights);
   } else {
     std::optional<Tensor> given;
     if (bias.defined())
       given = bias;
     else if (mask.mask.defined())
       given = mask.mask;
-    output = at::scaled_dot_product_attention(query, key, value, given, options.dropout,
-                                              mask.causal && !given, options.scale,
-                                              query.size(1) != key.size(1));
+    output =
+        at::scaled_dot_product_attention(query, key, value, given, dropout, mask.causal && !given,
+                                         options.scale, query.size(1) != key.size(1));
   }
   return output.transpose(1, 2).reshape({query.size(0), query.size(2), -1});
 }

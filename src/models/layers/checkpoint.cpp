@@ -1,4 +1,5 @@
 #include <gradus/models/layers/checkpoint.h>
+#include <gradus/models/layers/no_dropout.h>
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
@@ -99,6 +100,7 @@ struct Held : torch::CustomClassHolder {
   torch::Device device;
   GradientCheckpointing how;
   SameAutocast autocast;
+  bool without_dropout = NoDropout::is_on();
   std::optional<RandomPlace> random;
 };
 
@@ -112,6 +114,7 @@ Tensor run_again(const Held& held, const std::vector<Tensor>& inputs) {
     if (random_now) random_now->restore(inputs[0]);
   };
   const WithoutCastCache no_cache;
+  const NoDropout no_dropout(held.without_dropout);
   const at::AutoGradMode with_grad(true);
   held.autocast.set();
   if (held.random) held.random->restore(inputs[0]);

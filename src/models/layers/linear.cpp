@@ -1,6 +1,7 @@
 #include <gradus/core/error.h>
 #include <gradus/kernels/fused.h>
 #include <gradus/models/layers/linear.h>
+#include <gradus/models/layers/no_dropout.h>
 
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/embedding.h>
@@ -98,7 +99,7 @@ RMSNorm::RMSNorm(int64_t width, double epsilon) : eps(epsilon) {
 Tensor RMSNorm::forward(const Tensor& x) const { return kernels::rms_norm(x, weight, eps); }
 
 Tensor dropout(const Tensor& x, double p, bool training) {
-  return training && p > 0.0 ? at::dropout(x, p, true) : x;
+  return training && p > 0.0 && !NoDropout::is_on() ? at::dropout(x, p, true) : x;
 }
 
 }  // namespace gradus::layers

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <gradus/config/trainer_arguments.h>
+#include <gradus/train/trainer.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace gradus {
+
+class MetricBatch;
+class MetricLog;
+class ProcessGroup;
+
+/// Where the defaults of trl's trainers differ from those of transformers.
+struct TrlDefaults : TrainingDefaults {
+  /// More often than every 500 steps.
+  static StepsOrRatio logging_steps() { return 10; }
+  /// On: sequences are long.
+  static bool gradient_checkpointing() { return true; }
+  /// Unset: true unless fp16 is on.
+  static std::optional<bool> bf16() { return std::nullopt; }
+};
+
+/// What trl's trainers have in common: data sets that only their own collator reads, a loss for
+/// batches without labels, and metrics that are averaged from one log to the next, over all
+/// processes.
+///
+/// A trainer of this family derives from it, prepares its data in the constructor and overrides
+/// `compute_loss`. Thread-safety: as `Trainer`.
+class TrlTrainer : public Trainer {
+ public:
+  ~TrlTrainer() override;
+
+  /// As `Trainer::evaluate`. A set that is given here is prepared as those of the constructor are.
+  Metrics evaluate(EvalDatasets eval_dataset = {}, std::optional<Names> ignore_keys = {},
+                   const std::string& metric_key_prefix = "eval") override;
+
+ protected:
+  /// Makes the rows of a set those that the collator reads; leaves rows that are so already. The
+  /// name of the set is for messages.
+  using PrepareRows = std::function<DatasetRef(const DatasetRef& rows, const std::string& name)>;
+
+  /// `options` have prepared data and the collator. `arguments` are all of the trainer's, for
+  /// training_args.json.
+  TrlTrainer(TrainerOptions options, nlohmann::ordered_json arguments);
+
+  /// From now on `evaluate` prepares the sets it is given.
+  void set_prepare_rows(PrepareRows prepare) { prepare_rows_ = std::move(prepare); }
+  /// Replaces the training data, for columns that are computed once the trainer is there.
+  void set_train_dataset(DatasetRef rows) { train_dataset_ = std::move(rows); }
+  /// The training data, prepared.
+  const DatasetRef& train_dataset() const { return train_dataset_; }
+  /// The collator of the options.
+  const DataCollator& collator() const { return collator_; }
+
+  /// Takes note of the metrics of a batch; they are in the next log. Whether the batch is one of
+  /// training the model's mode says.
+  void note(const MetricBatch& batch, bool training);
+  /// The processes that train together; null for a single one.
+  const std::shared_ptr<ProcessGroup>& processes() const { return group_; }
+  /// The mean of a value over all processes.
+  torch::Tensor mean_over_processes(const torch::Tensor& value) const;
+
+  /// A batch without labels has a loss all the same.
+  PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
+                                 const Names& ignore_keys) override;
+  /// Adds the metrics since the last log.
+  void log(Logs logs, std::optional<double> start_time = {}) override;
+  /// Uses `train_dataset()`.
+  DataLoaderOptions train_dataloader_options() override;
+  nlohmann::ordered_json arguments_to_save() const override;
+
+ private:
+  nlohmann::ordered_json arguments_;
+  DataCollator collator_;
+  DatasetRef train_dataset_;
+  PrepareRows prepare_rows_;
+  std::shared_ptr<ProcessGroup> group_;
+  std::shared_ptr<MetricLog> metrics_;
+};
+
+}  // namespace gradus

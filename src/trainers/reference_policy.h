@@ -1,0 +1,63 @@
+#pragma once
+
+#include <gradus/models/peft_model.h>
+#include <gradus/train/callback.h>
+
+#include <memory>
+#include <string>
+
+namespace gradus {
+
+/// The policy that a trainer compares the trained one with, and that stays as it is.
+///
+/// It is a model of its own, or the trained model with its adapter off, or with the adapter as it
+/// was at first.
+/// Ownership: shares the models. Thread-safety: as a torch module.
+class ReferencePolicy {
+ public:
+  /// There is none.
+  ReferencePolicy() = default;
+
+  /// `given`, if there is one. Else, for a model with an adapter: without the adapter when the
+  /// trainer has just made it (`adapter_is_new`), or with a copy of the adapter, named "ref". Else
+  /// a frozen copy of the model as it is now.
+  ///
+  /// `who` names the trainer in messages. Throws `Error` G-TRL-1 when `given` is the model itself,
+  /// and when the model cannot be copied.
+  static ReferencePolicy of(const std::shared_ptr<Model>& model,
+                            const std::shared_ptr<Model>& given, bool adapter_is_new,
+                            const std::string& who);
+  /// The trained model itself, while it is as at first; with an adapter as `of` says.
+  static ReferencePolicy itself(const std::shared_ptr<Model>& model, bool adapter_is_new);
+
+  /// Whether there is one.
+  explicit operator bool() const { return model_ != nullptr; }
+  /// What it gives, without gradients.
+  ModelOutput forward(const Batch& inputs) const;
+  /// The model of its own; null when it shares the trained one.
+  std::shared_ptr<Model> own_model() const { return adapted_ ? nullptr : model_; }
+
+ private:
+  std::shared_ptr<Model> model_;
+  std::shared_ptr<PeftModel> adapted_;  ///< the trained model, where its adapters make the policy
+};
+
+/// `sync_ref_model`: every so many steps the reference moves towards the trained model,
+/// reference = α · model + (1 - α) · reference. Checkpoints keep the reference.
+class SyncRefModelCallback : public TrainerCallback {
+ public:
+  SyncRefModelCallback(std::shared_ptr<Model> reference, double mixup_alpha, int64_t sync_steps)
+      : reference_(std::move(reference)), alpha_(mixup_alpha), steps_(sync_steps) {}
+  std::string name() const override { return "SyncRefModelCallback"; }
+  void on_step_end(const TrainingArguments&, TrainerState&, TrainerControl&,
+                   const CallbackContext&) override;
+  StateTree tensor_state() const override;
+  void load_tensor_state(const StateTree& state) override;
+
+ private:
+  std::shared_ptr<Model> reference_;
+  double alpha_;
+  int64_t steps_;
+};
+
+}  // namespace gradus

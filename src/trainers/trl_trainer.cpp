@@ -1,0 +1,77 @@
+#include <gradus/distributed/process_group.h>
+#include <gradus/trainers/trl_trainer.h>
+
+#include "trainers/metric_log.h"
+
+namespace gradus {
+
+namespace {
+
+// The collator makes the model's inputs, so no column may be removed before it.
+TrainerOptions with_all_columns(TrainerOptions options) {
+  options.args.remove_unused_columns = false;
+  return options;
+}
+
+}  // namespace
+
+TrlTrainer::TrlTrainer(TrainerOptions options, nlohmann::ordered_json arguments)
+    : Trainer(with_all_columns(options)),
+      arguments_(std::move(arguments)),
+      collator_(options.data_collator),
+      train_dataset_(options.train_dataset),
+      group_(ProcessGroup::of_this_run(std::chrono::seconds(args().ddp_timeout))),
+      metrics_(std::make_shared<MetricLog>(group_)) {
+  add_callback(metrics_);
+}
+
+TrlTrainer::~TrlTrainer() = default;
+
+Metrics TrlTrainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys,
+                             const std::string& metric_key_prefix) {
+  if (eval_dataset && !eval_dataset.is_named() && prepare_rows_)
+    eval_dataset = prepare_rows_(eval_dataset.single(), "eval_dataset");
+  return Trainer::evaluate(std::move(eval_dataset), std::move(ignore_keys), metric_key_prefix);
+}
+
+void TrlTrainer::note(const MetricBatch& batch, bool training) { metrics_->note(batch, training); }
+
+torch::Tensor TrlTrainer::mean_over_processes(const torch::Tensor& value) const {
+  return group_ ? torch::stack(group_->gather(value)).mean(0) : value;
+}
+
+PredictionStep TrlTrainer::prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
+                                           const Names& ignore_keys) {
+  if (inputs.contains("labels"))
+    return Trainer::prediction_step(model, std::move(inputs), prediction_loss_only, ignore_keys);
+  const torch::NoGradGuard no_grad;
+  inputs = prepare_inputs(std::move(inputs));
+  PredictionStep step;
+  const auto precision = compute_loss_context_manager();
+  const auto computed = compute_loss(model, inputs, std::nullopt);
+  step.loss = computed.loss.detach().mean();
+  if (prediction_loss_only) return step;
+  step.logits = {computed.outputs["logits"].detach()};
+  step.labels = {inputs[model.main_input_name()]};
+  return step;
+}
+
+void TrlTrainer::log(Logs logs, std::optional<double> start_time) {
+  metrics_->write(logs, model().is_training());
+  Trainer::log(std::move(logs), start_time);
+}
+
+DataLoaderOptions TrlTrainer::train_dataloader_options() {
+  auto options = Trainer::train_dataloader_options();
+  options.dataset = train_dataset_;
+  return options;
+}
+
+nlohmann::ordered_json TrlTrainer::arguments_to_save() const {
+  auto all = arguments_;
+  const auto common = Trainer::arguments_to_save();  // may have changed since
+  for (const auto& [name, value] : common.items()) all[name] = value;
+  return all;
+}
+
+}  // namespace gradus
