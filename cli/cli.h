@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,16 +14,18 @@ struct Flag;
 /// One command of the program. `run` returns the exit code and throws `gradus::Error` for what is
 /// wrong.
 struct Command {
-  const char* name;
-  const char* summary;
-  int (*run)(Words words);
-  const char* arguments = "";              ///< what comes before the flags: "FILE…"
-  std::vector<Flag> (*flags)() = nullptr;  ///< none: only --json
-  std::vector<std::string> words = {};     ///< what the first argument may be, if not a path
-  bool has_tasks = false;                  ///< takes --task and the flags of that task
+  std::string name;
+  std::string summary;
+  std::function<int(Words words)> run;
+  const char* arguments = "";                          ///< what comes before the flags: "FILE…"
+  std::function<std::vector<Flag>()> flags = nullptr;  ///< none: only --json
+  std::vector<std::string> words = {};  ///< what the first argument may be, if not a path
+  bool has_tasks = false;               ///< takes --task and the flags of that task
+  std::string task = {};                ///< the command is short for `train --task` with this one
 };
 
 int train(Words words);
+int train_task(const std::string& task, Words words);
 int eval(Words words);
 int predict(Words words);
 int generate(Words words);
@@ -39,6 +42,7 @@ int launch(Words words);
 
 /// The flags of the commands that have some, for completion and the man page.
 std::vector<Flag> training_flags();
+std::vector<Flag> flags_of_task(const std::string& task);
 std::vector<Flag> generate_flags();
 std::vector<Flag> tokenize_flags();
 std::vector<Flag> data_flags();

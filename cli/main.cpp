@@ -4,18 +4,37 @@
 #include <gradus/core/memory.h>
 #include <gradus/core/nearest.h>
 #include <gradus/core/printable.h>
+#include <gradus/tasks/task.h>
 #include <gradus/version.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "cli.h"
 
 namespace gradus::cli {
 
-const std::vector<Command>& commands() {
-  static const std::vector<Command> all = {
+namespace {
+
+// `gradus sft …` for those of trl's commands whose task there is.
+std::vector<Command> task_commands() {
+  const auto tasks = task_names();
+  std::vector<Command> all;
+  for (const std::string task : {"sft", "reward", "dpo", "kto", "grpo", "rloo"})
+    if (std::find(tasks.begin(), tasks.end(), task) != tasks.end())
+      all.push_back({.name = task,
+                     .summary = "short for train --task " + task,
+                     .run = [task](Words words) { return train_task(task, words); },
+                     .arguments = "[config.yaml|config.json] [flags]",
+                     .flags = [task] { return flags_of_task(task); },
+                     .task = task});
+  return all;
+}
+
+std::vector<Command> all_commands() {
+  std::vector<Command> all = {
       {.name = "train",
        .summary =
            "train a model: --task T --output_dir D and the flags of transformers' script for the "
@@ -89,6 +108,17 @@ const std::vector<Command>& commands() {
        .words = {"bash", "zsh", "fish"}},
       {.name = "man", .summary = "the manual page, for `man -l -`", .run = man, .flags = no_flags},
   };
+  const auto short_ones = task_commands();
+  const auto after_predict =
+      std::find_if(all.begin(), all.end(), [](const auto& each) { return !each.has_tasks; });
+  all.insert(after_predict, short_ones.begin(), short_ones.end());
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Command>& commands() {
+  static const auto all = all_commands();
   return all;
 }
 

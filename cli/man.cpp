@@ -70,7 +70,9 @@ std::string commands_section(const std::vector<CommandReference>& commands) {
 std::string options_sections(const std::vector<CommandReference>& commands) {
   std::string text;
   for (const auto& command : commands) {
-    if (command.flags.empty() || (command.has_tasks && command.name != "train")) continue;
+    if (command.flags.empty() || !command.task.empty() ||
+        (command.has_tasks && command.name != "train"))
+      continue;
     const bool is_long = command.flags.size() > 20;
     text += section(command.has_tasks ? "\"OPTIONS OF TRAIN, EVAL AND PREDICT\""
                                       : fmt::format("\"OPTIONS OF {}\"", command.name));

@@ -51,8 +51,9 @@ std::vector<CommandReference> command_references() {
                           .summary = command.summary,
                           .arguments = command.arguments,
                           .words = command.words,
-                          .flags = command.flags != nullptr ? command.flags() : json_flag(),
-                          .has_tasks = command.has_tasks});
+                          .flags = command.flags ? command.flags() : json_flag(),
+                          .has_tasks = command.has_tasks,
+                          .task = command.task});
   return references;
 }
 

@@ -35,6 +35,7 @@ struct CommandReference {
   std::vector<std::string> words;  ///< what the first argument may be, if not a path
   std::vector<Flag> flags;         ///< those of tasks are apart
   bool has_tasks;                  ///< takes the flags of `--task`, too
+  std::string task;                ///< what it is short for, if it is
 };
 
 /// All commands, in the order of `gradus --help`.

@@ -175,6 +175,25 @@ std::vector<Flag> training_flags() {
   return flags;
 }
 
+std::vector<Flag> flags_of_task(const std::string& task) {
+  auto flags = training_flags();
+  std::erase_if(flags, [](const auto& flag) { return flag.name == "task"; });
+  for (const auto& each : task_references())
+    if (each.name == task) flags.insert(flags.end(), each.flags.begin(), each.flags.end());
+  return flags;
+}
+
+int train_task(const std::string& task, Words words) {
+  for (const auto& word : words)
+    if (word == "--task" || word.starts_with("--task="))
+      throw Error("G-CLI-4", ErrorKind::usage,
+                  fmt::format("`gradus {}` has its task already, received {}", task, word),
+                  "Leave --task out, or use `gradus train --task`.");
+  std::vector<std::string> all = {"--task", task};
+  all.insert(all.end(), words.begin(), words.end());
+  return run(all, Stage::train);
+}
+
 int train(Words words) { return run(words, Stage::train); }
 int eval(Words words) { return run(words, Stage::eval); }
 int predict(Words words) { return run(words, Stage::predict); }

@@ -161,8 +161,11 @@
 #include <gradus/train/trainer_options.h>
 #include <gradus/train/trainer_state.h>
 #include <gradus/trainers/distillation.h>
+#include <gradus/trainers/dpo.h>
+#include <gradus/trainers/kto.h>
 #include <gradus/trainers/question_answering.h>
 #include <gradus/trainers/registry.h>
+#include <gradus/trainers/reward.h>
 #include <gradus/trainers/seq2seq.h>
 #include <gradus/trainers/sft.h>
 #include <gradus/trainers/trl_trainer.h>

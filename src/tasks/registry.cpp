@@ -26,7 +26,10 @@ Registry<TaskEntry>& tasks_table() {
                                     {"seq2seq-question-answering", make_seq2seq_question_answering},
                                     {"summarization", make_summarization},
                                     {"translation", make_translation},
-                                    {"sft", make_sft}});
+                                    {"sft", make_sft},
+                                    {"reward", make_reward},
+                                    {"dpo", make_dpo},
+                                    {"kto", make_kto}});
   return table;
 }
 

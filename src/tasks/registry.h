@@ -7,9 +7,12 @@ namespace gradus {
 // One function per task, each in the file of its name.
 std::unique_ptr<Task> make_causal_lm();
 std::unique_ptr<Task> make_distillation();
+std::unique_ptr<Task> make_dpo();
 std::unique_ptr<Task> make_image_classification();
+std::unique_ptr<Task> make_kto();
 std::unique_ptr<Task> make_masked_lm();
 std::unique_ptr<Task> make_question_answering();
+std::unique_ptr<Task> make_reward();
 std::unique_ptr<Task> make_seq2seq_question_answering();
 std::unique_ptr<Task> make_summarization();
 std::unique_ptr<Task> make_sft();

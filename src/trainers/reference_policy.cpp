@@ -81,6 +81,19 @@ ModelOutput ReferencePolicy::forward(const Batch& inputs) const {
   return adapted_->forward(inputs);
 }
 
+ReferencePolicy reference_to_use(const std::shared_ptr<Model>& model,
+                                 const std::shared_ptr<Model>& given, const ReferenceUse& use,
+                                 const std::string& who) {
+  auto policy = use.asked_once && !given
+                    ? ReferencePolicy::itself(model, use.adapter_is_new)
+                    : ReferencePolicy::of(model, given, use.adapter_is_new, who);
+  if (use.is_synced && !policy.own_model())
+    refuse_reference(
+        "sync_ref_model needs a reference of its own, which a model with an adapter does not have",
+        "Give ref_model, or leave sync_ref_model out.");
+  return policy;
+}
+
 void SyncRefModelCallback::on_step_end(const TrainingArguments&, TrainerState& state,
                                        TrainerControl&, const CallbackContext& at) {
   if (state.global_step % steps_ != 0) return;

@@ -42,6 +42,19 @@ class ReferencePolicy {
   std::shared_ptr<PeftModel> adapted_;  ///< the trained model, where its adapters make the policy
 };
 
+/// How a trainer uses its reference.
+struct ReferenceUse {
+  bool adapter_is_new = false;  ///< The trainer has just made the model's adapter.
+  bool asked_once = false;      ///< Before training: then the model itself is enough.
+  bool is_synced = false;       ///< `sync_ref_model`: it must be a model of its own.
+};
+
+/// The reference of a trainer of preferences. Throws `Error` G-TRL-1 as `ReferencePolicy::of`, and
+/// when `sync_ref_model` has no model to change.
+ReferencePolicy reference_to_use(const std::shared_ptr<Model>& model,
+                                 const std::shared_ptr<Model>& given, const ReferenceUse& use,
+                                 const std::string& who);
+
 /// `sync_ref_model`: every so many steps the reference moves towards the trained model,
 /// reference = α · model + (1 - α) · reference. Checkpoints keep the reference.
 class SyncRefModelCallback : public TrainerCallback {

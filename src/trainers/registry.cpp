@@ -2,7 +2,10 @@
 
 #include <gradus/core/nearest.h>
 #include <gradus/trainers/distillation.h>
+#include <gradus/trainers/dpo.h>
+#include <gradus/trainers/kto.h>
 #include <gradus/trainers/registry.h>
+#include <gradus/trainers/reward.h>
 #include <gradus/trainers/seq2seq.h>
 #include <gradus/trainers/sft.h>
 
@@ -28,11 +31,13 @@ std::unique_ptr<Trainer> distillation_without_teacher(TrainerOptions options,
       .preprocess_logits_for_metrics = std::move(options.preprocess_logits_for_metrics)});
 }
 
-TrainerEntry sft_trainer_entry() {
-  return {"SFTTrainer", [] { return std::make_unique<ArgumentsOf<SFTConfig>>(); },
+// A trainer of trl's, whose options `make_options` makes.
+template <class TrainerClass, class Config, auto make_options>
+TrainerEntry trl_entry(std::string name) {
+  return {std::move(name), [] { return std::make_unique<ArgumentsOf<Config>>(); },
           [](TrainerOptions options, const TrainerArguments& arguments) {
-            return std::make_unique<SFTTrainer>(
-                sft_options(std::move(options), arguments.as<SFTConfig>()));
+            return std::make_unique<TrainerClass>(
+                make_options(std::move(options), arguments.as<Config>()));
           }};
 }
 
@@ -44,7 +49,10 @@ Registry<TrainerEntry>& trainers() {
        {"DistillationTrainer",
         [] { return std::make_unique<ArgumentsOf<DistillationArguments>>(); },
         distillation_without_teacher},
-       sft_trainer_entry()});
+       trl_entry<SFTTrainer, SFTConfig, sft_options>("SFTTrainer"),
+       trl_entry<RewardTrainer, RewardConfig, reward_options>("RewardTrainer"),
+       trl_entry<DPOTrainer, DPOConfig, dpo_options>("DPOTrainer"),
+       trl_entry<KTOTrainer, KTOConfig, kto_options>("KTOTrainer")});
   return table;
 }
 

@@ -59,4 +59,10 @@ std::shared_ptr<Model> with_adapter(const std::shared_ptr<Model>& given,
   return get_peft_model(base, *adapter);
 }
 
+std::optional<int64_t> longest_input(const Model& model) {
+  // Models of users do not say.
+  const auto* known = dynamic_cast<const PreTrainedModel*>(&model);
+  return known != nullptr ? known->position_limit() : std::nullopt;
+}
+
 }  // namespace gradus

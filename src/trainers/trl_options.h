@@ -34,19 +34,25 @@ std::shared_ptr<Model> policy_to_train(const std::shared_ptr<Model>& given,
 std::shared_ptr<Model> with_adapter(const std::shared_ptr<Model>& given,
                                     const std::optional<LoraConfig>& adapter);
 
+/// How many tokens the model can take, where it has a table of positions.
+std::optional<int64_t> longest_input(const Model& model);
+
+/// The sets for evaluation after `prepare(rows, name)`.
+template <class Prepare>
+EvalDatasets prepared_sets(const EvalDatasets& sets, const Prepare& prepare) {
+  if (!sets) return {};
+  if (!sets.is_named()) return prepare(sets.single(), "eval_dataset");
+  EvalDatasets::Named named;
+  for (const auto& [name, set] : sets.named()) named.emplace_back(name, prepare(set, name));
+  return EvalDatasets(std::move(named));
+}
+
 /// Applies `prepare(rows, name)` to the training set and to the sets for evaluation.
 template <class Prepare>
 void prepare_sets(TrainerOptions& options, const std::string& who, const Prepare& prepare) {
   if (!options.train_dataset) refuse_options(who + " has no train_dataset", "Set `train_dataset`.");
   options.train_dataset = prepare(options.train_dataset, "train_dataset");
-  if (options.eval_dataset.is_named()) {
-    EvalDatasets::Named named;
-    for (const auto& [name, set] : options.eval_dataset.named())
-      named.emplace_back(name, prepare(set, name));
-    options.eval_dataset = EvalDatasets(std::move(named));
-  } else if (options.eval_dataset) {
-    options.eval_dataset = prepare(options.eval_dataset.single(), "eval_dataset");
-  }
+  options.eval_dataset = prepared_sets(options.eval_dataset, prepare);
 }
 
 /// The members that all options have, for the constructor of `TrainerOptions`; without model,

@@ -1,7 +1,9 @@
+#include <gradus/device/runtime.h>
 #include <gradus/distributed/process_group.h>
 #include <gradus/trainers/trl_trainer.h>
 
 #include "trainers/metric_log.h"
+#include "trainers/trl_options.h"
 
 namespace gradus {
 
@@ -20,6 +22,7 @@ TrlTrainer::TrlTrainer(TrainerOptions options, nlohmann::ordered_json arguments)
       arguments_(std::move(arguments)),
       collator_(options.data_collator),
       train_dataset_(options.train_dataset),
+      eval_dataset_(options.eval_dataset),
       group_(ProcessGroup::of_this_run(std::chrono::seconds(args().ddp_timeout))),
       metrics_(std::make_shared<MetricLog>(group_)) {
   add_callback(metrics_);
@@ -29,9 +32,30 @@ TrlTrainer::~TrlTrainer() = default;
 
 Metrics TrlTrainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys,
                              const std::string& metric_key_prefix) {
+  if (!eval_dataset) eval_dataset = eval_dataset_;
   if (eval_dataset && !eval_dataset.is_named() && prepare_rows_)
     eval_dataset = prepare_rows_(eval_dataset.single(), "eval_dataset");
   return Trainer::evaluate(std::move(eval_dataset), std::move(ignore_keys), metric_key_prefix);
+}
+
+// In trl `log` adds them to the metrics, which are returned afterwards. Callbacks see them, too.
+EvalLoopOutput TrlTrainer::evaluation_loop(const DataLoader& dataloader,
+                                           const std::string& description,
+                                           std::optional<bool> prediction_loss_only,
+                                           std::optional<Names> ignore_keys,
+                                           const std::string& metric_key_prefix) {
+  Metrics left, found;
+  metrics_->write(left, /*training=*/false);  // of an evaluation that was broken off
+  auto output = Trainer::evaluation_loop(dataloader, description, prediction_loss_only,
+                                         std::move(ignore_keys), metric_key_prefix);
+  metrics_->write(found, /*training=*/false);
+  if (description == "Evaluation") output.metrics.merge(found);
+  return output;
+}
+
+void TrlTrainer::compute_columns(const PrepareRows& compute) {
+  train_dataset_ = compute(train_dataset_, "train_dataset");
+  eval_dataset_ = prepared_sets(eval_dataset_, compute);
 }
 
 void TrlTrainer::note(const MetricBatch& batch, bool training) { metrics_->note(batch, training); }

@@ -36,6 +36,11 @@ class TrlTrainer : public Trainer {
   /// As `Trainer::evaluate`. A set that is given here is prepared as those of the constructor are.
   Metrics evaluate(EvalDatasets eval_dataset = {}, std::optional<Names> ignore_keys = {},
                    const std::string& metric_key_prefix = "eval") override;
+  /// As `Trainer::evaluation_loop`; the metrics of an evaluation have those of its batches.
+  EvalLoopOutput evaluation_loop(const DataLoader& dataloader, const std::string& description,
+                                 std::optional<bool> prediction_loss_only = {},
+                                 std::optional<Names> ignore_keys = {},
+                                 const std::string& metric_key_prefix = "eval") override;
 
  protected:
   /// Makes the rows of a set those that the collator reads; leaves rows that are so already. The
@@ -48,10 +53,9 @@ class TrlTrainer : public Trainer {
 
   /// From now on `evaluate` prepares the sets it is given.
   void set_prepare_rows(PrepareRows prepare) { prepare_rows_ = std::move(prepare); }
-  /// Replaces the training data, for columns that are computed once the trainer is there.
-  void set_train_dataset(DatasetRef rows) { train_dataset_ = std::move(rows); }
-  /// The training data, prepared.
-  const DatasetRef& train_dataset() const { return train_dataset_; }
+  /// Replaces all data by what `compute` makes of it, for columns that are computed once the
+  /// trainer is there.
+  void compute_columns(const PrepareRows& compute);
   /// The collator of the options.
   const DataCollator& collator() const { return collator_; }
 
@@ -76,6 +80,7 @@ class TrlTrainer : public Trainer {
   nlohmann::ordered_json arguments_;
   DataCollator collator_;
   DatasetRef train_dataset_;
+  EvalDatasets eval_dataset_;
   PrepareRows prepare_rows_;
   std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<MetricLog> metrics_;

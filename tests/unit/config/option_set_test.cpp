@@ -14,11 +14,14 @@ using Words = std::vector<std::string>;
 struct DataArguments {
   std::optional<std::string> train_file = std::nullopt;
   int64_t block_size = 1024;
+  std::optional<std::vector<double>> weights = std::nullopt;
 };
 constexpr OptionRow<DataArguments> kDataRows[] = {
     {&DataArguments::train_file, "train_file", Group::data, any_value(), "The file to train on.",
      Origin::gradus},
     {&DataArguments::block_size, "block_size", Group::data, at_least(1), "Tokens per example.",
+     Origin::gradus},
+    {&DataArguments::weights, "weights", Group::data, at_least(0), "One for each file.",
      Origin::gradus},
 };
 
@@ -127,6 +130,15 @@ TEST(OptionSet, BooleansStandForWords) {
 TEST(OptionSet, NoneUnsetsNumbers) {
   EXPECT_EQ(parse({"--save_total_limit", "3", "--save_total_limit", "none"}).args.save_total_limit,
             std::nullopt);
+}
+
+TEST(OptionSet, ListsOfNumbers) {
+  EXPECT_EQ(parse({"--weights", "0.5", "2", "--block_size", "4"}).data.weights,
+            (std::vector<double>{0.5, 2}));
+  EXPECT_EQ(parse({"--weights", "none"}).data.weights, std::nullopt);
+  EXPECT_EQ(parse_failure({"--weights", "0.5", "much"}),
+            "G-CONF-2: --weights: expected a list of numbers, received \"much\" | One for each "
+            "file.");
 }
 
 TEST(OptionSet, HelpIsSeenAnywhereAndParsesNothing) {

@@ -6,6 +6,7 @@
 #include <gradus/models/layers/checkpoint.h>
 #include <gradus/models/layers/linear.h>
 #include <gradus/models/layers/linear_cross_entropy.h>
+#include <gradus/models/layers/no_dropout.h>
 #include <gradus/models/layers/rotary.h>
 #include <gradus/models/losses.h>
 #include <gtest/gtest.h>
@@ -244,6 +245,24 @@ TEST(Checkpoint, RepeatsTheRandomNumbers) {
   EXPECT_TRUE(torch::equal(torch::rand(3), after));
   EXPECT_TRUE(torch::equal(x.grad(), grad_x));
   EXPECT_TRUE(torch::equal(weight.grad(), grad_weight));
+}
+
+TEST(NoDropout, AlsoHoldsForTheBlocksThatBackwardRepeats) {
+  const auto weight = torch::ones({6, 6}).requires_grad_();
+  const auto block = [&](const Tensor& x) {
+    return layers::dropout(torch::linear(x, weight), 0.5, true);
+  };
+  const auto x = torch::ones({8, 6});
+  EXPECT_FALSE(torch::equal(block(x), torch::linear(x, weight)));
+  Tensor y;
+  {
+    const NoDropout guard;
+    y = checkpoint(block, x);
+  }
+  EXPECT_TRUE(torch::equal(y, torch::linear(x, weight)));
+  y.sum().backward();
+  EXPECT_TRUE(torch::equal(weight.grad(), torch::full({6, 6}, 8.0)));
+  EXPECT_FALSE(NoDropout::is_on());
 }
 
 TEST(Checkpoint, TrainsParametersBehindAFrozenInput) {

@@ -117,6 +117,38 @@ TEST(PeftModel, HoldsSeveralAdapters) {
   EXPECT_NE(text.find("default or other"), std::string::npos) << text;
 }
 
+TEST(PeftModel, CopiesAnAdapter) {
+  const auto model = get_peft_model(
+      small_llama(),
+      not_zero({.r = 2, .target_modules = {"q_proj"}, .modules_to_save = {"lm_head"}}));
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& [name, parameter] : trainable_parameters(*model)) parameter.add_(0.1);
+  }
+  const auto before = peft_logits(*model);
+  model->copy_adapter("default", "ref");
+  EXPECT_TRUE(model->has_adapter("ref"));
+  EXPECT_EQ(model->active_adapter(), "default");
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& [name, parameter] : trainable_parameters(*model)) parameter.mul_(2);
+  }
+  EXPECT_FALSE(torch::allclose(peft_logits(*model), before));
+  model->set_adapter("ref");
+  EXPECT_TRUE(torch::equal(peft_logits(*model), before));
+}
+
+TEST(AutoModel, CopiesAModelWithoutDrawingNumbers) {
+  const auto model = small_llama(/*tied=*/true);
+  torch::manual_seed(3);
+  const auto next = torch::rand(1);
+  torch::manual_seed(3);
+  const auto copy = copy_of_model(ModelTask::causal_lm, *model);
+  EXPECT_TRUE(torch::equal(torch::rand(1), next));
+  EXPECT_TRUE(torch::equal(peft_logits(*copy), peft_logits(*model)));
+  EXPECT_NE(copy->parameters()[0].data_ptr(), model->parameters()[0].data_ptr());
+}
+
 TEST(PeftModel, NamesTheNearestLayersWhenNoneMatches) {
   const auto text =
       message_of([] { get_peft_model(small_llama(), {.target_modules = {"q_prj"}}); }, "G-PEFT-2");

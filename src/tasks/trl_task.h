@@ -1,0 +1,70 @@
+#pragma once
+
+#include <gradus/tasks/task.h>
+
+#include <optional>
+#include <string>
+
+#include "tasks/adapter_flags.h"
+#include "tasks/text_data.h"
+
+namespace gradus::tasks {
+
+/// trl's flags for the splits of a data set.
+struct SplitFlags {
+  std::string dataset_train_split = "train";
+  std::string dataset_test_split = "test";
+};
+
+/// A task of trl's scripts: model, adapter and data by flags, all else in the trainer.
+///
+/// A task derives from it and makes its trainer.
+class TrlTask : public Task {
+ public:
+  void add_options(OptionSet& options) override;
+  void check(const TrainingArguments& args) const override;
+  PreparedTask prepare(const TrainingArguments& args) override;
+
+ protected:
+  /// `changes` replace keys of the model's configuration.
+  explicit TrlTask(ModelTask model, nlohmann::json changes = nullptr);
+  /// The trainer, from the options that `prepare` has filled.
+  virtual std::unique_ptr<Trainer> make(TrainerOptions options,
+                                        std::optional<LoraConfig> adapter) = 0;
+
+ private:
+  ModelTask model_task_;
+  nlohmann::json changes_;
+  ModelFlags model_;
+  FreshModelFlags fresh_;
+  AdapterFlags adapter_;
+  DataFlags data_;
+  SplitFlags splits_;
+};
+
+/// The whole of a task whose trainer needs nothing beside its options: `TrainerClass` with the
+/// arguments `Config`, made by `make_options`.
+template <class TrainerClass, class Config, auto make_options>
+class PlainTrlTask : public TrlTask {
+ public:
+  /// `name` is what --task calls it, `trainer` the name in the table of trainers.
+  PlainTrlTask(std::string name, std::string trainer, ModelTask model,
+               nlohmann::json changes = nullptr)
+      : TrlTask(model, std::move(changes)), name_(std::move(name)), trainer_(std::move(trainer)) {}
+
+  std::string name() const override { return name_; }
+  std::string trainer() const override { return trainer_; }
+
+ protected:
+  std::unique_ptr<Trainer> make(TrainerOptions options,
+                                std::optional<LoraConfig> adapter) override {
+    auto own = make_options(std::move(options), arguments().template as<Config>());
+    own.peft_config = std::move(adapter);
+    return std::make_unique<TrainerClass>(std::move(own));
+  }
+
+ private:
+  std::string name_, trainer_;
+};
+
+}  // namespace gradus::tasks
