@@ -113,6 +113,18 @@ std::span<const OptionRow<DistillationArguments>> DistillationArguments::own_opt
   return kDistillationRows;
 }
 
+DistillationArguments DistillationArguments::resolved() const { return resolve_fields(*this); }
+
+nlohmann::ordered_json DistillationArguments::to_dict() const { return arguments_to_dict(*this); }
+
+DistillationArguments DistillationArguments::from_json(const nlohmann::json& dict) {
+  return arguments_from_json<DistillationArguments>(dict);
+}
+
+DistillationArguments::operator TrainingArguments() const { return common_arguments(*this); }
+
+bool operator==(const DistillationArguments&, const DistillationArguments&) = default;
+
 DistillationTrainer::DistillationTrainer(DistillationTrainerOptions options)
     : Trainer(options_of_student(options)),
       args_(options.args.resolved()),

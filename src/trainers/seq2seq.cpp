@@ -117,6 +117,22 @@ std::span<const OptionRow<Seq2SeqTrainingArguments>> Seq2SeqTrainingArguments::o
   return kSeq2SeqRows;
 }
 
+Seq2SeqTrainingArguments Seq2SeqTrainingArguments::resolved() const {
+  return resolve_fields(*this);
+}
+
+nlohmann::ordered_json Seq2SeqTrainingArguments::to_dict() const {
+  return arguments_to_dict(*this);
+}
+
+Seq2SeqTrainingArguments Seq2SeqTrainingArguments::from_json(const nlohmann::json& dict) {
+  return arguments_from_json<Seq2SeqTrainingArguments>(dict);
+}
+
+Seq2SeqTrainingArguments::operator TrainingArguments() const { return common_arguments(*this); }
+
+bool operator==(const Seq2SeqTrainingArguments&, const Seq2SeqTrainingArguments&) = default;
+
 std::string Seq2SeqTrainingArguments::to_json_string() const { return dump_json(to_dict(), 2); }
 
 Seq2SeqTrainer::Seq2SeqTrainer(Seq2SeqTrainerOptions options)

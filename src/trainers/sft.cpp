@@ -87,6 +87,14 @@ void check_sft_args(const SFTConfig& args, bool has_collator) {
 
 std::span<const OptionRow<SFTConfig>> SFTConfig::own_options() { return kSftRows; }
 
+nlohmann::ordered_json SFTConfig::to_dict() const { return arguments_to_dict(*this); }
+
+SFTConfig SFTConfig::from_json(const nlohmann::json& dict) {
+  return arguments_from_json<SFTConfig>(dict);
+}
+
+bool operator==(const SFTConfig&, const SFTConfig&) = default;
+
 SFTConfig::operator TrainingArguments() const {
   auto common = common_arguments(*this);
   common.bf16 = bf16.value_or(!fp16);

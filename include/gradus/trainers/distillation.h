@@ -20,17 +20,15 @@ struct DistillationArguments {
   static std::span<const OptionRow<DistillationArguments>> own_options();
 
   /// As `TrainingArguments::resolved`; the five are checked too.
-  DistillationArguments resolved() const { return resolve_fields(*this); }
+  DistillationArguments resolved() const;
   /// Every option by name, in order.
-  nlohmann::ordered_json to_dict() const { return arguments_to_dict(*this); }
+  nlohmann::ordered_json to_dict() const;
   /// From a dictionary with some or all options. Throws as `TrainingArguments::from_json`.
-  static DistillationArguments from_json(const nlohmann::json& dict) {
-    return arguments_from_json<DistillationArguments>(dict);
-  }
+  static DistillationArguments from_json(const nlohmann::json& dict);
   /// Everything but the five.
-  operator TrainingArguments() const { return common_arguments(*this); }  // NOLINT: converts
+  operator TrainingArguments() const;  // NOLINT: converts
 
-  friend bool operator==(const DistillationArguments&, const DistillationArguments&) = default;
+  friend bool operator==(const DistillationArguments&, const DistillationArguments&);
 };
 
 /// The members of `TrainerOptions`, and the teacher.

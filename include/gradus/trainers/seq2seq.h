@@ -25,20 +25,17 @@ struct Seq2SeqTrainingArguments {
   static std::span<const OptionRow<Seq2SeqTrainingArguments>> own_options();
 
   /// As `TrainingArguments::resolved`; the five are checked too.
-  Seq2SeqTrainingArguments resolved() const { return resolve_fields(*this); }
+  Seq2SeqTrainingArguments resolved() const;
   /// Every option by name, in order.
-  nlohmann::ordered_json to_dict() const { return arguments_to_dict(*this); }
+  nlohmann::ordered_json to_dict() const;
   /// `to_dict` with an indent of 2.
   std::string to_json_string() const;
   /// From a dictionary with some or all options. Throws as `TrainingArguments::from_json`.
-  static Seq2SeqTrainingArguments from_json(const nlohmann::json& dict) {
-    return arguments_from_json<Seq2SeqTrainingArguments>(dict);
-  }
+  static Seq2SeqTrainingArguments from_json(const nlohmann::json& dict);
   /// Everything but the five.
-  operator TrainingArguments() const { return common_arguments(*this); }  // NOLINT: converts
+  operator TrainingArguments() const;  // NOLINT: converts
 
-  friend bool operator==(const Seq2SeqTrainingArguments&,
-                         const Seq2SeqTrainingArguments&) = default;
+  friend bool operator==(const Seq2SeqTrainingArguments&, const Seq2SeqTrainingArguments&);
 };
 
 /// What the constructor takes: the members of `TrainerOptions`, with these arguments.

@@ -49,15 +49,13 @@ struct SFTConfig {
   /// As `TrainingArguments::resolved`, with trl's rules.
   SFTConfig resolved() const;
   /// Every option by name, in order.
-  nlohmann::ordered_json to_dict() const { return arguments_to_dict(*this); }
+  nlohmann::ordered_json to_dict() const;
   /// From a dictionary with some or all options. Throws as `TrainingArguments::from_json`.
-  static SFTConfig from_json(const nlohmann::json& dict) {
-    return arguments_from_json<SFTConfig>(dict);
-  }
+  static SFTConfig from_json(const nlohmann::json& dict);
   /// The fields of `TrainingArguments`, with `bf16` decided.
   operator TrainingArguments() const;  // NOLINT: converts
 
-  friend bool operator==(const SFTConfig&, const SFTConfig&) = default;
+  friend bool operator==(const SFTConfig&, const SFTConfig&);
 };
 
 /// The members of `TrainerOptions`, and an adapter.
