@@ -59,8 +59,11 @@ configure: setup
 build: configure
 	@cmake --build $(BUILD) -j $(JOBS)
 
+# Each of the tests that run at a time has its share of the cores: threads of two programs on the
+# same cores wait for each other.
 test: build
-	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure $(CTEST_ARGS)
+	@share=$$(($$(nproc) / $(JOBS))); export OMP_NUM_THREADS=$$((share > 1 ? share : 1)); \
+		ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure $(CTEST_ARGS)
 
 install: setup
 	@tools/configure $(PRESET)
