@@ -128,11 +128,15 @@ class FirstGradients(transformers.TrainerCallback):
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         if self.found is None:
-            self.found = {name.replace("base_model.model.", "").replace("modules_to_save.default.",
-                                                                       ""):
-                          parameter.grad.flatten().clone()
+            self.found = {self.plain(name): parameter.grad.flatten().clone()
                           for name, parameter in model.named_parameters()
                           if parameter.grad is not None}
+
+    @staticmethod
+    def plain(name):
+        for part in ("module.", "base_model.model.", "modules_to_save.default."):
+            name = name.replace(part, "")
+        return name
 
 
 def load(job, folder):
@@ -180,7 +184,7 @@ def failures_of(label, mine, theirs):
     return failures + sft_test.failures_of(label, mine, theirs)
 
 
-def make_job(number, case, place, rng):
+def make_job(number, case, place, rng, rows=(60, 10)):
     trainer, config, form, changes, extras = case
     folder = place / f"model{number}"
     tokenizer = sft_test.make_tokenizer(folder)
@@ -199,10 +203,11 @@ def make_job(number, case, place, rng):
 
     model = make_model(folder, number)
     job = dict(trainer=trainer, folder=str(folder), args={**ARGS, **changes})
-    for split, count in (("train", 60), ("eval", 10)):
+    make = sft_test.make_row if trainer == "sft" else make_row
+    for split, count in zip(("train", "eval"), rows):
         job[split] = str(place / f"{split}{number}.jsonl")
         pathlib.Path(job[split]).write_text("".join(
-            json.dumps(make_row(rng, form, tokenizer)) + "\n" for _ in range(count)))
+            json.dumps(make(rng, form, tokenizer)) + "\n" for _ in range(count)))
     job["args"]["output_dir"] = str(place / f"run{number}")
     if "lora" in extras:
         job["lora"] = extras["lora"]

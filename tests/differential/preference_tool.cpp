@@ -1,8 +1,8 @@
-// preference_tool JOBS.json ANSWERS.json: answers preference_test.py.
+// preference_tool JOBS.json ANSWERS.json: answers preference_test.py and trl_processes_test.py.
 //
-// A job is {"trainer": "reward", "dpo" or "kto", "folder", "train", "eval", "args"}, files of rows,
-// and may have "lora", "ref" (folder of a reference) and "adapter" (folder of one to go on with).
-// The answer is {"log_history", "trainable", "gradients"}: those of the first step, by name.
+// A job is {"trainer": "sft", "reward", "dpo" or "kto", "folder", "train", "eval", "args"}, files
+// of rows, and may have "lora", "ref" (folder of a reference) and "adapter" (folder of one to go on
+// with). The answer is {"log_history", "trainable", "gradients"}: those of the first step, by name.
 #include <gradus/data/load_dataset.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/peft_model.h>
@@ -10,6 +10,7 @@
 #include <gradus/trainers/dpo.h>
 #include <gradus/trainers/kto.h>
 #include <gradus/trainers/reward.h>
+#include <gradus/trainers/sft.h>
 
 #include <set>
 
@@ -73,6 +74,8 @@ int main(int argc, char** argv) {
     if (trainer == "reward")
       return trained<RewardTrainer, RewardTrainerOptions, RewardConfig>(
           job, ModelTask::sequence_classification);
+    if (trainer == "sft")
+      return trained<SFTTrainer, SFTTrainerOptions, SFTConfig>(job, ModelTask::causal_lm);
     if (trainer == "dpo")
       return trained<DPOTrainer, DPOTrainerOptions, DPOConfig>(job, ModelTask::causal_lm);
     return trained<KTOTrainer, KTOTrainerOptions, KTOConfig>(job, ModelTask::causal_lm);
