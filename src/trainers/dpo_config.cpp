@@ -107,6 +107,14 @@ void check_dpo_args(const DPOConfig& args) {
 
 std::span<const OptionRow<DPOConfig>> DPOConfig::own_options() { return kDpoRows; }
 
+nlohmann::ordered_json DPOConfig::to_dict() const { return arguments_to_dict(*this); }
+
+DPOConfig DPOConfig::from_json(const nlohmann::json& dict) {
+  return arguments_from_json<DPOConfig>(dict);
+}
+
+bool operator==(const DPOConfig&, const DPOConfig&) = default;
+
 DPOConfig::operator TrainingArguments() const {
   auto common = common_arguments(*this);
   common.bf16 = bf16.value_or(!fp16);

@@ -118,6 +118,14 @@ struct Completions {
 
 std::span<const OptionRow<KTOConfig>> KTOConfig::own_options() { return kKtoRows; }
 
+nlohmann::ordered_json KTOConfig::to_dict() const { return arguments_to_dict(*this); }
+
+KTOConfig KTOConfig::from_json(const nlohmann::json& dict) {
+  return arguments_from_json<KTOConfig>(dict);
+}
+
+bool operator==(const KTOConfig&, const KTOConfig&) = default;
+
 KTOConfig::operator TrainingArguments() const {
   auto common = common_arguments(*this);
   common.bf16 = bf16.value_or(!fp16);

@@ -54,6 +54,14 @@ std::shared_ptr<Model> reward_model(const RewardTrainerOptions& given, const Tok
 
 std::span<const OptionRow<RewardConfig>> RewardConfig::own_options() { return kRewardRows; }
 
+nlohmann::ordered_json RewardConfig::to_dict() const { return arguments_to_dict(*this); }
+
+RewardConfig RewardConfig::from_json(const nlohmann::json& dict) {
+  return arguments_from_json<RewardConfig>(dict);
+}
+
+bool operator==(const RewardConfig&, const RewardConfig&) = default;
+
 RewardConfig::operator TrainingArguments() const {
   auto common = common_arguments(*this);
   common.bf16 = bf16.value_or(!fp16);

@@ -56,15 +56,13 @@ struct DPOConfig {
   /// contradict each other.
   DPOConfig resolved() const;
   /// Every option by name, in order.
-  nlohmann::ordered_json to_dict() const { return arguments_to_dict(*this); }
+  nlohmann::ordered_json to_dict() const;
   /// From a dictionary with some or all options. Throws as `TrainingArguments::from_json`.
-  static DPOConfig from_json(const nlohmann::json& dict) {
-    return arguments_from_json<DPOConfig>(dict);
-  }
+  static DPOConfig from_json(const nlohmann::json& dict);
   /// The fields of `TrainingArguments`, with `bf16` decided.
   operator TrainingArguments() const;  // NOLINT: converts
 
-  friend bool operator==(const DPOConfig&, const DPOConfig&) = default;
+  friend bool operator==(const DPOConfig&, const DPOConfig&);
 };
 
 /// The members of `TrainerOptions`, a reference and an adapter.

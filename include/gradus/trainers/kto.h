@@ -49,15 +49,13 @@ struct KTOConfig {
   /// contradict each other.
   KTOConfig resolved() const;
   /// Every option by name, in order.
-  nlohmann::ordered_json to_dict() const { return arguments_to_dict(*this); }
+  nlohmann::ordered_json to_dict() const;
   /// From a dictionary with some or all options. Throws as `TrainingArguments::from_json`.
-  static KTOConfig from_json(const nlohmann::json& dict) {
-    return arguments_from_json<KTOConfig>(dict);
-  }
+  static KTOConfig from_json(const nlohmann::json& dict);
   /// The fields of `TrainingArguments`, with `bf16` decided.
   operator TrainingArguments() const;  // NOLINT: converts
 
-  friend bool operator==(const KTOConfig&, const KTOConfig&) = default;
+  friend bool operator==(const KTOConfig&, const KTOConfig&);
 };
 
 /// The members of `TrainerOptions`, a reference and an adapter.

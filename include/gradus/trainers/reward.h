@@ -38,15 +38,13 @@ struct RewardConfig {
   /// As `TrainingArguments::resolved`, with trl's rules.
   RewardConfig resolved() const;
   /// Every option by name, in order.
-  nlohmann::ordered_json to_dict() const { return arguments_to_dict(*this); }
+  nlohmann::ordered_json to_dict() const;
   /// From a dictionary with some or all options. Throws as `TrainingArguments::from_json`.
-  static RewardConfig from_json(const nlohmann::json& dict) {
-    return arguments_from_json<RewardConfig>(dict);
-  }
+  static RewardConfig from_json(const nlohmann::json& dict);
   /// The fields of `TrainingArguments`, with `bf16` decided.
   operator TrainingArguments() const;  // NOLINT: converts
 
-  friend bool operator==(const RewardConfig&, const RewardConfig&) = default;
+  friend bool operator==(const RewardConfig&, const RewardConfig&);
 };
 
 /// The members of `TrainerOptions`, and an adapter.
