@@ -1,5 +1,6 @@
 #include "models/builtin_models.h"
 
+#include "models/bart/bart.h"
 #include "models/bert/bert.h"
 #include "models/distilbert/distilbert.h"
 #include "models/gpt2/gpt2.h"
@@ -16,8 +17,11 @@ struct Architecture {
 
 // One row for each folder.
 constexpr Architecture kArchitectures[] = {
-    {bert_models, bert_defaults}, {distilbert_models, distilbert_defaults},
-    {gpt2_models, gpt2_defaults}, {llama_models, llama_defaults},
+    {bart_models, bart_defaults},
+    {bert_models, bert_defaults},
+    {distilbert_models, distilbert_defaults},
+    {gpt2_models, gpt2_defaults},
+    {llama_models, llama_defaults},
     {t5_models, t5_defaults},
 };
 

@@ -1,6 +1,7 @@
 #include <gradus/core/error.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/heads.h>
+#include <gradus/models/layers/module_path.h>
 #include <gradus/models/losses.h>
 
 #include <ATen/ops/arange.h>
@@ -14,7 +15,10 @@ BackboneModel::BackboneModel(nlohmann::json config, HeadOptions options,
                              std::shared_ptr<Backbone> body)
     : PreTrainedModel(std::move(config), options.class_name, options.prefix),
       options_(std::move(options)) {
-  body_ = register_module(options_.prefix.empty() ? "model" : options_.prefix, std::move(body));
+  body_ = layers::register_at(
+      *this,
+      options_.body.empty() ? (options_.prefix.empty() ? "model" : options_.prefix) : options_.body,
+      std::move(body));
 }
 
 std::vector<std::string> BackboneModel::input_names() const {
@@ -87,9 +91,12 @@ ModelOutput CausalLM::forward(const Batch& inputs, const ForwardOptions& options
       options.need_logits || !with_loss ? head_->forward(body.last_hidden_state) : Tensor();
   ModelOutput output;
   if (with_loss)
-    output.set("loss", lm_head_loss(*head_, body.last_hidden_state, logits,
-                                    shifted != nullptr ? *shifted : shifted_labels(*labels),
-                                    options.num_items_in_batch));
+    output.set("loss",
+               lm_head_loss(*head_, body.last_hidden_state, logits,
+                            shifted != nullptr       ? *shifted
+                            : options_.shifts_labels ? shifted_labels(*labels)
+                                                     : *labels,
+                            options_.shifts_labels ? options.num_items_in_batch : std::nullopt));
   if (logits.defined()) output.set("logits", logits);
   return with_extras(std::move(output), body);
 }

@@ -61,13 +61,18 @@ Tensor shifted_labels(const Tensor& labels) {
 }
 
 Tensor lm_head_loss(const layers::Linear& head, const Tensor& hidden, const Tensor& logits,
-                    const Tensor& labels, const std::optional<Tensor>& num_items) {
+                    const Tensor& labels, const std::optional<Tensor>& num_items,
+                    const Tensor& bias) {
   if (logits.defined()) return token_loss(logits, labels, num_items);
-  if (head.adapter) return token_loss(head.forward(hidden), labels, num_items);
+  if (head.adapter || (bias.defined() && head.bias.defined())) {
+    const auto made = head.forward(hidden);
+    return token_loss(bias.defined() ? made + bias : made, labels, num_items);
+  }
   const auto rows = hidden.reshape({-1, hidden.size(-1)});
   check_rows(rows, labels);
-  return layers::linear_cross_entropy(rows, head.weight, head.bias, labels.reshape({-1}),
-                                      num_items);
+  return layers::linear_cross_entropy(rows, head.weight,
+                                      bias.defined() ? bias.reshape({-1}) : head.bias,
+                                      labels.reshape({-1}), num_items);
 }
 
 std::optional<std::string> problem_type_in(const nlohmann::json& config) {

@@ -84,8 +84,9 @@ PreTrainedModel::PreTrainedModel(nlohmann::json config, std::string class_name,
       class_name_(std::move(class_name)),
       base_prefix_(std::move(base_prefix)) {
   const ConfigReader reader(config_);
-  initializer_range_ = reader.number("initializer_range", 0.02, 0.0, 1e6);
-  if (initializer_range_ == 0.0) initializer_range_ = 0.02;  // as in transformers
+  const auto range = reader.optional_number("initializer_range", 0.0, 1e6);
+  initializer_range_ = range ? *range : reader.number("init_std", 0.02, 0.0, 1e6);
+  if (range == 0.0) initializer_range_ = 0.02;  // as in transformers
   generation_config = GenerationConfig::from_model_config(config_);
 }
 

@@ -254,7 +254,7 @@ LoadReport PreTrainedModel::load_weights(const fs::path& directory,
     }
     for (auto& [name, tensor] : without)
       if (loaded.count(tensor.unsafeGetTensorImpl()) == 0 &&
-          wanting.insert(tensor.unsafeGetTensorImpl()).second)
+          wanting.insert(tensor.unsafeGetTensorImpl()).second && !is_ignored(weight_table(), name))
         report.missing.push_back(name);
 
     tell_load_report(report, class_name_, directory, options);

@@ -30,7 +30,7 @@ constexpr OptionRow<SummarizationFlags> kSummarizationRows[] = {
     {&SummarizationFlags::summary_column, "summary_column", Group::data, any_value(),
      "The column of the summaries; unset: the second."},
     {&SummarizationFlags::lang, "lang", Group::data, any_value(),
-     "Read by multilingual tokenizers only: the language of the texts."},
+     "Read with multilingual tokenizers only, which need it: the code of the texts' language."},
     {&SummarizationFlags::resize_position_embeddings, "resize_position_embeddings", Group::model,
      any_value(), "Accepted for compatibility: no model here has positions that can be added to."},
 };
@@ -123,6 +123,16 @@ class Summarization : public TextToTextTask {
       for (auto& [name, value] : result) value = metrics::rounded(value * 100, 4);
       return result;
     };
+  }
+
+  std::pair<std::string, std::string> languages(const Tokenizer& tokenizer) const override {
+    if (!own_.lang)
+      throw Error("G-TASK-9", ErrorKind::usage,
+                  fmt::format("{} is a multilingual tokenizer, but --lang is not set",
+                              tokenizer.tokenizer_class()),
+                  "Set --lang to the code of the texts' language, for example en_XX.");
+    check_language(tokenizer, "lang", *own_.lang);
+    return {*own_.lang, *own_.lang};
   }
 
   // As in the script, --num_beams wins over --generation_num_beams.

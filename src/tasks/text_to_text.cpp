@@ -30,7 +30,8 @@ constexpr OptionRow<TextToTextFlags> kTextToTextRows[] = {
     {&TextToTextFlags::source_prefix, "source_prefix", Group::data, any_value(),
      "Put before every source: \"summarize: \" for T5."},
     {&TextToTextFlags::forced_bos_token, "forced_bos_token", Group::data, any_value(),
-     "Read by multilingual tokenizers only: the token that every generated text begins with."},
+     "Read with multilingual tokenizers only: the token that every generated text begins with, as "
+     "a rule the code of the target language."},
 };
 
 // Places without a token become padding, which is no text.
@@ -56,6 +57,19 @@ void write_texts(const Tokenizer& tokenizer, const PredictionOutput& output,
                         fmt::format("{}", fmt::join(texts, "\n")));
 }
 
+bool is_multilingual(const Tokenizer& tokenizer) {
+  return tokenizer.tokenizer_class() == "MBartTokenizer" ||
+         tokenizer.tokenizer_class() == "MBart50Tokenizer";
+}
+
+int64_t language_id(const Tokenizer& tokenizer, const std::string& flag, const std::string& code) {
+  const auto id = tokenizer.convert_tokens_to_ids(code);
+  if (id && id != tokenizer.unk_token_id()) return *id;
+  throw Error("G-TASK-9", ErrorKind::usage,
+              fmt::format("--{} is '{}', which is no token of the tokenizer", flag, code),
+              "Give the code of a language as the tokenizer has it, for example en_XX.");
+}
+
 }  // namespace
 
 int64_t required_pad_id(const Tokenizer& tokenizer) {
@@ -65,10 +79,25 @@ int64_t required_pad_id(const Tokenizer& tokenizer) {
               "Add a pad_token to tokenizer_config.json, for example the one that ends a text.");
 }
 
+void check_language(const Tokenizer& tokenizer, const std::string& flag, const std::string& code) {
+  language_id(tokenizer, flag, code);
+}
+
 std::shared_ptr<PreTrainedModel> load_text_generator(const ModelFlags& flags,
                                                      const Tokenizer& tokenizer,
-                                                     std::optional<int64_t> max_source_length) {
-  const auto model = load_model(ModelTask::seq2seq_lm, flags, {}, nullptr);
+                                                     std::optional<int64_t> max_source_length,
+                                                     const std::optional<std::string>& language) {
+  std::optional<int64_t> start;
+  const auto stored = load_config(flags, {});
+  if (language && tokenizer.tokenizer_class() == "MBartTokenizer" &&
+      stored.value("decoder_start_token_id", nlohmann::json()).is_null())
+    start = tokenizer.convert_tokens_to_ids(*language);
+  const auto model =
+      load_model(ModelTask::seq2seq_lm, flags, {},
+                 start ? nlohmann::json{{"decoder_start_token_id", *start}} : nlohmann::json());
+  auto& generation = model->generation_config.options;
+  if (start && !generation.decoder_start_token_id)
+    generation.decoder_start_token_id = TokenIds(*start);
   grow_embeddings(*model, tokenizer);
   const auto config = model->config();
   if (!config.contains("decoder_start_token_id") || config["decoder_start_token_id"].is_null())
@@ -123,8 +152,8 @@ LabelingTask::Splits TextToTextTask::open_stages(const TrainingArguments& args) 
 }
 
 Split TextToTextTask::prepare_rows(const Split& first, const Split& split,
-                                   const std::shared_ptr<Tokenizer>& tokenizer,
-                                   int64_t target_length, int64_t vocabulary, bool progress) const {
+                                   const Tokenizers& tokenizers, int64_t target_length,
+                                   int64_t vocabulary, bool progress) const {
   std::string key;
   const auto read = reader(first, split, key);
   const auto options_of = [&](int64_t length) {
@@ -134,7 +163,7 @@ Split TextToTextTask::prepare_rows(const Split& first, const Split& split,
   };
   const auto prefix = flags_.source_prefix.value_or("");
   const auto ignored = flags_.pad_to_max_length && flags_.ignore_pad_token_for_loss
-                           ? tokenizer->pad_token_id()
+                           ? tokenizers.source->pad_token_id()
                            : std::nullopt;
   // It outlives this call, so it refers to nothing here.
   const auto function = [=, where = split.where, source = options_of(flags_.max_source_length),
@@ -145,8 +174,8 @@ Split TextToTextTask::prepare_rows(const Split& first, const Split& split,
         sources.push_back(prefix + pair->first);
         targets.push_back(std::move(pair->second));
       }
-    const auto inputs = tokenizer->encode_batch(sources, source, {}, 1),
-               labels = tokenizer->encode_batch(targets, target, {}, 1);
+    const auto inputs = tokenizers.source->encode_batch(sources, source, {}, 1),
+               labels = tokenizers.target->encode_batch(targets, target, {}, 1);
     std::vector<Example> result;
     for (size_t i = 0; i < inputs.size(); ++i) {
       check_ids(inputs[i].ids(), vocabulary, where);
@@ -159,19 +188,34 @@ Split TextToTextTask::prepare_rows(const Split& first, const Split& split,
     }
     return result;
   };
-  const auto settings =
-      fmt::format("{}|{}|{}|{}|{}|{}|{}", key, prefix, flags_.max_source_length, target_length,
-                  flags_.pad_to_max_length, ignored.value_or(-1), vocabulary);
+  const auto settings = fmt::format(
+      "{}|{}|{}|{}|{}|{}|{}|{}", key, prefix, flags_.max_source_length, target_length,
+      flags_.pad_to_max_length, ignored.value_or(-1), vocabulary, tokenizers.language.value_or(""));
   return prepare_split(
       split, function,
       {.task = name(), .settings = settings, .wanted = "at least one row with both texts"}, model_,
       data_, progress);
 }
 
+TextToTextTask::Tokenizers TextToTextTask::load_tokenizers() const {
+  const auto plain = load_tokenizer(model_);
+  if (!is_multilingual(*plain)) return {plain, plain, std::nullopt};
+  const auto [from, to] = languages(*plain);
+  auto source = nlohmann::json::object(), target = source;
+  source["src_lang"] = from;
+  source["tgt_lang"] = target["src_lang"] = to;
+  return {load_tokenizer(model_, source), load_tokenizer(model_, target), to};
+}
+
 PreparedTask TextToTextTask::prepare(const TrainingArguments& args) {
   auto splits = open_stages(args);
-  const auto tokenizer = load_tokenizer(model_);
-  const auto model = load_text_generator(model_, *tokenizer, flags_.max_source_length);
+  const auto tokenizers = load_tokenizers();
+  const auto& tokenizer = tokenizers.source;
+  const auto model =
+      load_text_generator(model_, *tokenizer, flags_.max_source_length, tokenizers.language);
+  if (tokenizers.language && flags_.forced_bos_token)
+    model->generation_config.options.forced_bos_token_id =
+        language_id(*tokenizer, "forced_bos_token", *flags_.forced_bos_token);
   const bool progress = !args.disable_tqdm.value_or(false);
   const auto rows = embedding_rows(*model);
   const auto first = splits.train        ? splits.train
@@ -179,10 +223,10 @@ PreparedTask TextToTextTask::prepare(const TrainingArguments& args) {
                                          : splits.test;
   if (splits.train)
     splits.train =
-        prepare_rows(first, splits.train, tokenizer, flags_.max_target_length, rows, progress);
+        prepare_rows(first, splits.train, tokenizers, flags_.max_target_length, rows, progress);
   for (auto* split : {&splits.validation, &splits.test})
     if (*split)
-      *split = prepare_rows(first, *split, tokenizer, evaluation_length(), rows, progress);
+      *split = prepare_rows(first, *split, tokenizers, evaluation_length(), rows, progress);
 
   PreparedTask prepared;
   hand_over(prepared, model, tokenizer, splits);

@@ -17,12 +17,15 @@ struct TextToTextFlags {
 };
 
 /// The model of the folder, with room for all tokens. Throws G-TASK-15 for one that does not know
-/// how a text begins, or has too few positions.
-std::shared_ptr<PreTrainedModel> load_text_generator(const ModelFlags& flags,
-                                                     const Tokenizer& tokenizer,
-                                                     std::optional<int64_t> max_source_length);
+/// how a text begins, or has too few positions. `language` is the code of the texts it writes, with
+/// which they begin in an mBART folder that does not say it.
+std::shared_ptr<PreTrainedModel> load_text_generator(
+    const ModelFlags& flags, const Tokenizer& tokenizer, std::optional<int64_t> max_source_length,
+    const std::optional<std::string>& language = std::nullopt);
 /// Throws G-TEXT-10 when there is no padding token.
 int64_t required_pad_id(const Tokenizer& tokenizer);
+/// Checks that `code`, the value of a flag, is a token of the tokenizer; throws G-TASK-9.
+void check_language(const Tokenizer& tokenizer, const std::string& flag, const std::string& code);
 /// Pads sources and targets and shifts the targets for the decoder. `ignore_pad`: padding of
 /// targets does not count.
 DataCollator text_to_text_collator(const std::shared_ptr<Tokenizer>& tokenizer,
@@ -58,6 +61,9 @@ class TextToTextTask : public LabelingTask {
   virtual bool stacks_padded_rows() const { return false; }
   /// Whether the mean length is rounded as the scores are.
   virtual bool rounds_length() const { return false; }
+  /// The codes of the languages of sources and targets, which multilingual tokenizers need. Throws
+  /// G-TASK-9 when the flags do not say them.
+  virtual std::pair<std::string, std::string> languages(const Tokenizer& tokenizer) const = 0;
   /// Last changes to the options of generation and to how is evaluated.
   virtual void finish(PreparedTask& prepared) = 0;
 
@@ -69,10 +75,16 @@ class TextToTextTask : public LabelingTask {
   TextToTextFlags flags_;
 
  private:
+  /// One and the same, but for tokenizers that put a code of the language to a text.
+  struct Tokenizers {
+    std::shared_ptr<Tokenizer> source, target;
+    std::optional<std::string> language;  ///< The target's code, for those.
+  };
+
   Splits open_stages(const TrainingArguments& args) const;
-  Split prepare_rows(const Split& first, const Split& split,
-                     const std::shared_ptr<Tokenizer>& tokenizer, int64_t target_length,
-                     int64_t vocabulary, bool progress) const;
+  Tokenizers load_tokenizers() const;
+  Split prepare_rows(const Split& first, const Split& split, const Tokenizers& tokenizers,
+                     int64_t target_length, int64_t vocabulary, bool progress) const;
 };
 
 }  // namespace gradus::tasks

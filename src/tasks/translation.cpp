@@ -18,7 +18,8 @@ struct TranslationFlags {
 };
 constexpr OptionRow<TranslationFlags> kTranslationRows[] = {
     {&TranslationFlags::source_lang, "source_lang", Group::data, any_value(),
-     "The language to translate from, as the rows call it: en, or en_XX for en."},
+     "The language to translate from, as the rows call it: en, or en_XX for en. mBART reads all of "
+     "it."},
     {&TranslationFlags::target_lang, "target_lang", Group::data, any_value(),
      "The language to translate into."},
 };
@@ -80,6 +81,12 @@ class Translation : public TextToTextTask {
       for (auto& reference : references) known.push_back({std::move(reference)});
       return Metrics{{"bleu", metrics::rounded(metrics::bleu(known, predictions).score, 4)}};
     };
+  }
+
+  std::pair<std::string, std::string> languages(const Tokenizer& tokenizer) const override {
+    check_language(tokenizer, "source_lang", *own_.source_lang);
+    check_language(tokenizer, "target_lang", *own_.target_lang);
+    return {*own_.source_lang, *own_.target_lang};
   }
 
   bool stacks_padded_rows() const override { return true; }

@@ -54,6 +54,7 @@ const std::vector<ClassFacts>& known_classes() {
       {.name = "RobertaTokenizer", .special_tokens = kRoberta},
       {.name = "XLMRobertaTokenizer", .special_tokens = kRoberta},
       {.name = "MBartTokenizer", .special_tokens = kRoberta},
+      {.name = "MBart50Tokenizer", .special_tokens = {kRoberta.begin() + 1, kRoberta.end()}},
       {.name = "CamembertTokenizer", .special_tokens = kRoberta},
       {.name = "GPT2Tokenizer", .special_tokens = kGpt2},
       {.name = "WhisperTokenizer", .special_tokens = kGpt2},
@@ -108,6 +109,10 @@ const std::vector<ClassFacts>& known_classes() {
                           {"pad_token", "<|endoftext|>"}}},
   };
   return classes;
+}
+
+bool is_multilingual_class(const std::string& name) {
+  return name == "MBartTokenizer" || name == "MBart50Tokenizer";
 }
 
 /// Names that mean another class.
@@ -285,22 +290,51 @@ void rebuild_pipeline(Backend& backend, const std::string& name, const json& tok
     backend.set_component("pre_tokenizer", pipeline(flag("add_prefix_space", false)));
     backend.set_component("decoder", pipeline(true));
   }
-  if (name == "T5Tokenizer" && backend.model_type() == "Unigram") {
+  if ((name == "T5Tokenizer" || is_multilingual_class(name)) && backend.model_type() == "Unigram") {
     const json spaces = {
         {"type", "Metaspace"},
         {"replacement", "▁"},
         {"prepend_scheme", "always"},
         {"split", true},
     };
-    backend.set_component("normalizer", precompiled(backend.component("normalizer")));
+    const json one_space = {
+        {"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", " "}};
+    const bool keeps_spaces = name == "MBart50Tokenizer";
     backend.set_component(
-        "pre_tokenizer", {{"type", "Sequence"},
-                          {"pretokenizers", json::array({{{"type", "WhitespaceSplit"}}, spaces})}});
+        "normalizer", name == "T5Tokenizer" ? precompiled(backend.component("normalizer"))
+                      : keeps_spaces
+                          ? json{{"type", "Sequence"}, {"normalizers", json::array({one_space})}}
+                          : json());
+    const json by_words = {{"type", "Sequence"},
+                           {"pretokenizers", json::array({{{"type", "WhitespaceSplit"}}, spaces})}};
+    backend.set_component("pre_tokenizer", keeps_spaces ? spaces : by_words);
     backend.set_component("decoder", spaces);
   }
 }
 
+/// The end token and the code of the language around a text: mBART has the code behind, mBART-50 in
+/// front of it. The language is `src_lang`, English by default.
+static void set_language_template(Backend& backend, const TokenizerSettings& settings) {
+  const auto given = text_at(settings.raw, "src_lang");
+  const auto language = given.empty() ? "en_XX" : given;
+  const auto* end = settings.find_special("eos_token");
+  const auto code_id = backend.token_to_id(language);
+  const auto end_id = end != nullptr ? backend.token_to_id(*end) : std::nullopt;
+  if (!code_id || !end_id) return;
+  const auto code = piece("SpecialToken", language, 0), stop = piece("SpecialToken", *end, 0),
+             a = piece("Sequence", "A", 0), b = piece("Sequence", "B", 0);
+  const bool in_front = settings.tokenizer_class == "MBart50Tokenizer";
+  backend.set_component(
+      "post_processor",
+      template_processing(
+          in_front ? json::array({code, a, stop}) : json::array({a, stop, code}),
+          in_front ? json::array({code, a, b, stop}) : json::array({a, b, stop, code}),
+          {{*end, *end_id}, {language, *code_id}}));
+}
+
 void rebuild_post_processor(Backend& backend, const TokenizerSettings& settings) {
+  if (is_multilingual_class(settings.tokenizer_class))
+    return set_language_template(backend, settings);
   const auto token = [&](const char* name) -> std::optional<std::pair<std::string, int64_t>> {
     const auto* text = settings.find_special(name);
     if (text == nullptr) return std::nullopt;

@@ -167,7 +167,7 @@ def prompts_of(count):
     return [[rng.randrange(4, VOCAB) for _ in range(rng.randrange(1, 12))] for _ in range(count)]
 
 
-def generation_jobs():
+def generation_jobs(count):
     greedy = [
         dict(max_new_tokens=12, do_sample=False),
         dict(max_new_tokens=12, do_sample=False, repetition_penalty=1.7),
@@ -185,12 +185,12 @@ def generation_jobs():
         dict(max_new_tokens=10, num_beams=3, length_penalty=-1.0, min_new_tokens=4,
              repetition_penalty=1.3)
     ]
-    prompts = prompts_of(50)
+    prompts = prompts_of(count)
     for prompt, options in zip(prompts, itertools.cycle(greedy)):
         yield {"inputs": {"input_ids": [prompt]}, "options": options}
     for prompt, options in zip(prompts, itertools.cycle(beams)):
         yield {"inputs": {"input_ids": [prompt]}, "options": {"do_sample": False, **options}}
-    for start, options in zip(range(0, 50, 5), itertools.cycle(greedy[:3] + beams)):
+    for start, options in zip(range(0, count, 5), itertools.cycle(greedy[:3] + beams)):
         rows = prompts[start:start + 5]
         width = max(map(len, rows))
         inputs = {
@@ -217,13 +217,13 @@ def compare_text(label, model, task, folder, jobs):
     print(f"  {label}: {len(jobs)} generations equal, the end token came in {ended}")
 
 
-def check_generation(label, config, folder):
-    for seed in (1, 2):
+def check_generation(label, config, folder, seeds=(1, 2), count=50):
+    for seed in seeds:
         model = build(config, "causal_lm", seed)
         with torch.no_grad():  # make the end token likely enough to appear
             head = model.get_output_embeddings().weight
             head[EOS] = head.mean(0) + 0.6 * torch.randn_like(head[EOS])
-        compare_text(label, model, "causal_lm", folder, list(generation_jobs()))
+        compare_text(label, model, "causal_lm", folder, list(generation_jobs(count)))
 
 
 def main():

@@ -12,19 +12,32 @@ import random
 import tempfile
 
 from models_test import (
-    AUTO, ask, build, check_folders, compare_outputs, compare_text, prompts_of, torch, transformers
+    AUTO, ask, build, check_folders, check_generation as check_causal_generation, compare_outputs,
+    compare_text, prompts_of, torch, transformers
 )
 
 VOCAB, PAD, EOS, START = 64, 1, 3, 2
 T5 = dict(model_type="t5", vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
           relative_attention_num_buckets=8, relative_attention_max_distance=12, pad_token_id=PAD,
           eos_token_id=EOS, decoder_start_token_id=START)
+BART = dict(model_type="bart", vocab_size=VOCAB, d_model=32, encoder_layers=2, decoder_layers=2,
+            encoder_ffn_dim=48, decoder_ffn_dim=40, encoder_attention_heads=4,
+            decoder_attention_heads=2, max_position_embeddings=64, pad_token_id=PAD, bos_token_id=0,
+            eos_token_id=EOS, decoder_start_token_id=START, forced_eos_token_id=EOS)
 CONFIGS = {
     "t5": T5, "t5-gated": {
         **T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
         "num_decoder_layers": 1
-    }, "mt5": {**T5, "model_type": "mt5"}
+    }, "mt5": {**T5, "model_type": "mt5"}, "bart": BART, "bart-untied": {
+        **BART, "tie_word_embeddings": False, "activation_function": "relu"
+    }, "mbart": {
+        **BART, "model_type": "mbart", "scale_embedding": True, "forced_bos_token_id": 20
+    }
 }
+T5_HEADS = ("seq2seq_lm", "base", "text_encoding", "sequence_classification",
+            "token_classification", "question_answering")
+BART_HEADS = ("seq2seq_lm", "base", "causal_lm", "masked_lm", "sequence_classification",
+              "question_answering")
 AUTO |= {
     "seq2seq_lm": transformers.AutoModelForSeq2SeqLM,
     "text_encoding": transformers.AutoModelForTextEncoding
@@ -47,6 +60,8 @@ def batches_of(task):
 
 def own_head(model):
     """A head that is not the table, as in v1.1."""
+    if "lm_head.weight" not in model.all_tied_weights_keys:
+        return
     model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight) * 0.3)
     model._tied_weights_keys = {
         key: value for key, value in model._tied_weights_keys.items() if "lm_head" not in key
@@ -91,6 +106,19 @@ def check_extra_keys(folder):
                     "encoder of a language model")
 
 
+def check_bart_keys(folder):
+    """A folder of the body under a head, with what old files hold and without the bias."""
+    from safetensors.torch import load_file, save_file
+    body = build(BART, "base", 3)
+    body.save_pretrained(folder)
+    weights = os.path.join(folder, "model.safetensors")
+    save_file({**load_file(weights), "encoder.version": torch.ones(1)}, weights, {"format": "pt"})
+    model, info = AUTO["seq2seq_lm"].from_pretrained(folder, output_loading_info=True)
+    assert not info["unexpected_keys"] and not info["missing_keys"], info
+    reply = ask(folder=folder, task="seq2seq_lm", forward=batches_of("seq2seq_lm"))
+    compare_outputs(model.eval(), reply, batches_of("seq2seq_lm"), "seq2seq_lm", "body of BART")
+
+
 GREEDY = [
     dict(max_new_tokens=12),
     dict(max_new_tokens=12, repetition_penalty=1.7),
@@ -118,13 +146,13 @@ BEAMS = [
 ]
 
 
-def generation_jobs():
-    prompts = [prompt + [EOS] for prompt in prompts_of(50)]
+def generation_jobs(count):
+    prompts = [prompt + [EOS] for prompt in prompts_of(count)]
     for prompt, options in zip(prompts, itertools.cycle(GREEDY)):
         yield {"inputs": {"input_ids": [prompt]}, "options": options}
     for prompt, options in zip(prompts, itertools.cycle(BEAMS)):
         yield {"inputs": {"input_ids": [prompt]}, "options": options}
-    for start, options, left in zip(range(0, 50, 5), itertools.cycle(GREEDY[:3] + BEAMS),
+    for start, options, left in zip(range(0, count, 5), itertools.cycle(GREEDY[:3] + BEAMS),
                                     itertools.cycle((False, True))):
         rows = prompts[start:start + 5]
         width = max(map(len, rows))
@@ -150,15 +178,16 @@ def generation_jobs():
     yield {"inputs": padded, "options": dict(max_new_tokens=6)}
 
 
-def check_generation(label, config, folder):
-    for seed in (1, 2):
+def check_generation(label, config, folder, seeds, count):
+    for seed in seeds:
         model = build(config, "seq2seq_lm", seed)
         own_head(model)
         with torch.no_grad():  # make the end token likely enough to appear
             head = model.lm_head.weight
             head[EOS] = head.mean(0) + 0.3 * torch.randn_like(head[EOS])
         compare_text(label, model, "seq2seq_lm", folder, [
-            {**job, "options": {"do_sample": False, **job["options"]}} for job in generation_jobs()
+            {**job, "options": {"do_sample": False, **job["options"]}}
+            for job in generation_jobs(count)
         ])
 
 
@@ -167,18 +196,25 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     for label, config in CONFIGS.items():
-        for task in ("seq2seq_lm", "base", "text_encoding", "sequence_classification",
-                     "token_classification", "question_answering"):
+        is_bart = "bart" in label
+        for task in BART_HEADS if is_bart else T5_HEADS:
             with tempfile.TemporaryDirectory() as folder:
                 check_folders(label, config, task, folder, batches_of(task),
                               *[own_head] if task == "seq2seq_lm" and label == "t5-gated" else [])
         with tempfile.TemporaryDirectory() as folder:
             check_fresh(label, config, folder)
+        # What shares its decoder with another kind is checked with fewer prompts.
+        seeds, count = ((1, 2), 50) if label in ("t5", "t5-gated") else ((1,), 25)
         with tempfile.TemporaryDirectory() as folder:
-            check_generation(label, config, folder)
+            check_generation(label, config, folder, seeds, count)
+        if label == "bart":
+            with tempfile.TemporaryDirectory() as folder:
+                check_causal_generation(label, config, folder, seeds=(1,), count=25)
         print(f"{label}: folders and text equal")
     with tempfile.TemporaryDirectory() as folder:
         check_extra_keys(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        check_bart_keys(folder)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""T5 through both trainers: the same folder, rows and flags, no dropout; as
+"""T5, BART and mBART through both trainers: the same folder, rows and flags, no dropout; as
 encoder_training_test.py.
 
 50 steps with accumulation, warm-up, clipping and evaluation, one run with label smoothing, one with
@@ -13,9 +13,15 @@ T5 = dict(model_type="t5", vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=48, num_la
 GATED = {
     **T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "initializer_factor": 0.3
 }
+BART = dict(model_type="bart", vocab_size=VOCAB, d_model=32, encoder_layers=2, decoder_layers=2,
+            encoder_ffn_dim=48, decoder_ffn_dim=48, encoder_attention_heads=4,
+            decoder_attention_heads=4, max_position_embeddings=64, dropout=0.0, pad_token_id=PAD,
+            eos_token_id=3, decoder_start_token_id=3, forced_eos_token_id=3)
 RUNS = [("t5", T5, {}), ("t5, smoothed labels", T5, {"label_smoothing_factor": 0.1}),
         ("t5 gated, checkpointed", GATED,
-         {"gradient_checkpointing": True, "gradient_accumulation_steps": 1})]
+         {"gradient_checkpointing": True, "gradient_accumulation_steps": 1}), ("bart", BART, {}),
+        ("mbart, checkpointed", {**BART, "model_type": "mbart", "scale_embedding": True},
+         {"gradient_checkpointing": True})]
 
 
 def make_rows(rng, count, with_decoder):

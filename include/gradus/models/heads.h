@@ -10,11 +10,14 @@ namespace gradus {
 
 /// What a head needs to know about its architecture.
 struct HeadOptions {
-  std::string class_name;      ///< The class in transformers: "GPT2ForSequenceClassification".
-  std::string prefix;          ///< Name of the body's module: "transformer".
-  std::string head = "score";  ///< Name of the head's module.
-  bool tied = false;           ///< Language models: the head shares the token embeddings.
+  std::string class_name;  ///< The class in transformers: "GPT2ForSequenceClassification".
+  std::string prefix;      ///< Name of the body's module: "transformer".
+  std::string body;        ///< The body's dotted path where it is not `prefix`: "model.decoder".
+  std::string head = "score";         ///< Name of the head's module.
+  bool tied = false;                  ///< Language models: the head shares the token embeddings.
+  bool shifts_labels = true;          ///< See `Model::shifts_labels`; BART's decoder does not.
   bool counts_shifted_labels = true;  ///< See `Model::counts_shifted_labels`.
+  bool is_recordable = true;          ///< See `Model::is_recordable`.
   /// Whether position_ids that restart separate packed sequences. Otherwise only seq_idx and
   /// cu_seq_lens_q do.
   bool packs_by_position_ids = true;
@@ -41,6 +44,7 @@ class BackboneModel : public PreTrainedModel {
   void set_embedding_noise(std::optional<double> alpha) override { body_->embedding_noise = alpha; }
   torch::nn::Module* input_embedding_module() override { return &body_->input_embeddings(); }
   std::vector<std::string> droppable_masks() const override { return {"attention_mask"}; }
+  bool is_recordable() const override { return options_.is_recordable; }
   std::optional<AttentionShape> attention_shape(const Batch& inputs) const override;
   /// The body.
   Backbone& body() { return *body_; }
@@ -80,8 +84,8 @@ class CausalLM : public BackboneModel {
   CausalLM(nlohmann::json config, HeadOptions options, std::shared_ptr<Backbone> body,
            int64_t vocabulary);
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options = {}) override;
-  /// True: the label of position t + 1 is the target of position t.
-  bool shifts_labels() const override { return true; }
+  /// True for nearly all: the label of position t + 1 is the target of position t.
+  bool shifts_labels() const override { return options_.shifts_labels; }
   bool counts_shifted_labels() const override { return options_.counts_shifted_labels; }
   bool can_generate() const override { return true; }
   std::optional<int64_t> position_limit() const override { return body_->position_limit(); }

@@ -27,10 +27,12 @@ torch::Tensor shifted_labels(const torch::Tensor& labels);
 
 /// Cross entropy of a language model's head on `hidden` (batch, tokens, width). When `logits` is
 /// undefined the loss is computed in chunks and the full logits never exist. `labels` has one entry
-/// per position and is not shifted here.
+/// per position and is not shifted here. `bias` (1, vocabulary), where it is defined, is added to
+/// the head's output; `logits` hold it already.
 torch::Tensor lm_head_loss(const layers::Linear& head, const torch::Tensor& hidden,
                            const torch::Tensor& logits, const torch::Tensor& labels,
-                           const std::optional<torch::Tensor>& num_items);
+                           const std::optional<torch::Tensor>& num_items,
+                           const torch::Tensor& bias = {});
 
 /// `problem_type` of a config.json, if it has one. Throws `Error` G-MODEL-5 for an unknown value,
 /// and for single_label_classification with one class.

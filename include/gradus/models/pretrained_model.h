@@ -127,7 +127,8 @@ class PreTrainedModel : public Model {
   ///
   /// `inputs` holds the new tokens (`input_ids`), an `attention_mask` over all tokens and the
   /// `position_ids` of the new ones. An encoder-decoder model gets `decoder_input_ids`,
-  /// `encoder_hidden_states` and the encoder's `attention_mask`.
+  /// `encoder_hidden_states` and the encoder's `attention_mask`. A row of these two serves all
+  /// beams of a prompt, which follow each other in `decoder_input_ids`.
   virtual torch::Tensor decode(const Batch& inputs, layers::KeyValueCache& cache);
   /// The encoder's output for a prompt; only for encoder-decoder models.
   virtual torch::Tensor encode(const Batch& inputs);

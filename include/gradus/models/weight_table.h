@@ -31,7 +31,7 @@ struct WeightRule {
 /// All rules of an architecture. The same table serves loading and saving.
 struct WeightTable {
   std::vector<WeightRule> rules;  ///< The first rule that matches is used.
-  /// Names in files that are ignored silently ("*.attn.masked_bias").
+  /// Names that only the file or only the model may have, silently ("*.attn.masked_bias").
   std::vector<std::string> ignored;
 };
 

@@ -1,12 +1,9 @@
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
-
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "models/generation/decoding_loop.h"
+#include "models/generation/top_continuations.h"
 
 namespace gradus {
 
@@ -14,75 +11,79 @@ using torch::Tensor;
 
 namespace {
 
-constexpr double kVeryLow = -1.0e9;
+constexpr float kVeryLow = -1.0e9F;
 
-Tensor gather_beams(const Tensor& tensor, Tensor beams) {
-  while (beams.dim() < tensor.dim()) beams = beams.unsqueeze(-1);
-  return tensor.take_along_dim(beams, 1);
-}
-
-/// (prompts, beams, …) -> (prompts · beams, …)
-Tensor flattened(const Tensor& tensor) { return tensor.flatten(0, 1); }
-
-/// Sequences in the making, or complete ones: tokens, scores and from which row each token came.
-struct Beams {
-  Tensor sequences;  ///< (prompts, beams, max_length)
-  Tensor scores;     ///< (prompts, beams)
-  Tensor origins;  ///< (prompts, beams, new tokens): row of the step before; -1 where no token was
-                   ///< written
-
-  Beams select(const Tensor& beams) const {
-    return {gather_beams(sequences, beams), gather_beams(scores, beams),
-            gather_beams(origins, beams)};
-  }
+/// A complete sequence, or room for one.
+struct CompleteBeam {
+  std::vector<int64_t> tokens = {};  ///< prompt included
+  float score = kVeryLow;            ///< with the penalty for its length
+  bool is_complete = false;
 };
 
+/// What is written for one prompt.
+struct PromptBeams {
+  int64_t number;                             ///< its row in the result
+  std::vector<std::vector<int64_t>> running;  ///< tokens of each beam, prompt included
+  std::vector<float> scores;                  ///< of the running beams
+  std::vector<CompleteBeam> complete;         ///< as many as beams, the best first
+  bool is_improvable = true;                  ///< a running beam could still beat a complete one
+};
+
+std::vector<std::vector<int64_t>> rows_on_host(const Tensor& ids) {
+  const auto here = ids.to(torch::kCPU).contiguous();
+  std::vector<std::vector<int64_t>> rows;
+  for (int64_t i = 0; i < here.size(0); ++i) {
+    const auto* first = here.const_data_ptr<int64_t>() + i * here.size(1);
+    rows.emplace_back(first, first + here.size(1));
+  }
+  return rows;
+}
+
+/// transformers' beam search. The scores of tokens are computed on the model's device; which
+/// sequences go on is decided on the host, in float32 as there.
 class BeamSearch {
  public:
   BeamSearch(Decoder& decoder, const DecodingPlan& plan)
       : decoder_(decoder), plan_(plan), beams_(*plan.options.num_beams) {
-    const auto& prompt = decoder.prompt();
-    prompts_ = prompt.size(0) / beams_;
-    prompt_length_ = length_ = prompt.size(1);
-    const auto device = prompt.device();
+    const auto rows = rows_on_host(decoder.prompt());
+    prompt_length_ = length_ = decoder.prompt().size(1);
     const auto ends =
         plan.options.eos_token_id ? plan.options.eos_token_id->ids() : std::vector<int64_t>{};
     candidates_ = std::max<int64_t>(2, 1 + static_cast<int64_t>(ends.size())) * beams_;
     // A pad token of 0 counts as none here, as in transformers.
-    const auto fill = ends.empty()                      ? -1
-                      : plan.pad_token.value_or(0) != 0 ? *plan.pad_token
-                                                        : ends[0];
-    const auto ids = torch::TensorOptions().dtype(torch::kLong).device(device);
-    running_.sequences = at::full({prompts_, beams_, plan.max_length}, fill, ids);
-    running_.sequences.narrow(2, 0, length_).copy_(prompt.view({prompts_, beams_, length_}));
-    running_.scores = at::zeros({prompts_, beams_}, ids.dtype(torch::kFloat));
-    running_.scores.narrow(1, 1, beams_ - 1)
-        .fill_(kVeryLow);  // at first all beams of a prompt are the same
-    running_.origins = at::full({prompts_, beams_, plan.max_length - length_}, -1, ids);
-    done_ = {running_.sequences.clone(),
-             at::full({prompts_, beams_}, kVeryLow, ids.dtype(torch::kFloat)),
-             running_.origins.clone()};
-    finished_ = at::zeros({prompts_, beams_}, ids.dtype(torch::kBool));
-    improvable_ = at::full({prompts_, 1}, true, ids.dtype(torch::kBool));
-    top_ = at::arange(candidates_, ids) < beams_;
+    fill_ = ends.empty() ? -1 : plan.pad_token.value_or(0) != 0 ? *plan.pad_token : ends[0];
+    for (size_t i = 0; i < rows.size(); i += size_t(beams_)) {
+      const auto begin = rows.begin() + std::ptrdiff_t(i);
+      auto& prompt = prompts_.emplace_back(
+          PromptBeams{int64_t(prompts_.size()), {begin, begin + beams_}, {}, {}});
+      prompt.scores.assign(size_t(beams_), kVeryLow);  // at first all beams are the same
+      prompt.scores[0] = 0.0F;
+      prompt.complete.assign(size_t(beams_), {prompt.running[0]});
+    }
+    settled_.resize(prompts_.size());
   }
 
   Tensor run() {
-    auto rows = decoder_.prompt();
+    auto ids = decoder_.prompt();
     while (true) {
-      const auto logits = decoder_.next_logits(rows);
-      const auto candidates = continuations(plan_.process(rows, logits.log_softmax(-1)));
-      const auto hits =
-          plan_.stop.finished(flattened(candidates.sequences.narrow(2, 0, length_ + 1)))
-              .view({prompts_, candidates_});
-      keep_running(candidates, hits);
-      collect_finished(candidates, hits);
-      decoder_.select_rows(running_.origins.select(2, length_ - prompt_length_).reshape({-1}));
+      const auto scores = plan_.process(ids, decoder_.next_logits(ids).log_softmax(-1));
+      const auto candidates = best_continuations(scores);
+      const bool is_over = plan_.stop.is_over(length_ + 1);
+      std::vector<int64_t> origins;
+      bool all_hit = true;
+      for (size_t place = 0; place < prompts_.size(); ++place)
+        all_hit &=
+            advance(prompts_[place], candidates[place], is_over, int64_t(place) * beams_, origins);
       ++length_;
-      check_improvable();
-      if (!goes_on(hits)) break;
-      rows = flattened(running_.sequences.narrow(2, 0, length_));
+      for (auto& prompt : prompts_) check_improvable(prompt);
+      const bool goes_on =
+          std::any_of(prompts_.begin(), prompts_.end(),
+                      [&](const PromptBeams& prompt) { return !is_settled(prompt); });
+      if (!goes_on || (all_hit && (is_over || left_out_ == 0))) break;
+      select(std::move(origins));
+      ids = running_ids();
     }
+    for (auto& prompt : prompts_) settled_[size_t(prompt.number)] = std::move(prompt.complete);
     return best();
   }
 
@@ -90,86 +91,163 @@ class BeamSearch {
   bool stops_early() const {
     return plan_.options.early_stopping->kind() == EarlyStopping::Kind::yes;
   }
+  static bool is_full(const PromptBeams& prompt) {
+    return std::all_of(prompt.complete.begin(), prompt.complete.end(),
+                       [](const CompleteBeam& beam) { return beam.is_complete; });
+  }
+  /// Whether nothing can change any more in what is complete.
+  bool is_settled(const PromptBeams& prompt) const {
+    return !prompt.is_improvable || (stops_early() && is_full(prompt));
+  }
+  float divided(float score, int64_t tokens) const {
+    return score /
+           static_cast<float>(std::pow(static_cast<double>(tokens), *plan_.options.length_penalty));
+  }
 
   /// The best (or drawn) extensions of all beams of each prompt, more than beams so that enough are
   /// left when some end.
-  Beams continuations(Tensor log_probs) const {
-    const auto vocabulary = log_probs.size(-1);
-    log_probs = (log_probs.view({prompts_, beams_, vocabulary}) + running_.scores.unsqueeze(2))
-                    .reshape({prompts_, -1});
-    Tensor scores, places;
-    if (*plan_.options.do_sample) {
-      places = log_probs.softmax(-1).multinomial(candidates_);
-      scores = log_probs.gather(1, places);
-    } else {
-      std::tie(scores, places) = log_probs.topk(candidates_);
+  std::vector<std::vector<Continuation>> best_continuations(const Tensor& log_probs) const {
+    std::vector<float> scores;
+    for (const auto& prompt : prompts_)
+      scores.insert(scores.end(), prompt.scores.begin(), prompt.scores.end());
+    return *plan_.options.do_sample ? drawn_continuations(log_probs, scores, beams_, candidates_)
+                                    : top_continuations(log_probs, scores, beams_, candidates_);
+  }
+
+  /// One token more for a prompt. Appends the rows that the beams came from to `origins`; returns
+  /// whether every candidate ended.
+  bool advance(PromptBeams& prompt, const std::vector<Continuation>& candidates, bool is_over,
+               int64_t first_row, std::vector<int64_t>& origins) const {
+    std::vector<char> hits;
+    for (const auto& each : candidates)
+      hits.push_back(is_over ||
+                     plan_.stop.ends_with(prompt.running[size_t(each.beam)], each.token));
+    const auto extended = [&](const Continuation& each) {
+      auto tokens = prompt.running[size_t(each.beam)];
+      tokens.push_back(each.token);
+      return tokens;
+    };
+    // Only the best candidates may become complete; the others are there to go on with.
+    const bool is_closed = stops_early() && is_full(prompt);
+    auto complete = std::move(prompt.complete);
+    std::vector<float> scores;
+    for (const auto& beam : complete) scores.push_back(beam.score);
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const bool ended = hits[i] && int64_t(i) < beams_;
+      auto score = divided(candidates[i].score, length_ + 1 - prompt_length_);
+      if (is_closed) score += kVeryLow;
+      if (!prompt.is_improvable) score += kVeryLow;
+      if (!ended) score += kVeryLow;
+      scores.push_back(score);
     }
-    const auto beams = places.div(vocabulary, "floor");
-    Beams result{gather_beams(running_.sequences, beams), scores,
-                 gather_beams(running_.origins, beams)};
-    result.sequences.select(2, length_).copy_(places.remainder(vocabulary));
-    const auto offsets = at::arange(prompts_, places.options()).unsqueeze(1) * beams_;
-    result.origins.select(2, length_ - prompt_length_).copy_(beams + offsets);
-    return result;
+    std::vector<CompleteBeam> kept;
+    for (const auto i : best_of(scores)) {
+      if (i < complete.size()) {
+        kept.push_back(std::move(complete[i]));
+        continue;
+      }
+      const auto number = i - complete.size();
+      kept.push_back(
+          {extended(candidates[number]), scores[i], hits[number] && int64_t(number) < beams_});
+    }
+    prompt.complete = std::move(kept);
+
+    scores.clear();
+    for (size_t i = 0; i < candidates.size(); ++i)
+      scores.push_back(candidates[i].score + (hits[i] ? kVeryLow : 0.0F));
+    std::vector<std::vector<int64_t>> running;
+    std::vector<float> running_scores;
+    for (const auto i : best_of(scores)) {
+      running.push_back(extended(candidates[i]));
+      running_scores.push_back(scores[i]);
+      origins.push_back(first_row + candidates[i].beam);
+    }
+    prompt.running = std::move(running);
+    prompt.scores = std::move(running_scores);
+    return std::all_of(hits.begin(), hits.end(), [](char hit) { return hit; });
   }
 
-  void keep_running(const Beams& candidates, const Tensor& hits) {
-    auto open = candidates;
-    open.scores = candidates.scores + hits.to(torch::kFloat) * kVeryLow;
-    running_ = open.select(std::get<1>(open.scores.topk(beams_)));
+  /// The numbers of the highest scores, as many as beams.
+  std::vector<size_t> best_of(const std::vector<float>& scores) const {
+    std::vector<size_t> order(scores.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+    order.resize(size_t(beams_));
+    return order;
   }
 
-  /// Only the best `beams_` candidates may become final; the others are there to go on with.
-  void collect_finished(const Beams& candidates, const Tensor& hits) {
-    const auto ended = hits.logical_and(top_.unsqueeze(0));
-    const auto generated = static_cast<double>(length_ + 1 - prompt_length_);
-    auto scores = candidates.scores / std::pow(generated, *plan_.options.length_penalty);
-    if (stops_early()) scores += finished_.all(1, /*keepdim=*/true).to(torch::kFloat) * kVeryLow;
-    scores += improvable_.logical_not().to(torch::kFloat) * kVeryLow;
-    scores += ended.logical_not() * kVeryLow;
-    const Beams merged{at::cat({done_.sequences, candidates.sequences}, 1),
-                       at::cat({done_.scores, scores}, 1),
-                       at::cat({done_.origins, candidates.origins}, 1)};
-    const auto best = std::get<1>(merged.scores.topk(beams_));
-    finished_ = gather_beams(at::cat({finished_, ended}, 1), best);
-    done_ = merged.select(best);
+  void check_improvable(PromptBeams& prompt) const {
+    const bool to_the_end = plan_.options.early_stopping->kind() == EarlyStopping::Kind::never &&
+                            *plan_.options.length_penalty > 0.0;
+    const auto possible =
+        divided(prompt.scores[0], (to_the_end ? plan_.max_length : length_) - prompt_length_);
+    const auto worst = std::min_element(prompt.complete.begin(), prompt.complete.end(),
+                                        [](const CompleteBeam& a, const CompleteBeam& b) {
+                                          return a.score < b.score;
+                                        })
+                           ->score;
+    prompt.is_improvable =
+        prompt.is_improvable &&
+        std::any_of(prompt.complete.begin(), prompt.complete.end(), [&](const CompleteBeam& beam) {
+          return possible > (beam.is_complete ? worst : kVeryLow);
+        });
   }
 
-  /// Whether a running beam could still beat a finished one.
-  void check_improvable() {
-    const auto penalty = *plan_.options.length_penalty;
-    const bool to_the_end =
-        plan_.options.early_stopping->kind() == EarlyStopping::Kind::never && penalty > 0.0;
-    const auto length =
-        static_cast<double>((to_the_end ? plan_.max_length : length_) - prompt_length_);
-    const auto possible = running_.scores.narrow(1, 0, 1) / std::pow(length, penalty);
-    const auto worst =
-        at::where(finished_, std::get<0>(done_.scores.min(1, /*keepdim=*/true)), kVeryLow);
-    improvable_ = improvable_.logical_and((possible > worst).any(-1, /*keepdim=*/true));
+  /// Lets the decoder go on with the rows that `origins` name. Prompts that are settled are left
+  /// out once they are a quarter of all.
+  void select(std::vector<int64_t> origins) {
+    const auto options = torch::TensorOptions().dtype(torch::kLong);
+    const auto device = decoder_.prompt().device();
+    std::vector<int64_t> places, rows;
+    for (size_t place = 0; place < prompts_.size(); ++place)
+      if (!is_settled(prompts_[place])) places.push_back(int64_t(place));
+    if (!plan_.may_leave_out_rows() || places.size() * 4 > prompts_.size() * 3)
+      return decoder_.select_rows(torch::tensor(origins, options).to(device));
+    std::vector<PromptBeams> kept;
+    for (const auto place : places) {
+      const auto begin = origins.begin() + place * beams_;
+      rows.insert(rows.end(), begin, begin + beams_);
+      kept.push_back(std::move(prompts_[size_t(place)]));
+      prompts_[size_t(place)].number = -1;
+    }
+    for (auto& prompt : prompts_)
+      if (prompt.number >= 0) settled_[size_t(prompt.number)] = std::move(prompt.complete);
+    left_out_ += prompts_.size() - kept.size();
+    prompts_ = std::move(kept);
+    decoder_.keep_rows(torch::tensor(rows, options).to(device),
+                       torch::tensor(places, options).to(device));
   }
 
-  bool goes_on(const Tensor& hits) const {
-    if (!improvable_.any().item<bool>()) return false;
-    if (stops_early() && finished_.all().item<bool>()) return false;
-    return !hits.all().item<bool>();
+  Tensor running_ids() const {
+    auto ids = torch::empty({int64_t(prompts_.size()) * beams_, length_}, torch::kLong);
+    auto* next = ids.mutable_data_ptr<int64_t>();
+    for (const auto& prompt : prompts_)
+      for (const auto& tokens : prompt.running)
+        next = std::copy(tokens.begin(), tokens.end(), next);
+    return ids.to(decoder_.prompt().device());
   }
 
   Tensor best() const {
-    const auto returned = *plan_.options.num_return_sequences;
-    const auto written =
-        flattened(done_.origins.narrow(1, 0, returned)).ne(-1).sum(1).max().item<int64_t>();
-    return flattened(done_.sequences.narrow(1, 0, returned))
-        .narrow(1, 0, prompt_length_ + written)
-        .contiguous();
+    const auto returned = size_t(*plan_.options.num_return_sequences);
+    size_t width = size_t(prompt_length_);
+    for (const auto& beams : settled_)
+      for (size_t i = 0; i < returned; ++i) width = std::max(width, beams[i].tokens.size());
+    auto ids = torch::full({int64_t(settled_.size() * returned), int64_t(width)}, fill_,
+                           torch::TensorOptions().dtype(torch::kLong));
+    auto* row = ids.mutable_data_ptr<int64_t>();
+    for (const auto& beams : settled_)
+      for (size_t i = 0; i < returned; ++i, row += width)
+        std::copy(beams[i].tokens.begin(), beams[i].tokens.end(), row);
+    return ids.to(decoder_.prompt().device());
   }
 
   Decoder& decoder_;
   const DecodingPlan& plan_;
-  int64_t beams_, prompts_ = 0, candidates_ = 0, prompt_length_ = 0, length_ = 0;
-  Beams running_, done_;
-  Tensor finished_;    ///< (prompts, beams): whether that entry of done_ is a complete sequence
-  Tensor improvable_;  ///< (prompts, 1)
-  Tensor top_;         ///< (candidates): the first `beams_`
+  int64_t beams_, candidates_ = 0, prompt_length_ = 0, length_ = 0, fill_ = 0;
+  std::vector<PromptBeams> prompts_;                ///< those that the decoder has rows of
+  std::vector<std::vector<CompleteBeam>> settled_;  ///< the results by prompt, in the end all
+  size_t left_out_ = 0;                             ///< prompts that the decoder has no more
 };
 
 }  // namespace

@@ -29,8 +29,10 @@ class Decoder {
   /// Logits (rows, vocabulary) in float32 behind the last of `ids`; all tokens before must have
   /// been given in earlier calls.
   torch::Tensor next_logits(const torch::Tensor& ids);
-  /// Continues with these rows (beam search).
+  /// Continues with these rows (beam search); they stay with their prompts.
   void select_rows(const torch::Tensor& rows);
+  /// The same, but only with these prompts: `rows` are theirs.
+  void keep_rows(const torch::Tensor& rows, const torch::Tensor& prompts);
 
  private:
   void prepare_prompt(const Batch& inputs, const GenerationOptions& options);
@@ -56,9 +58,18 @@ class StopRules {
   StopRules(const GenerationOptions& options, int64_t max_length);
   /// (rows) bool, on the device of `ids`.
   torch::Tensor finished(const torch::Tensor& ids) const;
+  /// Whether rows of `tokens` tokens are finished whatever they hold: by their length or the time.
+  bool is_over(int64_t tokens) const {
+    return tokens >= max_length_ || std::chrono::steady_clock::now() > deadline_;
+  }
+  /// Whether `row` is finished with `token` behind it, by what it holds.
+  bool ends_with(const std::vector<int64_t>& row, int64_t token) const;
   bool has_end_tokens() const { return !ends_.empty(); }
 
  private:
+  /// Whether there are rules that read more than the last token.
+  bool reads_rows() const;
+  bool ends_by_row(const std::vector<int64_t>& row) const;
   bool ends_in_text(const std::vector<int64_t>& row) const;
 
   const GenerationOptions& options_;
@@ -75,6 +86,9 @@ struct DecodingPlan {
   StopRules stop;
 
   torch::Tensor process(const torch::Tensor& ids, torch::Tensor scores) const;
+  /// Whether the model need not go on with rows that are finished: nothing else looks at them, and
+  /// no random numbers are drawn for them.
+  bool may_leave_out_rows() const;
 };
 
 /// Greedy search and sampling.

@@ -156,9 +156,10 @@ Decoder::Decoder(PreTrainedModel& model, const Batch& inputs, const GenerationOp
       if (name.rfind("decoder_", 0) != 0 && name != "labels")
         encoder.set(name, tensor.to(model.device()));
     if (!encoder.contains("attention_mask")) encoder.set("attention_mask", attention_mask_);
-    encoder_states_ = repeated(model.encode(encoder), copies);
+    encoder_states_ = model.encode(encoder);  // one row for all copies of a prompt, also the mask
+  } else {
+    attention_mask_ = repeated(attention_mask_, copies);
   }
-  attention_mask_ = repeated(attention_mask_, copies);
   if (positions_.defined()) positions_ = repeated(positions_, copies);
   if (types_.defined()) types_ = repeated(types_, copies);
   if (decoder_mask_.defined()) decoder_mask_ = repeated(decoder_mask_, copies);
@@ -296,10 +297,17 @@ Tensor Decoder::next_logits(const Tensor& ids) {
   return model_.decode(inputs, cache_).to(torch::kFloat);
 }
 
-void Decoder::select_rows(const Tensor& rows) {
+// Beams of a prompt share mask and encoder output, and rows never leave their prompt: both stay as
+// they are.
+void Decoder::select_rows(const Tensor& rows) { cache_.select_rows(rows); }
+
+void Decoder::keep_rows(const Tensor& rows, const Tensor& prompts) {
   cache_.select_rows(rows);
-  // Beams of a prompt share mask and encoder output, and rows never leave their prompt: both stay
-  // as they are.
+  cache_.select_cross(prompts);
+  attention_mask_ = attention_mask_.index_select(0, encoder_states_.defined() ? prompts : rows);
+  if (encoder_states_.defined()) encoder_states_ = encoder_states_.index_select(0, prompts);
+  for (auto* each : {&positions_, &types_, &decoder_mask_})
+    if (each->defined()) *each = each->index_select(0, rows);
 }
 
 StopRules::StopRules(const GenerationOptions& options, int64_t max_length)
@@ -322,24 +330,35 @@ bool StopRules::ends_in_text(const std::vector<int64_t>& row) const {
                      });
 }
 
+bool StopRules::reads_rows() const {
+  return !options_.stopping_criteria.empty() ||
+         (options_.stop_strings && !options_.stop_strings->empty());
+}
+
+bool StopRules::ends_by_row(const std::vector<int64_t>& row) const {
+  return ends_in_text(row) ||
+         std::any_of(options_.stopping_criteria.begin(), options_.stopping_criteria.end(),
+                     [&](const auto& criterion) { return criterion(row); });
+}
+
+bool StopRules::ends_with(const std::vector<int64_t>& row, int64_t token) const {
+  if (std::find(ends_.begin(), ends_.end(), token) != ends_.end()) return true;
+  if (!reads_rows()) return false;
+  auto extended = row;
+  extended.push_back(token);
+  return ends_by_row(extended);
+}
+
 Tensor StopRules::finished(const Tensor& ids) const {
   const auto last = ids.select(1, ids.size(1) - 1);
-  const bool over = ids.size(1) >= max_length_ || std::chrono::steady_clock::now() > deadline_;
-  auto finished = torch::full({ids.size(0)}, over,
+  auto finished = torch::full({ids.size(0)}, is_over(ids.size(1)),
                               torch::TensorOptions().dtype(torch::kBool).device(ids.device()));
   for (const auto end : ends_) finished.logical_or_(last.eq(end));
-  const bool by_row = !options_.stopping_criteria.empty() ||
-                      (options_.stop_strings && !options_.stop_strings->empty());
-  if (!by_row) return finished;
+  if (!reads_rows()) return finished;
   const auto here = ids.to(torch::kCPU).contiguous();
   for (int64_t i = 0; i < here.size(0); ++i) {
     const auto* first = here.const_data_ptr<int64_t>() + i * here.size(1);
-    const std::vector<int64_t> row(first, first + here.size(1));
-    const bool stop =
-        ends_in_text(row) ||
-        std::any_of(options_.stopping_criteria.begin(), options_.stopping_criteria.end(),
-                    [&](const auto& criterion) { return criterion(row); });
-    if (stop) finished[i] = true;
+    if (ends_by_row({first, first + here.size(1)})) finished[i] = true;
   }
   return finished;
 }
@@ -349,6 +368,13 @@ Tensor DecodingPlan::process(const Tensor& ids, Tensor scores) const {
   return scores;
 }
 
+bool DecodingPlan::may_leave_out_rows() const {
+  return !*options.do_sample && options.logits_processors.empty() &&
+         options.stopping_criteria.empty() && !options.streamer && !options.max_time &&
+         options.encoder_repetition_penalty.value_or(1.0) == 1.0 &&
+         options.encoder_no_repeat_ngram_size.value_or(0) == 0;
+}
+
 /// Hands new tokens of the one row to the streamer.
 static void stream(const GenerationOptions& options, const Tensor& tokens) {
   if (!options.streamer) return;
@@ -356,20 +382,35 @@ static void stream(const GenerationOptions& options, const Tensor& tokens) {
   options.streamer({here.const_data_ptr<int64_t>(), static_cast<size_t>(here.numel())});
 }
 
+/// The rows that the decoder goes on with. Finished ones are left out once they are a quarter of
+/// all. `rows` are those it has, undefined for all; `open` says which of all are not finished.
+static Tensor without_finished(Decoder& decoder, const Tensor& open, const Tensor& rows) {
+  const auto left = (rows.defined() ? open.index_select(0, rows) : open).nonzero().squeeze(1);
+  const auto count = rows.defined() ? rows.size(0) : open.size(0);
+  if (left.size(0) == 0 || left.size(0) * 4 > count * 3) return rows;
+  decoder.keep_rows(left, left);
+  return rows.defined() ? rows.index_select(0, left) : left;
+}
+
 Tensor sample(Decoder& decoder, const DecodingPlan& plan) {
   auto ids = decoder.prompt();
   stream(plan.options, ids);
   auto open =
       torch::ones({ids.size(0)}, torch::TensorOptions().dtype(torch::kBool).device(ids.device()));
+  const auto pad = plan.pad_token.value_or(0);
+  Tensor rows;  // those that the decoder has, undefined for all
   while (open.any().item<bool>()) {
-    const auto scores = plan.process(ids, decoder.next_logits(ids));
+    const auto seen = rows.defined() ? ids.index_select(0, rows) : ids;
+    const auto scores = plan.process(seen, decoder.next_logits(seen));
     auto next =
         *plan.options.do_sample ? scores.softmax(-1).multinomial(1).squeeze(1) : scores.argmax(-1);
-    if (plan.stop.has_end_tokens())
-      next.masked_fill_(open.logical_not(), plan.pad_token.value_or(0));
+    if (rows.defined())
+      next = torch::full({ids.size(0)}, pad, ids.options()).index_copy_(0, rows, next);
+    if (plan.stop.has_end_tokens()) next.masked_fill_(open.logical_not(), pad);
     ids = at::cat({ids, next.unsqueeze(1)}, 1);
     stream(plan.options, next);
     open = open.logical_and(plan.stop.finished(ids).logical_not());
+    if (plan.may_leave_out_rows()) rows = without_finished(decoder, open, rows);
   }
   return ids;
 }

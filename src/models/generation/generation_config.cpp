@@ -300,8 +300,8 @@ GenerationConfig GenerationConfig::from_json(const nlohmann::json& values,
 
 GenerationConfig GenerationConfig::from_model_config(const nlohmann::json& config) {
   nlohmann::json values = {{"_from_model_config", true}};
-  for (const auto* name :
-       {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}) {
+  for (const auto* name : {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id",
+                           "forced_bos_token_id", "forced_eos_token_id"}) {
     const auto found = config.find(name);
     if (found != config.end() && !found->is_null()) values[name] = *found;
   }

@@ -5,12 +5,15 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/where.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <utility>
 
 namespace gradus::layers {
 
@@ -49,6 +52,13 @@ Tensor mask_by_place(const MaskRequest& request) {
                           : window.logical_and_(key < query + *request.sliding_window);
   }
   return mask.view({1, 1, request.queries, request.keys});
+}
+
+/// Whether `rows` are all rows in their order; unknown (false) where looking would wait for a
+/// device.
+bool keeps_order(const Tensor& rows, int64_t count) {
+  return rows.is_cpu() && rows.size(0) == count &&
+         at::equal(rows, at::arange(count, rows.options()));
 }
 
 /// The same with the weights in hand, for output_attentions.
@@ -190,10 +200,22 @@ KeyValueCache::States KeyValueCache::update(size_t layer, const Tensor& keys,
 }
 
 void KeyValueCache::select_rows(const Tensor& rows) {
-  for (auto& layer : layers_) {
-    layer.keys = layer.keys.index_select(0, rows);
-    layer.values = layer.values.index_select(0, rows);
-  }
+  if (layers_.empty() || keeps_order(rows, layers_[0].keys.size(0))) return;
+  for (auto& layer : layers_)
+    for (auto* held : {&layer.keys, &layer.values}) {
+      // Only what is written moves, into the memory of the layer before: the two take turns.
+      auto sizes = held->sizes().vec();
+      sizes[0] = rows.size(0);
+      auto target = spare_.defined() && spare_.sizes() == at::IntArrayRef(sizes)
+                        ? spare_
+                        : at::empty(sizes, held->options());
+      auto written = target.narrow(2, 0, layer.length);
+      at::index_select_out(written, held->narrow(2, 0, layer.length), 0, rows);
+      spare_ = std::exchange(*held, target);
+    }
+}
+
+void KeyValueCache::select_cross(const Tensor& rows) {
   for (auto& states : cross_) {
     if (!states.keys.defined()) continue;
     states.keys = states.keys.index_select(0, rows);

@@ -10,6 +10,8 @@
 
 #include <cmath>
 
+#include "models/stack_attention.h"
+
 namespace gradus {
 
 using torch::Tensor;
@@ -28,20 +30,19 @@ Tensor within_half(const Tensor& x) {
 
 /// What the blocks of one forward pass share and what needs no gradient.
 struct T5Pass {
-  Tensor cross_bias;  ///< forbids the encoder's padding; undefined when there is none
-  layers::KeyValueCache* cache = nullptr;
-  std::vector<Tensor>*attentions = nullptr, *cross_attentions = nullptr;
+  StackAttentionPass self;   ///< its bias is an input of the block
+  StackAttentionPass cross;  ///< its bias forbids the encoder's padding
 };
 
-class T5Attention : public torch::nn::Module {
+class T5Attention : public StackAttention {
  public:
   T5Attention(const T5Config& config, size_t layer, bool with_positions)
-      : layer_(layer), head_width_(config.head_width), dropout_(config.dropout) {
-    const auto inner = config.heads * config.head_width;
-    q = register_module("q", std::make_shared<layers::Linear>(config.width, inner, false));
-    k = register_module("k", std::make_shared<layers::Linear>(config.width, inner, false));
-    v = register_module("v", std::make_shared<layers::Linear>(config.width, inner, false));
-    o = register_module("o", std::make_shared<layers::Linear>(inner, config.width, false));
+      : StackAttention(
+            {config.width, config.heads, config.head_width, layer, config.dropout, 1.0}) {
+    query = project_in("q", false);
+    key = project_in("k", false);
+    value = project_in("v", false);
+    output = project_out("o", false);
     if (with_positions)
       relative_attention_bias =
           register_module("relative_attention_bias",
@@ -49,51 +50,8 @@ class T5Attention : public torch::nn::Module {
                                                               std::nullopt, "relative positions"));
   }
 
-  /// Over its own tokens, those in the cache included.
-  Tensor forward(const Tensor& x, const Tensor& bias, layers::KeyValueCache* cache,
-                 std::vector<Tensor>* weights) const {
-    layers::KeyValueCache::States states{by_heads(k->forward(x)), by_heads(v->forward(x))};
-    if (cache != nullptr) states = cache->update(layer_, states.keys, states.values);
-    return attend(x, states, bias, weights);
-  }
-
-  /// Over the encoder's output; keys and values of it are computed once per cache.
-  Tensor cross(const Tensor& x, const Tensor& encoder_states, const T5Pass& pass) const {
-    const auto* held = pass.cache != nullptr ? pass.cache->cross(layer_) : nullptr;
-    const auto states = held != nullptr
-                            ? *held
-                            : layers::KeyValueCache::States{by_heads(k->forward(encoder_states)),
-                                                            by_heads(v->forward(encoder_states))};
-    if (pass.cache != nullptr && held == nullptr) pass.cache->set_cross(layer_, states);
-    return attend(x, states, pass.cross_bias, pass.cross_attentions);
-  }
-
-  std::shared_ptr<layers::Linear> q, k, v, o;
   std::shared_ptr<layers::Embedding>
       relative_attention_bias;  ///< first block only; its biases serve all
-
- private:
-  Tensor by_heads(const Tensor& x) const {
-    return x.view({x.size(0), x.size(1), -1, head_width_}).transpose(1, 2);
-  }
-
-  Tensor attend(const Tensor& x, const layers::KeyValueCache::States& states, const Tensor& bias,
-                std::vector<Tensor>* all_weights) const {
-    layers::AttentionOptions options;
-    options.scale = 1.0;
-    options.dropout = is_training() ? dropout_ : 0.0;
-    options.position_bias = bias;
-    Tensor weights;
-    if (all_weights != nullptr) options.weights = &weights;
-    const auto output =
-        layers::attention(by_heads(q->forward(x)), states.keys, states.values, {}, options);
-    if (all_weights != nullptr) all_weights->push_back(weights);
-    return o->forward(output);
-  }
-
-  size_t layer_;
-  int64_t head_width_;
-  double dropout_;
 };
 
 class T5Dense : public torch::nn::Module {
@@ -153,11 +111,12 @@ class T5Block : public torch::nn::Module {
 
   Tensor forward(Tensor x, const Tensor& bias, const Tensor& encoder_states,
                  const T5Pass& pass) const {
-    x = within_half(x + dropped(self_->inner->forward(self_->norm->forward(x), bias, pass.cache,
-                                                      pass.attentions)));
+    auto own = pass.self;
+    own.bias = bias;
+    x = within_half(x + dropped(self_->inner->forward(self_->norm->forward(x), own)));
     if (cross_ && encoder_states.defined())
       x = within_half(
-          x + dropped(cross_->inner->cross(cross_->norm->forward(x), encoder_states, pass)));
+          x + dropped(cross_->inner->cross(cross_->norm->forward(x), encoder_states, pass.cross)));
     return within_half(x + dropped(dense_->inner->forward(dense_->norm->forward(x))));
   }
 
@@ -194,16 +153,7 @@ Tensor self_bias(const BackboneInputs& inputs, const layers::Embedding& table, b
 
 /// Zero where the encoder's tokens are text; undefined when all are.
 Tensor cross_bias(const BackboneInputs& inputs, const Tensor& x) {
-  if (!inputs.encoder_attention_mask.defined() || !inputs.encoder_hidden_states.defined())
-    return {};
-  layers::MaskRequest request;
-  request.batch = inputs.rows();
-  request.queries = inputs.tokens();
-  request.keys = inputs.encoder_hidden_states.size(1);
-  request.device = x.device();
-  request.attention_mask = inputs.encoder_attention_mask;
-  request.causal = false;
-  const auto mask = layers::make_attention_mask(request);
+  const auto mask = cross_mask(inputs, x.device());
   return mask.mask.defined()
              ? layers::masked_bias(at::zeros({1, 1, 1, 1}, x.options()), mask, x.scalar_type())
              : Tensor();
@@ -290,9 +240,13 @@ T5Stack::T5Stack(const T5Config& config, bool is_decoder)
 BackboneOutput T5Stack::forward(const BackboneInputs& inputs) {
   auto x = layers::dropout(embed(inputs), dropout_, is_training());
   BackboneOutput output;
-  const T5Pass pass{cross_bias(inputs, x), inputs.cache,
-                    inputs.output_attentions ? &output.attentions : nullptr,
-                    inputs.output_attentions && is_decoder_ ? &output.cross_attentions : nullptr};
+  T5Pass pass;
+  pass.self.cache = pass.cross.cache = inputs.cache;
+  pass.cross.bias = cross_bias(inputs, x);
+  if (inputs.output_attentions) {
+    pass.self.attentions = &output.attentions;
+    pass.cross.attentions = &output.cross_attentions;
+  }
   std::vector<Tensor> given{
       x, self_bias(inputs, (*block_)[0].positions(), is_decoder_, max_distance_, x)};
   if (is_decoder_ && inputs.encoder_hidden_states.defined())
@@ -323,10 +277,10 @@ bool init_t5_module(torch::nn::Module& module, const Initializer& initializer,
     if (dense->wi_1) initializer.normal(dense->wi_1->weight, by(config.width));
     initializer.normal(dense->wo->weight, by(config.inner));
   } else if (const auto* attention = dynamic_cast<T5Attention*>(&module)) {
-    initializer.normal(attention->q->weight, by(config.width * config.head_width));
-    initializer.normal(attention->k->weight, by(config.width));
-    initializer.normal(attention->v->weight, by(config.width));
-    initializer.normal(attention->o->weight, by(config.heads * config.head_width));
+    initializer.normal(attention->query->weight, by(config.width * config.head_width));
+    initializer.normal(attention->key->weight, by(config.width));
+    initializer.normal(attention->value->weight, by(config.width));
+    initializer.normal(attention->output->weight, by(config.heads * config.head_width));
     if (attention->relative_attention_bias)
       initializer.normal(attention->relative_attention_bias->weight, by(config.width));
   } else {

@@ -78,7 +78,8 @@ class KeyValueCache {
   /// Number of tokens in layer 0. During a forward pass this includes the new tokens as soon as
   /// layer 0 has run.
   int64_t length() const { return layers_.empty() ? 0 : layers_[0].length; }
-  /// Keeps the rows `rows` (int64) in that order, as beam search needs after a step.
+  /// Keeps the rows `rows` (int64) in that order, as beam search needs after a step. The states
+  /// over the encoder's output stay as they are: the beams of a prompt share them.
   void select_rows(const torch::Tensor& rows);
 
   /// The states of a layer over the encoder's output, or null before `set_cross`. They do not
@@ -86,6 +87,8 @@ class KeyValueCache {
   const States* cross(size_t layer) const {
     return layer < cross_.size() && cross_[layer].keys.defined() ? &cross_[layer] : nullptr;
   }
+  /// Keeps these rows of the states over the encoder's output.
+  void select_cross(const torch::Tensor& rows);
   /// Stores the states of a layer over the encoder's output.
   void set_cross(size_t layer, States states);
 
@@ -96,6 +99,7 @@ class KeyValueCache {
   };
   std::vector<Layer> layers_;
   std::vector<States> cross_;
+  torch::Tensor spare_;  ///< Memory that `select_rows` writes to; undefined at first.
 };
 
 }  // namespace gradus::layers
