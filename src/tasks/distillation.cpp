@@ -1,5 +1,5 @@
-// A small classifier learns from a large one: the data, flags and metrics of text-classification,
-// with a teacher.
+// A small model learns from a large one: the data, flags and metrics of text-classification,
+// causal-lm or masked-lm, with a teacher.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gradus/core/error.h>
@@ -29,7 +29,10 @@ constexpr OptionRow<TeacherFlags> kTeacherRows[] = {
 
 class Distillation : public Task {
  public:
-  std::string name() const override { return "distillation"; }
+  Distillation(std::string name, std::unique_ptr<Task> student, ModelTask head)
+      : name_(std::move(name)), student_(std::move(student)), head_(head) {}
+
+  std::string name() const override { return name_; }
   std::string trainer() const override { return "DistillationTrainer"; }
 
   void add_options(OptionSet& options) override {
@@ -40,7 +43,7 @@ class Distillation : public Task {
   void check(const TrainingArguments& args) const override {
     if (!flags_.teacher_name_or_path)
       refuse_teacher(ErrorKind::usage, "there is no teacher: --teacher_name_or_path is not set",
-                     "Name the folder of a classifier that was trained on such data.");
+                     "Name the folder of a model that was trained on such data.");
     if (!std::filesystem::is_directory(expand_user(*flags_.teacher_name_or_path)))
       refuse_teacher(ErrorKind::usage, "there is no folder " + *flags_.teacher_name_or_path,
                      "Name the folder of the teacher (config.json and model.safetensors).");
@@ -52,16 +55,10 @@ class Distillation : public Task {
     const auto teacher = load_teacher(prepared);
     prepared.make_trainer = [own = arguments().as<DistillationArguments>(),
                              teacher](TrainerOptions options) {
-      return std::make_unique<DistillationTrainer>(
-          DistillationTrainerOptions{.model = std::move(options.model),
-                                     .args = own,
-                                     .data_collator = std::move(options.data_collator),
-                                     .train_dataset = std::move(options.train_dataset),
-                                     .eval_dataset = std::move(options.eval_dataset),
-                                     .processing_class = std::move(options.processing_class),
-                                     .compute_metrics = std::move(options.compute_metrics),
-                                     .callbacks = std::move(options.callbacks),
-                                     .teacher = teacher});
+      auto all = convert_options<DistillationTrainerOptions>(options);
+      all.args = own;
+      all.teacher = teacher;
+      return std::make_unique<DistillationTrainer>(std::move(all));
     };
     return prepared;
   }
@@ -70,15 +67,8 @@ class Distillation : public Task {
   // Teacher and student must mean the same by a class and by a token.
   std::shared_ptr<PreTrainedModel> load_teacher(const PreparedTask& prepared) const {
     const ModelFlags folder{.model_name_or_path = flags_.teacher_name_or_path};
-    const auto teacher = load_model(ModelTask::sequence_classification, folder, {}, nullptr);
-    const auto of_teacher = configured_names(teacher->config()),
-               of_student = configured_names(prepared.trainer.model->config());
-    const bool named = are_own_names(of_teacher) && are_own_names(of_student);
-    if (of_teacher.size() != of_student.size() || (named && of_teacher != of_student))
-      refuse_teacher(ErrorKind::model,
-                     fmt::format("the teacher knows the classes {}, the data has {}",
-                                 fmt::join(of_teacher, ", "), fmt::join(of_student, ", ")),
-                     "Train the teacher on data with the same labels.");
+    const auto teacher = load_model(head_, folder, {}, nullptr);
+    if (head_ == ModelTask::sequence_classification) check_classes(*teacher, prepared);
     const auto* tokens = dynamic_cast<const Tokenizer*>(prepared.trainer.processing_class.get());
     const auto tokenizer = load_tokenizer(folder);
     if (tokens != nullptr && tokenizer && tokens->vocab() != tokenizer->vocab())
@@ -87,13 +77,39 @@ class Distillation : public Task {
     return teacher;
   }
 
-  std::unique_ptr<Task> student_ = make_text_classification();
+  static void check_classes(const PreTrainedModel& teacher, const PreparedTask& prepared) {
+    const auto of_teacher = configured_names(teacher.config()),
+               of_student = configured_names(prepared.trainer.model->config());
+    const bool named = are_own_names(of_teacher) && are_own_names(of_student);
+    if (of_teacher.size() != of_student.size() || (named && of_teacher != of_student))
+      refuse_teacher(ErrorKind::model,
+                     fmt::format("the teacher knows the classes {}, the data has {}",
+                                 fmt::join(of_teacher, ", "), fmt::join(of_student, ", ")),
+                     "Train the teacher on data with the same labels.");
+  }
+
+  std::string name_;
+  std::unique_ptr<Task> student_;
+  ModelTask head_;
   TeacherFlags flags_;
 };
 
 }  // namespace
 }  // namespace tasks
 
-std::unique_ptr<Task> make_distillation() { return std::make_unique<tasks::Distillation>(); }
+std::unique_ptr<Task> make_distillation() {
+  return std::make_unique<tasks::Distillation>("distillation", make_text_classification(),
+                                               ModelTask::sequence_classification);
+}
+
+std::unique_ptr<Task> make_causal_lm_distillation() {
+  return std::make_unique<tasks::Distillation>("causal-lm-distillation", make_causal_lm(),
+                                               ModelTask::causal_lm);
+}
+
+std::unique_ptr<Task> make_masked_lm_distillation() {
+  return std::make_unique<tasks::Distillation>("masked-lm-distillation", make_masked_lm(),
+                                               ModelTask::masked_lm);
+}
 
 }  // namespace gradus

@@ -18,7 +18,8 @@ constexpr OptionRow<ModelFlags> kModelRows[] = {
     {&ModelFlags::model_name_or_path, "model_name_or_path", Group::model, any_value(),
      "The folder of the model to start from."},
     {&ModelFlags::config_name, "config_name", Group::model, any_value(),
-     "A config.json, or a folder with one, in place of the model's."},
+     "A config.json, or a folder with one, in place of the model's; without a model: fresh "
+     "weights."},
     {&ModelFlags::tokenizer_name, "tokenizer_name", Group::model, any_value(),
      "The folder of the tokenizer, when it is not the model's."},
     {&ModelFlags::cache_dir, "cache_dir", Group::model, any_value(),
@@ -97,9 +98,10 @@ void check_model_flags(const ModelFlags& flags, const ModelNeeds& needs) {
         "--config_overrides goes with --model_type alone, not with --config_name or "
         "--model_name_or_path",
         "Leave one out, or change the config.json.");
-  if (!flags.model_name_or_path && fresh == nullptr)
+  if (!flags.model_name_or_path && fresh == nullptr && !flags.config_name)
     refuse_flags("there is no model to start from: --model_name_or_path is not set",
-                 "Name the folder of a model.");
+                 "Name the folder of a model, or a configuration for fresh weights with "
+                 "--config_name.");
   if (!flags.model_name_or_path && !needs.do_train)
     refuse_flags("there is no model to use: --model_name_or_path is not set",
                  "Name the folder of a trained model.");

@@ -5,8 +5,8 @@
 #include <gradus/data/collators.h>
 #include <gradus/trainers/question_answering.h>
 
-#include "tasks/labeling_task.h"
 #include "tasks/question_data.h"
+#include "tasks/question_task.h"
 #include "tasks/registry.h"
 #include "text/characters.h"
 
@@ -98,7 +98,7 @@ int64_t place_of_class_token(const Encoding& encoding, const Tokenizer& tokenize
   return 0;
 }
 
-class QuestionAnswering : public LabelingTask {
+class QuestionAnswering : public QuestionTask {
  public:
   std::string name() const override { return "question-answering"; }
   std::string trainer() const override { return "Trainer"; }
@@ -118,17 +118,9 @@ class QuestionAnswering : public LabelingTask {
     const auto model = load_model(ModelTask::question_answering, model_, {}, nullptr);
     warn_of_best_metric(args);
 
-    Splits features;
-    const bool progress = !args.disable_tqdm.value_or(false);
-    const auto rows = embedding_rows(*model);
-    const auto prepare_one = [&](const Split& split, bool train, std::optional<int64_t> most) {
-      return split
-                 ? first_rows(prepare_rows(split, columns, tokenizer, train, rows, progress), most)
-                 : Split();
-    };
-    features.train = prepare_one(examples.train, true, data_.max_train_samples);
-    features.validation = prepare_one(examples.validation, false, data_.max_eval_samples);
-    features.test = prepare_one(examples.test, false, predict_.max_predict_samples);
+    const auto features = features_of(examples, [&](const Split& split, bool train) {
+      return prepare_rows(split, columns, tokenizer, train, embedding_rows(*model), args);
+    });
 
     PreparedTask prepared;
     hand_over(prepared, model, tokenizer, features);
@@ -141,20 +133,11 @@ class QuestionAnswering : public LabelingTask {
     prepared.make_trainer = [post_process = post_processing(columns, *args.output_dir),
                              eval_examples = examples.validation.reference(),
                              negatives = flags_.version_2_with_negative](TrainerOptions options) {
-      return std::make_unique<QuestionAnsweringTrainer>(QuestionAnsweringTrainerOptions{
-          .model = std::move(options.model),
-          .args = std::move(options.args),
-          .data_collator = std::move(options.data_collator),
-          .train_dataset = std::move(options.train_dataset),
-          .eval_dataset = std::move(options.eval_dataset),
-          .processing_class = std::move(options.processing_class),
-          .compute_metrics =
-              [negatives](const AnswerPrediction& answers) {
-                return answer_scores(answers.references, answers.predictions, negatives);
-              },
-          .callbacks = std::move(options.callbacks),
-          .eval_examples = eval_examples,
-          .post_process_function = post_process});
+      auto all = convert_options<QuestionAnsweringTrainerOptions>(options);
+      all.compute_metrics = scores_of_answers(negatives);
+      all.eval_examples = eval_examples;
+      all.post_process_function = post_process;
+      return std::make_unique<QuestionAnsweringTrainer>(std::move(all));
     };
     // The script leaves the trainer's own prefix here: the keys begin with "test_".
     prepared.predict = [dataset = features.test.reference(),
@@ -165,16 +148,6 @@ class QuestionAnswering : public LabelingTask {
   }
 
  private:
-  Splits open_stages(const TrainingArguments& args) const {
-    Splits splits;
-    if (args.do_train) splits.train = open_questions(data_, data_.train_file, "train");
-    if (args.do_eval)
-      splits.validation = open_questions(data_, data_.validation_file, "validation");
-    if (args.do_predict) splits.test = open_questions(data_, predict_.test_file, "test");
-    require_splits(args, splits, "Name the file with --validation_file or --test_file.");
-    return limited(std::move(splits));
-  }
-
   void warn_of_best_metric(const TrainingArguments& args) const {
     if (!args.load_best_model_at_end) return;
     const auto metric = args.metric_for_best_model.value_or("");
@@ -192,8 +165,12 @@ class QuestionAnswering : public LabelingTask {
                                              const TensorList& predictions,
                                              const std::string& stage) {
       AnswerPrediction answers;
+      // Models with a decoder return the encoder's states behind the logits.
+      const TensorList logits(
+          predictions.begin(),
+          predictions.begin() + std::min<ptrdiff_t>(2, std::ssize(predictions)));
       answers.predictions =
-          postprocess_qa_predictions(examples, features, predictions,
+          postprocess_qa_predictions(examples, features, logits,
                                      {.version_2_with_negative = flags.version_2_with_negative,
                                       .n_best_size = flags.n_best_size,
                                       .max_answer_length = flags.max_answer_length,
@@ -221,12 +198,8 @@ class QuestionAnswering : public LabelingTask {
 
   Split prepare_rows(const Split& split, const AnswerColumns& columns,
                      const std::shared_ptr<Tokenizer>& tokenizer, bool train, int64_t vocabulary,
-                     bool progress) const {
-    std::vector<ColumnNeed> needs = {{.name = columns.question, .kinds = {ColumnKind::text}},
-                                     {.name = columns.context, .kinds = {ColumnKind::text}},
-                                     {.name = columns.answers}};
-    if (!train) needs.push_back({.name = "id"});
-    require_columns(*split.rows, needs, split.where);
+                     const TrainingArguments& args) const {
+    require_question_columns(split, {columns.question, columns.context, columns.answers}, train);
     const auto options = encode_options(*tokenizer);
     const bool question_first = tokenizer->padding_side() == PaddingSide::right;
     // It outlives this call, so it refers to nothing here.
@@ -255,9 +228,7 @@ class QuestionAnswering : public LabelingTask {
         fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", columns.question, columns.context,
                     columns.answers, *options.max_length, options.stride, flags_.pad_to_max_length,
                     train, vocabulary, question_first);
-    return prepare_split(split, function,
-                         {.task = name(), .settings = settings, .wanted = "at least one question"},
-                         model_, data_, progress);
+    return prepare_questions(split, function, settings, args);
   }
 
   // For training: the tokens of the first answer.

@@ -22,6 +22,8 @@ Registry<TaskEntry>& tasks_table() {
                                     {"token-classification", make_token_classification},
                                     {"image-classification", make_image_classification},
                                     {"distillation", make_distillation},
+                                    {"causal-lm-distillation", make_causal_lm_distillation},
+                                    {"masked-lm-distillation", make_masked_lm_distillation},
                                     {"question-answering", make_question_answering},
                                     {"seq2seq-question-answering", make_seq2seq_question_answering},
                                     {"summarization", make_summarization},

@@ -7,6 +7,8 @@ namespace gradus {
 // One function per task, each in the file of its name.
 std::unique_ptr<Task> make_causal_lm();
 std::unique_ptr<Task> make_distillation();
+std::unique_ptr<Task> make_causal_lm_distillation();
+std::unique_ptr<Task> make_masked_lm_distillation();
 std::unique_ptr<Task> make_dpo();
 std::unique_ptr<Task> make_image_classification();
 std::unique_ptr<Task> make_kto();

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tasks/question_data.h"
+#include "tasks/question_task.h"
 #include "tasks/registry.h"
 #include "tasks/text_to_text.h"
 
@@ -59,7 +60,7 @@ const std::vector<OptionRow<WrittenAnswerFlags>>& written_answer_rows() {
   return rows;
 }
 
-class Seq2SeqQuestionAnswering : public LabelingTask {
+class Seq2SeqQuestionAnswering : public QuestionTask {
  public:
   std::string name() const override { return "seq2seq-question-answering"; }
   std::string trainer() const override { return "Seq2SeqTrainer"; }
@@ -73,15 +74,9 @@ class Seq2SeqQuestionAnswering : public LabelingTask {
     const auto examples = open_stages(args);
     const auto tokenizer = load_tokenizer(model_);
     const auto model = load_text_generator(model_, *tokenizer, std::nullopt);
-    const bool progress = !args.disable_tqdm.value_or(false);
-    const auto rows = embedding_rows(*model);
-    const auto features_of = [&](const Split& split, bool train, std::optional<int64_t> most) {
-      return split ? first_rows(prepare_rows(split, tokenizer, train, rows, progress), most)
-                   : Split();
-    };
-    const Splits features{features_of(examples.train, true, data_.max_train_samples),
-                          features_of(examples.validation, false, data_.max_eval_samples),
-                          features_of(examples.test, false, predict_.max_predict_samples)};
+    const auto features = features_of(examples, [&](const Split& split, bool train) {
+      return prepare_rows(split, tokenizer, train, embedding_rows(*model), args);
+    });
 
     PreparedTask prepared;
     hand_over(prepared, model, tokenizer, features);
@@ -106,40 +101,21 @@ class Seq2SeqQuestionAnswering : public LabelingTask {
   }
 
  private:
-  Splits open_stages(const TrainingArguments& args) const {
-    Splits splits;
-    if (args.do_train) splits.train = open_questions(data_, data_.train_file, "train");
-    if (args.do_eval)
-      splits.validation = open_questions(data_, data_.validation_file, "validation");
-    if (args.do_predict) splits.test = open_questions(data_, predict_.test_file, "test");
-    require_splits(args, splits, "Name the file with --validation_file or --test_file.");
-    return limited(std::move(splits));
-  }
-
   void make_trainer(PreparedTask& prepared, const std::shared_ptr<Tokenizer>& tokenizer,
                     const DatasetRef& eval_examples) {
     const auto own = arguments().as<Seq2SeqTrainingArguments>();
     prepared.make_trainer = [own, tokenizer, eval_examples,
                              flags = flags_](TrainerOptions options) {
-      QuestionAnsweringSeq2SeqTrainerOptions all{
-          .model = std::move(options.model),
-          .args = own,
-          .data_collator = std::move(options.data_collator),
-          .train_dataset = std::move(options.train_dataset),
-          .eval_dataset = std::move(options.eval_dataset),
-          .processing_class = std::move(options.processing_class),
-          .callbacks = std::move(options.callbacks),
-          .eval_examples = eval_examples,
-          .post_process_function = [tokenizer, flags](
-                                       const Dataset& examples, const Dataset& features,
-                                       const TensorList& predictions, const std::string& stage) {
-            return written_answers(*tokenizer, flags, examples, features, predictions, stage);
-          }};
+      auto all = convert_options<QuestionAnsweringSeq2SeqTrainerOptions>(options);
+      all.args = own;
+      all.eval_examples = eval_examples;
+      all.post_process_function = [tokenizer, flags](
+                                      const Dataset& examples, const Dataset& features,
+                                      const TensorList& predictions, const std::string& stage) {
+        return written_answers(*tokenizer, flags, examples, features, predictions, stage);
+      };
       if (own.predict_with_generate)
-        all.compute_metrics = [negatives =
-                                   flags.version_2_with_negative](const AnswerPrediction& answers) {
-          return answer_scores(answers.references, answers.predictions, negatives);
-        };
+        all.compute_metrics = scores_of_answers(flags.version_2_with_negative);
       return std::make_unique<QuestionAnsweringSeq2SeqTrainer>(std::move(all));
     };
   }
@@ -171,12 +147,9 @@ class Seq2SeqQuestionAnswering : public LabelingTask {
   }
 
   Split prepare_rows(const Split& split, const std::shared_ptr<Tokenizer>& tokenizer, bool train,
-                     int64_t vocabulary, bool progress) const {
-    std::vector<ColumnNeed> needs = {{.name = flags_.question_column, .kinds = {ColumnKind::text}},
-                                     {.name = flags_.context_column, .kinds = {ColumnKind::text}},
-                                     {.name = flags_.answer_column}};
-    if (!train) needs.push_back({.name = "id"});
-    require_columns(*split.rows, needs, split.where);
+                     int64_t vocabulary, const TrainingArguments& args) const {
+    require_question_columns(
+        split, {flags_.question_column, flags_.context_column, flags_.answer_column}, train);
     const auto options_of = [&](int64_t length) {
       EncodeOptions options{.max_length = length, .truncation = true, .ids_only = true};
       if (flags_.pad_to_max_length) options.padding = "max_length";
@@ -221,9 +194,7 @@ class Seq2SeqQuestionAnswering : public LabelingTask {
         fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", flags_.question_column, flags_.context_column,
                     flags_.answer_column, *source.max_length, flags_.max_answer_length,
                     flags_.pad_to_max_length, ignored.value_or(-1), train, vocabulary);
-    return prepare_split(split, function,
-                         {.task = name(), .settings = settings, .wanted = "at least one question"},
-                         model_, data_, progress);
+    return prepare_questions(split, function, settings, args);
   }
 
   WrittenAnswerFlags flags_;

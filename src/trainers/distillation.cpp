@@ -3,6 +3,8 @@
 #include <gradus/core/error.h>
 #include <gradus/trainers/distillation.h>
 
+#include "trainers/saved_arguments.h"
+
 namespace gradus {
 namespace {
 
@@ -18,22 +20,6 @@ constexpr OptionRow<DistillationArguments> kDistillationRows[] = {
     {&DistillationArguments::alpha_mse, "alpha_mse", Group::trainer, at_least(0.0),
      "Weight of the squared distance between the logits of teacher and student."},
 };
-
-TrainerOptions options_of_student(const DistillationTrainerOptions& options) {
-  return {.model = options.model,
-          .args = options.args,
-          .data_collator = options.data_collator,
-          .train_dataset = options.train_dataset,
-          .eval_dataset = options.eval_dataset,
-          .processing_class = options.processing_class,
-          .model_init = options.model_init,
-          .compute_loss_func = options.compute_loss_func,
-          .compute_metrics = options.compute_metrics,
-          .callbacks = options.callbacks,
-          .optimizers = options.optimizers,
-          .optimizer_factory = options.optimizer_factory,
-          .preprocess_logits_for_metrics = options.preprocess_logits_for_metrics};
-}
 
 [[noreturn]] void refuse_distillation(const std::string& message, const std::string& advice) {
   throw Error("G-TRAIN-22", ErrorKind::usage, message, advice);
@@ -126,7 +112,7 @@ DistillationArguments::operator TrainingArguments() const { return common_argume
 bool operator==(const DistillationArguments&, const DistillationArguments&) = default;
 
 DistillationTrainer::DistillationTrainer(DistillationTrainerOptions options)
-    : Trainer(options_of_student(options)),
+    : Trainer(convert_options<TrainerOptions>(options)),
       args_(options.args.resolved()),
       teacher_(std::move(options.teacher)) {
   loss_is_scaled_for_ga = false;
@@ -210,10 +196,7 @@ std::optional<torch::Tensor> DistillationTrainer::get_num_items_in_batch(
 }
 
 nlohmann::ordered_json DistillationTrainer::arguments_to_save() const {
-  auto all = args_.to_dict();
-  const auto common = Trainer::arguments_to_save();  // may have changed since
-  for (const auto& [name, value] : common.items()) all[name] = value;
-  return all;
+  return saved_arguments(args_, Trainer::arguments_to_save());
 }
 
 }  // namespace gradus

@@ -3,24 +3,6 @@
 namespace gradus {
 namespace {
 
-// The members that both kinds of options share with those of the class below.
-template <class Arguments, class Options>
-TrainerOptionsWith<Arguments> without_answers(const Options& options) {
-  return {.model = options.model,
-          .args = options.args,
-          .data_collator = options.data_collator,
-          .train_dataset = options.train_dataset,
-          .eval_dataset = options.eval_dataset,
-          .processing_class = options.processing_class,
-          .model_init = options.model_init,
-          .compute_loss_func = options.compute_loss_func,
-          .compute_metrics = nullptr,
-          .callbacks = options.callbacks,
-          .optimizers = options.optimizers,
-          .optimizer_factory = options.optimizer_factory,
-          .preprocess_logits_for_metrics = options.preprocess_logits_for_metrics};
-}
-
 template <class Options>
 AnswerScoring scoring_of(const Options& options) {
   return AnswerScoring(options.compute_metrics, options.post_process_function,
@@ -69,7 +51,7 @@ void AnswerScoring::add_scores(EvalLoopOutput& output, const std::string& stage,
 }
 
 QuestionAnsweringTrainer::QuestionAnsweringTrainer(QuestionAnsweringTrainerOptions options)
-    : Trainer(without_answers<TrainingArguments>(options)), scoring_(scoring_of(options)) {}
+    : Trainer(convert_options<TrainerOptions>(options)), scoring_(scoring_of(options)) {}
 
 Metrics QuestionAnsweringTrainer::evaluate(EvalDatasets eval_dataset,
                                            std::optional<Names> ignore_keys,
@@ -114,7 +96,7 @@ StepTraits QuestionAnsweringTrainer::step_traits() const {
 
 QuestionAnsweringSeq2SeqTrainer::QuestionAnsweringSeq2SeqTrainer(
     QuestionAnsweringSeq2SeqTrainerOptions options)
-    : Seq2SeqTrainer(without_answers<Seq2SeqTrainingArguments>(options)),
+    : Seq2SeqTrainer(convert_options<Seq2SeqTrainerOptions>(options)),
       scoring_(scoring_of(options)) {}
 
 Metrics QuestionAnsweringSeq2SeqTrainer::evaluate(EvalDatasets eval_dataset,

@@ -7,6 +7,7 @@
 #include <gradus/trainers/seq2seq.h>
 
 #include "train/label_smoother.h"
+#include "trainers/saved_arguments.h"
 
 namespace gradus {
 namespace {
@@ -213,10 +214,7 @@ StepTraits Seq2SeqTrainer::step_traits() const {
 }
 
 nlohmann::ordered_json Seq2SeqTrainer::arguments_to_save() const {
-  auto all = args_.to_dict();
-  const auto common = Trainer::arguments_to_save();  // may have changed since
-  for (const auto& [name, value] : common.items()) all[name] = value;
-  return all;
+  return saved_arguments(args_, Trainer::arguments_to_save());
 }
 
 }  // namespace gradus

@@ -142,8 +142,8 @@ def find_answers(examples, features, predictions, flags, prefix):
     return chosen
 
 
-class AnswerTrainer(transformers.Trainer):
-    """trainer_qa's QuestionAnsweringTrainer."""
+class Answers:
+    """What trainer_qa and trainer_seq2seq_qa add to a trainer: scores of answers."""
     def __init__(self, *args, examples, score, **more):
         super().__init__(*args, **more)
         self.examples, self.score = examples, score
@@ -165,11 +165,51 @@ class AnswerTrainer(transformers.Trainer):
         return metrics
 
 
-def question_answering(_, flags):
-    args = arguments(flags, transformers.TrainingArguments)
+class AnswerTrainer(Answers, transformers.Trainer):
+    """trainer_qa's QuestionAnsweringTrainer."""
+
+
+class WrittenAnswerTrainer(Answers, transformers.Seq2SeqTrainer):
+    """trainer_seq2seq_qa's QuestionAnsweringSeq2SeqTrainer."""
+    def evaluate(self, *args, **generation):
+        generation = {
+            key: generation.get(key) or default
+            for key, default in (("max_length", self.args.generation_max_length),
+                                 ("num_beams", self.args.generation_num_beams))
+        }
+        self._gen_kwargs = {key: value for key, value in generation.items() if value is not None}
+        return super().evaluate(*args)
+
+
+def run_stages(kind, model, args, tokenizer, collator, prepare, score, **generation):
+    """Trains, evaluates with these options of generation and predicts without any."""
+    rows = lambda made: datasets.Dataset.from_list(made)
+    train = prepare("train_file", "max_train_samples")[1]
+    examples, evaluation = prepare("validation_file", "max_eval_samples")
+    questions, test = prepare("test_file", "max_predict_samples")
+    trainer = kind(model, args, train_dataset=rows(train), eval_dataset=rows(evaluation),
+                   processing_class=tokenizer, examples=examples, score=score,
+                   data_collator=collator)
+    trainer.remove_callback(transformers.PrinterCallback)
+    finish(trainer, train, evaluation, lambda: trainer.evaluate(**generation))
+    trainer._gen_kwargs, test = {}, rows(test)
+    metrics = trainer.scored(trainer.get_test_dataloader(test), "Prediction", "test", questions,
+                             test, "predict")
+    metrics["predict_samples"] = len(test)
+    trainer.save_metrics("predict", metrics)
+
+
+def start(flags, kind, auto):
+    """Arguments, tokenizer and model of a run."""
+    args = arguments(flags, kind)
     transformers.set_seed(args.seed)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(flags["model_name_or_path"])
-    model = transformers.AutoModelForQuestionAnswering.from_pretrained(flags["model_name_or_path"])
+    folder = flags["model_name_or_path"]
+    return args, transformers.AutoTokenizer.from_pretrained(folder), auto.from_pretrained(folder)
+
+
+def question_answering(_, flags):
+    args, tokenizer, model = start(flags, transformers.TrainingArguments,
+                                   transformers.AutoModelForQuestionAnswering)
     padding = flags.get("pad_to_max_length", True)
 
     def prepare(name, limit):
@@ -220,52 +260,14 @@ def question_answering(_, flags):
         found = find_answers(examples, features, predictions, flags, stage)
         return answer_scores(examples, found, flags.get("version_2_with_negative"))
 
-    _, train = prepare("train_file", "max_train_samples")
-    examples, evaluation = prepare("validation_file", "max_eval_samples")
-    questions, test = prepare("test_file", "max_predict_samples")
-    plain = lambda rows: datasets.Dataset.from_list(rows)
-    trainer = AnswerTrainer(
-        model, args, train_dataset=plain(train), eval_dataset=plain(evaluation),
-        processing_class=tokenizer, examples=examples, score=score,
-        data_collator=transformers.default_data_collator
-        if padding else transformers.DataCollatorWithPadding(tokenizer))
-    trainer.remove_callback(transformers.PrinterCallback)
-    finish(trainer, train, evaluation, trainer.evaluate)
-    test = plain(test)
-    metrics = trainer.scored(trainer.get_test_dataloader(test), "Prediction", "test", questions,
-                             test, "predict")
-    metrics["predict_samples"] = len(test)
-    trainer.save_metrics("predict", metrics)
-
-
-class WrittenAnswerTrainer(transformers.Seq2SeqTrainer):
-    """trainer_seq2seq_qa's QuestionAnsweringSeq2SeqTrainer."""
-    scored = AnswerTrainer.scored
-
-    def __init__(self, *args, examples, score, **more):
-        super().__init__(*args, **more)
-        self.examples, self.score = examples, score
-
-    def evaluate(self, *_, **generation):
-        generation = {
-            key: generation.get(key) or default
-            for key, default in (("max_length", self.args.generation_max_length),
-                                 ("num_beams", self.args.generation_num_beams))
-        }
-        self._gen_kwargs = {key: value for key, value in generation.items() if value is not None}
-        metrics = self.scored(self.get_eval_dataloader(), "Evaluation", "eval", self.examples,
-                              self.eval_dataset, "eval")
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control,
-                                                         metrics)
-        return metrics
+    collator = transformers.default_data_collator if padding else (
+        transformers.DataCollatorWithPadding(tokenizer))
+    run_stages(AnswerTrainer, model, args, tokenizer, collator, prepare, score)
 
 
 def seq2seq_question_answering(_, flags):
-    args = arguments(flags, transformers.Seq2SeqTrainingArguments)
-    transformers.set_seed(args.seed)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(flags["model_name_or_path"])
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(flags["model_name_or_path"])
+    args, tokenizer, model = start(flags, transformers.Seq2SeqTrainingArguments,
+                                   transformers.AutoModelForSeq2SeqLM)
     padding = "max_length" if flags.get("pad_to_max_length", True) else False
     ignore = flags.get("ignore_pad_token_for_loss", True)
 
@@ -304,23 +306,9 @@ def seq2seq_question_answering(_, flags):
         found = {feature["example_id"]: text for feature, text in zip(features, texts)}
         return answer_scores(examples, found, flags.get("version_2_with_negative"))
 
-    _, train = prepare("train_file", "max_train_samples")
-    examples, evaluation = prepare("validation_file", "max_eval_samples")
-    questions, test = prepare("test_file", "max_predict_samples")
-    plain = lambda rows: datasets.Dataset.from_list(rows)
-    trainer = WrittenAnswerTrainer(
-        model, args, train_dataset=plain(train), eval_dataset=plain(evaluation),
-        processing_class=tokenizer, examples=examples, score=score,
-        data_collator=transformers.DataCollatorForSeq2Seq(
-            tokenizer, model=model, label_pad_token_id=-100 if ignore else tokenizer.pad_token_id))
-    trainer.remove_callback(transformers.PrinterCallback)
+    collator = transformers.DataCollatorForSeq2Seq(
+        tokenizer, model=model, label_pad_token_id=-100 if ignore else tokenizer.pad_token_id)
     length = args.generation_max_length or flags.get("val_max_answer_length",
                                                      flags.get("max_answer_length", 30))
-    finish(trainer, train, evaluation,
-           lambda: trainer.evaluate(max_length=length, num_beams=flags.get("num_beams")))
-    test = plain(test)
-    trainer._gen_kwargs = {}
-    metrics = trainer.scored(trainer.get_test_dataloader(test), "Prediction", "test", questions,
-                             test, "predict")
-    metrics["predict_samples"] = len(test)
-    trainer.save_metrics("predict", metrics)
+    run_stages(WrittenAnswerTrainer, model, args, tokenizer, collator, prepare, score,
+               max_length=length, num_beams=flags.get("num_beams"))

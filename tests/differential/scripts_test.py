@@ -115,15 +115,20 @@ def write_rows(path, rows):
 # ---- both sides --------------------------------------------------------------
 
 
-def run_gradus(task, flags, cache):
+def gradus_command(task, flags):
     words = []
     for key, value in flags.items():
         words += [f"--{key}", str(value).lower() if isinstance(value, bool) else str(value)]
-    done = subprocess.run([GRADUS, "train", "--task", task, *words], capture_output=True, text=True,
+    return [str(GRADUS), "train", "--task", task, *words]
+
+
+def run_gradus(task, flags, cache):
+    words = gradus_command(task, flags)
+    done = subprocess.run(words, capture_output=True, text=True,
                           env=dict(os.environ, XDG_CACHE_HOME=str(cache)))
     if done.returncode:
         raise RuntimeError(
-            f"gradus train {' '.join(words)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
+            f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
 
 
 class Script:

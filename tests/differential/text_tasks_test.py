@@ -45,32 +45,61 @@ EXACT = ("rouge1", "rouge2", "rougeL", "rougeLsum", "bleu", "gen_len", "exact_ma
 # ---- models and data -----------------------------------------------------------
 
 
-def make_t5(folder, lines, model_type):
+def pieces_of(lines, special):
     # Not trained: training depends on the order of threads, and the runs on its result.
     words = sorted({"▁" + word for line in lines for word in line.split()})[:60]
     letters = sorted({letter for line in lines for letter in line} - {" "}) + ["▁"]
-    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -20.0)]
-    pieces += [(word, -4.0 - 0.01 * i) for i, word in enumerate(words)]
-    pieces += [(letter, -8.0 - 0.01 * i) for i, letter in enumerate(letters)]
-    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=2))
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    tokenizer.post_processor = processors.TemplateProcessing("$A </s>", "$A </s> $B </s>",
-                                                             [("</s>", 1)])
-    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>",
-                                                   eos_token="</s>", unk_token="<unk>",
-                                                   model_max_length=64)
-    wrapped.save_pretrained(folder)
+    return [(token, 0.0) for token in special[:-1]] + [(special[-1], -20.0)] + [
+        (word, -4.0 - 0.01 * i) for i, word in enumerate(words)
+    ] + [(letter, -8.0 - 0.01 * i) for i, letter in enumerate(letters)]
+
+
+def save_random(config, folder):
     torch.manual_seed(2)
-    config = transformers.AutoConfig.for_model(model_type, vocab_size=len(wrapped), d_model=32,
-                                               d_kv=8, d_ff=48, num_layers=2, num_decoder_layers=2,
-                                               num_heads=4, dropout_rate=0.0,
-                                               decoder_start_token_id=0, pad_token_id=0,
-                                               eos_token_id=1, relative_attention_num_buckets=8)
     model = transformers.AutoModelForSeq2SeqLM.from_config(config)
-    with torch.no_grad():  # larger than T5's own, so that the generated texts are not all alike
+    with torch.no_grad():  # larger than its own, so that the generated texts are not all alike
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(folder)
+
+
+def make_bart(folder, lines, model_type):
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    tokenizer = transformers.MBartTokenizer(vocab=pieces_of(lines, special), src_lang="de_DE",
+                                            model_max_length=64)
+    start = 2 if model_type == "bart" else tokenizer.convert_tokens_to_ids("ro_RO")
+    if model_type == "bart":
+        tokenizer = wrapped_unigram(pieces_of(lines, special), 3, "<s> $A </s>",
+                                    "<s> $A </s> </s> $B </s>", [("<s>", 0), ("</s>", 2)],
+                                    bos_token="<s>")
+    tokenizer.save_pretrained(folder)
+    save_random(
+        transformers.AutoConfig.for_model(
+            model_type, vocab_size=len(tokenizer), d_model=32, encoder_layers=2, decoder_layers=2,
+            encoder_ffn_dim=48, decoder_ffn_dim=48, encoder_attention_heads=4,
+            decoder_attention_heads=4, max_position_embeddings=64, dropout=0.0,
+            decoder_start_token_id=start), folder)
+
+
+def wrapped_unigram(pieces, unknown, single, pair, special, **more):
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=unknown))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing(single, pair, special)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>",
+                                                eos_token="</s>", unk_token="<unk>",
+                                                model_max_length=64, **more)
+
+
+def make_t5(folder, lines, model_type):
+    wrapped = wrapped_unigram(pieces_of(lines, ["<pad>", "</s>", "<unk>"]), 2, "$A </s>",
+                              "$A </s> $B </s>", [("</s>", 1)])
+    wrapped.save_pretrained(folder)
+    save_random(
+        transformers.AutoConfig.for_model(model_type, vocab_size=len(wrapped), d_model=32, d_kv=8,
+                                          d_ff=48, num_layers=2, num_decoder_layers=2, num_heads=4,
+                                          dropout_rate=0.0, decoder_start_token_id=0,
+                                          pad_token_id=0, eos_token_id=1,
+                                          relative_attention_num_buckets=8), folder)
 
 
 def story(rng):
@@ -90,7 +119,7 @@ def summary_row(rng):
 
 def translation_row(rng):
     words = sentence(rng).split()
-    return {"translation": {"en": " ".join(words), "xx": " ".join(reversed(words))}}
+    return {"translation": {"en": " ".join(words), "ro": " ".join(reversed(words))}}
 
 
 def question_row(rng, number, negatives):
@@ -138,6 +167,9 @@ def text_to_text(task, flags):
     transformers.set_seed(args.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(flags["model_name_or_path"])
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(flags["model_name_or_path"])
+    if isinstance(tokenizer, transformers.MBartTokenizer):
+        tokenizer.src_lang = flags.get("lang") or flags["source_lang"]
+        tokenizer.tgt_lang = flags.get("lang") or flags["target_lang"]
     padding = "max_length" if flags.get("pad_to_max_length") else False
     ignore = flags.get("ignore_pad_token_for_loss", True)
     target_length = flags.get("max_target_length", 128)
@@ -146,7 +178,7 @@ def text_to_text(task, flags):
 
     def pair(row):
         if task == "translation":
-            return row["translation"]["en"], row["translation"]["xx"]
+            return row["translation"]["en"], row["translation"]["ro"]
         return row["article"], row["highlights"]
 
     def prepare(name, limit, length):
@@ -164,7 +196,7 @@ def text_to_text(task, flags):
             if padding and ignore:
                 labels = [-100 if label == tokenizer.pad_token_id else label for label in labels]
             made.append(row | {"labels": labels})
-        return made
+        return datasets.Dataset.from_list(made)
 
     train = prepare("train_file", "max_train_samples", target_length)
     evaluation = prepare("validation_file", "max_eval_samples", eval_length)
@@ -213,7 +245,7 @@ def text_to_text(task, flags):
     output = trainer.predict(test, metric_key_prefix="predict", **final)
     output.metrics["predict_samples"] = len(test)
     trainer.save_metrics("predict", output.metrics)
-    if args.predict_with_generate:
+    if args.predict_with_generate and trainer.is_world_process_zero():
         pathlib.Path(args.output_dir, "generated_predictions.txt").write_text("\n".join(
             decoded(output.predictions, clean_up_tokenization_spaces=True)))
 
@@ -328,6 +360,8 @@ def cases(folder, sets, rng):
     lines = [story(rng) for _ in range(300)]
     for kind in ("t5", "mt5"):
         make_t5(folder / kind, lines, kind)
+    for kind in ("bart", "mbart"):
+        make_bart(folder / kind, lines, kind)
     heads = transformers.AutoModelForQuestionAnswering
     pieces = [line + " éva what is?" for line in lines]
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -336,8 +370,15 @@ def cases(folder, sets, rng):
                        "model_type": "distilbert", "dim": 32, "hidden_dim": 48, "n_layers": 2,
                        "n_heads": 4, "max_position_embeddings": 64, "dropout": 0.0,
                        "qa_dropout": 0.0, "attention_dropout": 0.0
+                   }, {
+                       "model_type": "bart", "d_model": 32, "encoder_layers": 1,
+                       "decoder_layers": 1, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
+                       "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+                       "max_position_embeddings": 64, "dropout": 0.0, "pad_token_id": 0,
+                       "decoder_start_token_id": 2
                    }):
-        make_model(folder / config["model_type"], heads, config, "bert", pieces)
+        name = config["model_type"] if config["model_type"] != "bart" else "bart qa"
+        make_model(folder / name, heads, config, "bert", pieces)
     for task, row in (("summarization", summary_row), ("translation", translation_row)):
         files = {
             f"{part}_file":
@@ -345,10 +386,11 @@ def cases(folder, sets, rng):
             for part, count in (("train", 120), ("validation", 30), ("test", 9))
         }
         if task == "translation":
-            files |= {"source_lang": "en_XX", "target_lang": "xx"}
+            files |= {"source_lang": "en_XX", "target_lang": "ro_RO"}
+        kinds = {"summarization": ("t5", "mt5", "bart"), "translation": ("t5", "bart", "mbart")}
         for number in range(sets):
             flags = files | text_flags(rng) | {
-                "model_name_or_path": str(folder / ("mt5" if number % 3 == 2 else "t5"))
+                "model_name_or_path": str(folder / kinds[task][number % 3])
             }
             if task == "translation" and "pad_to_max_length" in flags:
                 flags.pop("label_smoothing_factor", None)  # the script fails
@@ -364,23 +406,28 @@ def cases(folder, sets, rng):
             yield "question-answering", question_answering, files | question_flags(
                 rng, negatives) | {
                     # Not Adam: the heads' bias has no gradient but noise, which Adam makes large.
-                    "model_name_or_path": str(folder / "bert"),
+                    "model_name_or_path":
+                        str(folder / ("bert", "distilbert", "bart qa")[number % 3]),
                     "optim": "sgd",
                     "learning_rate": 0.3
                 }
         else:
             yield "seq2seq-question-answering", seq2seq_question_answering, files | answer_flags(
-                rng, negatives) | {"model_name_or_path": str(folder / "t5")}
+                rng, negatives) | {"model_name_or_path": str(folder / ("t5", "bart")[number % 2])}
+
+
+def be_quiet():
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    datasets.disable_progress_bars()
 
 
 def main():
     if not GRADUS.exists():
         print(f"skipped: {GRADUS} is not built")
         return 77
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    datasets.disable_progress_bars()
+    be_quiet()
     sets, only = int(sys.argv[1]) if len(sys.argv) > 1 else 3, sys.argv[2:]
     wrong = 0
     with tempfile.TemporaryDirectory() as temporary:

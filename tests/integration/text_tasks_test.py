@@ -231,12 +231,47 @@ def distillation(cwd, lines):
             "--teacher_name_or_path", "teacher")
 
 
+def language_distillation(cwd, lines):
+    """Language models: the student is fresh and smaller."""
+    for task, folder, fresh in (("causal-lm", "gpt2", ["gpt2", "n_embd=16,n_layer=1,n_head=2"]),
+                                ("masked-lm", "bert", ["bert", "num_hidden_layers=1"])):
+        name = f"{task}-distillation"
+        more = ["--block_size", "16"] if task == "causal-lm" else ["--max_seq_length", "16"]
+        sizes = fresh[1] + (",hidden_size=16,num_attention_heads=2" if folder == "bert" else "")
+        vocabulary = json.loads((cwd / folder / "config.json").read_text())["vocab_size"]
+        words = [
+            "train", "--task", name, *SHORT, *more, "--model_type", fresh[0], "--config_overrides",
+            f"{sizes},vocab_size={vocabulary}", "--tokenizer_name", folder, "--train_file",
+            "text.txt", "--validation_file", "text.txt"
+        ]
+        metrics = run(name, cwd, *words, "--teacher_name_or_path", folder, "--output_dir", name)
+        expect(name, {"eval_loss", "eval_accuracy", "perplexity"} <= set(metrics.get("eval", {})),
+               f"{metrics}")
+        resumed(name, cwd, [*words, "--teacher_name_or_path", folder])
+        refused(name + " of another kind", cwd, 1, "", *words, "--teacher_name_or_path", "t5")
+
+
+def fresh_models(cwd, lines):
+    """--config_name alone: the weights are new."""
+    rows = [{"text": line, "summary": " ".join(line.split()[:3])} for line in lines]
+    write_rows(cwd / "fresh.jsonl", rows)
+    words = [
+        "train", "--task", "summarization", *SHORT, "--train_file", "fresh.jsonl",
+        "--validation_file", "fresh.jsonl", "--max_source_length", "16", "--max_target_length", "8"
+    ]
+    metrics = run("fresh", cwd, *words, "--config_name", "t5", "--tokenizer_name", "t5",
+                  "--output_dir", "fresh")
+    expect("fresh", "eval_loss" in metrics.get("eval", {}), f"{metrics}")
+    refused("no model", cwd, 2, "--config_name", *words, "--tokenizer_name", "t5")
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="gradus_text_tasks_") as folder:
         cwd = Path(folder)
         subprocess.run([TINY_MODELS, folder], check=True, timeout=120)
         lines = (cwd / "text.txt").read_text().splitlines()[:40]
-        for test in (summarization, translation, questions, distillation):
+        for test in (summarization, translation, questions, distillation, language_distillation,
+                     fresh_models):
             test(cwd, lines)
     print(f"{len(failures)} failed" if failures else "all tasks did what they should")
     return 1 if failures else 0

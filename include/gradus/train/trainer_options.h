@@ -68,48 +68,57 @@ struct Optimizers {
   std::shared_ptr<LRScheduler> lr_scheduler = nullptr;  ///< A schedule of that optimizer.
 };
 
-/// The 13 parameters of the constructor of transformers' Trainer, by name. `Arguments` is
-/// TrainingArguments, or the arguments of a trainer that adds to them.
-template <class Arguments>
+/// Options for another trainer with everything of `given` that both have. `args` stay at their
+/// defaults where `given` has arguments of a smaller kind. `compute_metrics` is left out where the
+/// two score different things.
+template <class To, class From>
+To convert_options(const From& given);
+
+/// What the constructor of a trainer takes: the 13 parameters of the constructor of transformers'
+/// Trainer, by name. `Given` is TrainingArguments, or the arguments of a trainer that adds to them.
+///
+/// A trainer that takes more than these has a struct of its own, which names the same two types and
+/// includes the same file.
+template <class Given>
 struct TrainerOptionsWith {
-  std::shared_ptr<Model> model = nullptr;  ///< Set either this or `model_init`.
-  Arguments args = {};                     ///< Checked and completed by the Trainer.
-  DataCollator data_collator = nullptr;    ///< By default pads with a tokenizer, else stacks.
-  DatasetRef train_dataset = nullptr;      ///< Needed by `train()`.
-  EvalDatasets eval_dataset = nullptr;     ///< For evaluations during training, and by default.
-  std::shared_ptr<TokenizerLike> processing_class =
-      nullptr;  ///< The tokenizer; saved with the model.
-  /// Makes the model. Called after seeding, in the constructor and at every `train()`.
-  std::function<std::shared_ptr<Model>()> model_init = nullptr;
-  ComputeLossFunction compute_loss_func = nullptr;  ///< Replaces the model's own loss.
-  ComputeMetrics compute_metrics = nullptr;         ///< Metrics of evaluations.
-  std::vector<CallbackHandle> callbacks = {};       ///< Run in this order.
-  Optimizers optimizers = {};                       ///< Not together with `model_init`.
-  OptimizerFactory optimizer_factory = nullptr;     ///< Not together with `optimizers`.
-  /// Changes the logits of each batch before they are kept for the metrics.
-  PreprocessLogits preprocess_logits_for_metrics = nullptr;
+  using Arguments = Given;               ///< Their type.
+  using ScoreFunction = ComputeMetrics;  ///< Scores tensors.
+#include <gradus/train/trainer_options_fields.inc>
 
   /// The options of a plain Trainer, with the arguments it knows.
   operator TrainerOptionsWith<TrainingArguments>() const  // NOLINT: meant to convert
-    requires(!std::is_same_v<Arguments, TrainingArguments>)
+    requires(!std::is_same_v<Given, TrainingArguments>)
   {
-    return {model,
-            TrainingArguments(args),
-            data_collator,
-            train_dataset,
-            eval_dataset,
-            processing_class,
-            model_init,
-            compute_loss_func,
-            compute_metrics,
-            callbacks,
-            optimizers,
-            optimizer_factory,
-            preprocess_logits_for_metrics};
+    return convert_options<TrainerOptionsWith<TrainingArguments>>(*this);
   }
 };
 
 /// What the constructor of `Trainer` takes.
 using TrainerOptions = TrainerOptionsWith<TrainingArguments>;
+
+// The members that every struct of options has, one by one.
+template <class To, class From>
+To convert_options(const From& given) {
+  // Written out: options are aggregates, so that they can be given by name, and have no base.
+  To to;
+  to.model = given.model;
+  if constexpr (std::is_convertible_v<typename From::Arguments, typename To::Arguments>)
+    to.args = given.args;
+  to.data_collator = given.data_collator;
+  to.train_dataset = given.train_dataset;
+  to.eval_dataset = given.eval_dataset;
+  to.processing_class = given.processing_class;
+  // What makes the model, its loss and its scores.
+  to.model_init = given.model_init;
+  to.compute_loss_func = given.compute_loss_func;
+  if constexpr (std::is_same_v<typename From::ScoreFunction, typename To::ScoreFunction>)
+    to.compute_metrics = given.compute_metrics;
+  // What changes the loop itself.
+  to.callbacks = given.callbacks;
+  to.optimizers = given.optimizers;
+  to.optimizer_factory = given.optimizer_factory;
+  to.preprocess_logits_for_metrics = given.preprocess_logits_for_metrics;
+  return to;
+}
 
 }  // namespace gradus

@@ -31,21 +31,11 @@ struct DistillationArguments {
   friend bool operator==(const DistillationArguments&, const DistillationArguments&);
 };
 
-/// The members of `TrainerOptions`, and the teacher.
+/// The members of `TrainerOptions`, and the teacher. The model is the student.
 struct DistillationTrainerOptions {
-  std::shared_ptr<Model> model = nullptr;  ///< The student. Set either this or `model_init`.
-  DistillationArguments args = {};         ///< Checked and completed by the Trainer.
-  DataCollator data_collator = nullptr;    ///< By default pads with a tokenizer, else stacks.
-  DatasetRef train_dataset = nullptr;      ///< Needed by `train()`.
-  EvalDatasets eval_dataset = nullptr;     ///< For evaluations during training, and by default.
-  std::shared_ptr<TokenizerLike> processing_class = nullptr;     ///< The tokenizer; saved.
-  std::function<std::shared_ptr<Model>()> model_init = nullptr;  ///< Makes the student.
-  ComputeLossFunction compute_loss_func = nullptr;           ///< Replaces the student's own loss.
-  ComputeMetrics compute_metrics = nullptr;                  ///< Metrics of evaluations.
-  std::vector<CallbackHandle> callbacks = {};                ///< Run in this order.
-  Optimizers optimizers = {};                                ///< Not together with `model_init`.
-  OptimizerFactory optimizer_factory = nullptr;              ///< Not together with `optimizers`.
-  PreprocessLogits preprocess_logits_for_metrics = nullptr;  ///< Changes logits before they stay.
+  using Arguments = DistillationArguments;  ///< Their type.
+  using ScoreFunction = ComputeMetrics;     ///< Scores tensors.
+#include <gradus/train/trainer_options_fields.inc>
   /// The model to learn from. It is not changed. Null: the labels are its probabilities.
   std::shared_ptr<Model> teacher = nullptr;
 };

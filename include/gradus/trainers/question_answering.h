@@ -27,26 +27,19 @@ using PostProcessFunction =
     std::function<AnswerPrediction(const Dataset& examples, const Dataset& features,
                                    const TensorList& predictions, const std::string& stage)>;
 
-/// The members of `TrainerOptions` and those of this trainer. `compute_metrics` scores answers, not
+/// The members of `TrainerOptions`, and what makes answers. `compute_metrics` scores answers, not
 /// tensors.
-struct QuestionAnsweringTrainerOptions {
-  std::shared_ptr<Model> model = nullptr;  ///< Set either this or `model_init`.
-  TrainingArguments args = {};             ///< Checked and completed by the Trainer.
-  DataCollator data_collator = nullptr;    ///< By default pads with a tokenizer, else stacks.
-  DatasetRef train_dataset = nullptr;      ///< Needed by `train()`.
-  EvalDatasets eval_dataset = nullptr;     ///< For evaluations during training, and by default.
-  std::shared_ptr<TokenizerLike> processing_class = nullptr;     ///< The tokenizer; saved.
-  std::function<std::shared_ptr<Model>()> model_init = nullptr;  ///< Makes the model.
-  ComputeLossFunction compute_loss_func = nullptr;               ///< Replaces the model's own loss.
-  /// Scores the answers of an evaluation.
-  std::function<Metrics(const AnswerPrediction&)> compute_metrics = nullptr;
-  std::vector<CallbackHandle> callbacks = {};                ///< Run in this order.
-  Optimizers optimizers = {};                                ///< Not together with `model_init`.
-  OptimizerFactory optimizer_factory = nullptr;              ///< Not together with `optimizers`.
-  PreprocessLogits preprocess_logits_for_metrics = nullptr;  ///< Changes logits before they stay.
+template <class Given>
+struct AnswerTrainerOptionsWith {
+  using Arguments = Given;                                                ///< Their type.
+  using ScoreFunction = std::function<Metrics(const AnswerPrediction&)>;  ///< Scores answers.
+#include <gradus/train/trainer_options_fields.inc>
   DatasetRef eval_examples = nullptr;                   ///< The questions behind `eval_dataset`.
-  PostProcessFunction post_process_function = nullptr;  ///< Makes answers of logits.
+  PostProcessFunction post_process_function = nullptr;  ///< Makes answers of logits or tokens.
 };
+
+/// What the constructor of `QuestionAnsweringTrainer` takes.
+using QuestionAnsweringTrainerOptions = AnswerTrainerOptionsWith<TrainingArguments>;
 
 /// What both trainers of this header do after an evaluation loop: answers, then their scores.
 class AnswerScoring {
@@ -124,25 +117,8 @@ class QuestionAnsweringTrainer : public Trainer {
   AnswerScoring scoring_;
 };
 
-/// The members of `QuestionAnsweringTrainerOptions`, with the arguments of a `Seq2SeqTrainer`.
-struct QuestionAnsweringSeq2SeqTrainerOptions {
-  std::shared_ptr<Model> model = nullptr;  ///< Set either this or `model_init`.
-  Seq2SeqTrainingArguments args = {};      ///< Checked and completed by the Trainer.
-  DataCollator data_collator = nullptr;    ///< By default pads with a tokenizer, else stacks.
-  DatasetRef train_dataset = nullptr;      ///< Needed by `train()`.
-  EvalDatasets eval_dataset = nullptr;     ///< For evaluations during training, and by default.
-  std::shared_ptr<TokenizerLike> processing_class = nullptr;     ///< The tokenizer; saved.
-  std::function<std::shared_ptr<Model>()> model_init = nullptr;  ///< Makes the model.
-  ComputeLossFunction compute_loss_func = nullptr;               ///< Replaces the model's own loss.
-  /// Scores the answers of an evaluation.
-  std::function<Metrics(const AnswerPrediction&)> compute_metrics = nullptr;
-  std::vector<CallbackHandle> callbacks = {};                ///< Run in this order.
-  Optimizers optimizers = {};                                ///< Not together with `model_init`.
-  OptimizerFactory optimizer_factory = nullptr;              ///< Not together with `optimizers`.
-  PreprocessLogits preprocess_logits_for_metrics = nullptr;  ///< Changes logits before they stay.
-  DatasetRef eval_examples = nullptr;                   ///< The questions behind `eval_dataset`.
-  PostProcessFunction post_process_function = nullptr;  ///< Makes answers of generated tokens.
-};
+/// What the constructor of `QuestionAnsweringSeq2SeqTrainer` takes.
+using QuestionAnsweringSeq2SeqTrainerOptions = AnswerTrainerOptionsWith<Seq2SeqTrainingArguments>;
 
 /// The same for models that write the answer, the `QuestionAnsweringSeq2SeqTrainer` of
 /// transformers' examples.
