@@ -29,25 +29,25 @@ std::shared_ptr<gradus::Dataset> rows_of(const std::string& file) {
 
 gradus::Seq2SeqTrainer trainer_of(const std::string& folder, const std::string& file) {
   const auto rows = rows_of(file);
-  return gradus::Seq2SeqTrainer(
-      {.model = gradus::AutoModelForSeq2SeqLM::from_pretrained(folder),
-       .args = {.output_dir =
-                    (std::filesystem::temp_directory_path() / "gradus_bench_generation").string(),
-                .per_device_train_batch_size = 16,
-                .per_device_eval_batch_size = 16,
-                .max_steps = 30,
-                .disable_tqdm = true,
-                .save_strategy = "no",
-                .use_cpu = true,
-                .predict_with_generate = true,
-                .generation_max_length = 48,
-                .generation_num_beams = 4},
-       .data_collator = gradus::default_data_collator,
-       .train_dataset = rows,
-       .eval_dataset = rows,
-       .compute_metrics = [](const gradus::EvalPrediction& p) {
-         return gradus::Metrics{{"sum", p.prediction_parts.at(0).sum().item<double>()}};
-       }});
+  gradus::Seq2SeqTrainingArguments args;
+  args.output_dir = (std::filesystem::temp_directory_path() / "gradus_bench_generation").string();
+  args.per_device_train_batch_size = args.per_device_eval_batch_size = 16;
+  args.max_steps = 30;
+  args.disable_tqdm = true;
+  args.save_strategy = "no";
+  args.use_cpu = true;
+  args.predict_with_generate = true;
+  args.generation_max_length = 48;
+  args.generation_num_beams = 4;
+  return gradus::Seq2SeqTrainer({.model = gradus::AutoModelForSeq2SeqLM::from_pretrained(folder),
+                                 .args = args,
+                                 .data_collator = gradus::default_data_collator,
+                                 .train_dataset = rows,
+                                 .eval_dataset = rows,
+                                 .compute_metrics = [](const gradus::EvalPrediction& p) {
+                                   return gradus::Metrics{
+                                       {"sum", p.prediction_parts.at(0).sum().item<double>()}};
+                                 }});
 }
 
 double median_step(gradus::Seq2SeqTrainer& trainer) {
