@@ -16,6 +16,7 @@ NOUNS = "cat dog bird horse fish girl boy king nurse pilot tree house boat car l
 ADJECTIVES = "red blue old young small tall quiet happy broken heavy".split()
 VERBS = "sees likes finds hears follows paints carries".split()
 NAMES = "anna ben carla david eva frank gina hugo iris jonas".split()
+DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 PLACES = "garden kitchen market forest harbour school".split()
 
 SPANISH = dict(
@@ -59,20 +60,23 @@ def summarization_row(rng):
 
 
 def question_row(rng, number):
-    """Who has what, and where: the question names one of four."""
-    people, parts = rng.sample(NAMES, 4), []
-    for name in people:
-        parts.append((name, " ".join(thing(rng)), rng.choice(PLACES)))
-    context = " ".join(f"{name} has the {what} in the {place} ." for name, what, place in parts)
-    name, what, place = rng.choice(parts)
-    asks_place = rng.random() < 0.5
-    before = f"{name} has the {what} in the " if asks_place else f"{name} has the "
+    """Who carries what, where and when, in one of several orders; the question asks for one of
+    the four.
+    """
+    parts = {
+        "who": rng.choice(NAMES), "what": " ".join(thing(rng)), "where": rng.choice(PLACES),
+        "when": rng.choice(DAYS)
+    }
+    orders = ("{who} carries the {what} to the {where} on {when} .",
+              "on {when} {who} carries the {what} to the {where} .",
+              "to the {where} {who} carries the {what} on {when} .",
+              "the {what} is what {who} carries to the {where} on {when} .")
+    asked, order = rng.choice(sorted(parts)), rng.choice(orders)
+    begin = len(order[:order.index("{" + asked + "}")].format(**parts))
     return {
-        "id": str(number), "context": context,
-        "question": f"where is {name} ?" if asks_place else f"what has {name} ?", "answers": {
-            "text": [place if asks_place else what],
-            "answer_start": [context.index(before) + len(before)]
-        }
+        "id": str(number), "context": order.format(**parts),
+        "question": f"{asked} is it ?" if asked != "who" else "who is that ?",
+        "answers": {"text": [parts[asked]], "answer_start": [begin]}
     }
 
 
@@ -179,8 +183,8 @@ def main(recipe, folder):
     if recipe == "question-answering":
         write_model(folder / "model", words, "bert", width=64, layers=3)
     elif recipe == "distillation":
-        write_model(folder / "teacher", words, "bert", width=96, layers=4)
-        write_model(folder / "student", words, "bert", width=40, layers=1)
+        write_model(folder / "teacher", words, "bert", width=128, layers=4)
+        write_model(folder / "student", words, "bert", width=48, layers=2)
     else:
         write_model(folder / "model", words, "t5")
 
