@@ -50,6 +50,8 @@ PreparedTask TrlTask::prepare(const TrainingArguments& args) {
   if (args.do_eval)
     trainer.eval_dataset =
         rows(data_.validation_file, splits_.dataset_test_split, data_.max_eval_samples);
+  // `gradus eval` has no training rows, but these trainers want some.
+  if (!args.do_train) trainer.train_dataset = trainer.eval_dataset.single();
   auto adapter = lora_config(adapter_);
   if (adapter) adapter->base_model_name_or_path = model_.model_name_or_path;
   prepared.make_trainer = [this, adapter](TrainerOptions options) {

@@ -97,6 +97,12 @@ def main():
         write_rows(cwd / "held_out.jsonl", pairs(["The old cat", "The license"]))
         learns("reward", cwd, "eval_accuracy")
         learns("dpo", cwd, "eval_rewards/accuracies")
+        if run("eval", cwd, "eval", "--task", "reward", *SHORT, "--model_name_or_path",
+               "reward-learned", "--validation_file", "held_out.jsonl", "--output_dir",
+               "evaluated"):
+            found = json.loads((cwd / "evaluated/eval_results.json").read_text())
+            if found.get("eval_accuracy", 0) < 0.95:
+                fail("eval", f"the results are {found}")
         train = ["--train_file", "pairs.jsonl"]
         adapter = ["--use_peft", "--lora_r", "4", "--lora_target_modules", "q_proj", "v_proj"]
         resumes("reward", cwd, "adapter_model.safetensors", "reward", *train, *adapter,
