@@ -13,6 +13,7 @@
 #include <iostream>
 
 #include "cli.h"
+#include "reference.h"
 
 namespace gradus::cli {
 
@@ -72,6 +73,12 @@ std::vector<Command> all_commands() {
        .run = merge,
        .arguments = "[flags]",
        .flags = merge_flags},
+      {.name = "consolidate",
+       .summary = "a checkpoint that several processes wrote in parts as one folder: DIR "
+                  "--output_dir DIR",
+       .run = consolidate,
+       .arguments = "DIR [flags]",
+       .flags = consolidate_flags},
       {.name = "tokenize",
        .summary = "text, JSONL, Parquet … to memory-mapped tokens",
        .run = tokenize,

@@ -67,6 +67,7 @@
 #include <gradus/formats/flax_msgpack.h>
 #include <gradus/formats/rng_state.h>
 #include <gradus/formats/safetensors.h>
+#include <gradus/formats/sharded_folder.h>
 #include <gradus/formats/torch_file.h>
 #include <gradus/formats/weights_folder.h>
 #include <gradus/functional/args.h>

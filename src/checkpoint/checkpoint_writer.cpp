@@ -54,12 +54,20 @@ void rotate(const CheckpointWriter::Job& job) try {
   log_warning("Older checkpoints are kept for now: " + error.message());
 }
 
+// What this process has for a checkpoint of another one.
+void write_into(const CheckpointWriter::Job& job) {
+  const BlockFileSizeSignal no_signal;
+  for (const auto& write : job.snapshot.files) write(job.into);
+}
+
 // The side files are in `folder` already.
 void write_checkpoint(const CheckpointWriter::Job& job, StagedFolder& folder) {
   const BlockFileSizeSignal no_signal;
   Manifest manifest;
+  const auto& others = job.snapshot.others;
   for (const auto& path : list_folder(folder.path()))
-    manifest.files[path.filename()] = file_checksum(path);
+    if (others.empty() || path.filename().string().find(others) == std::string::npos)
+      manifest.files[path.filename()] = file_checksum(path);
   for (const auto& write : job.snapshot.files)
     for (auto& [name, written] : write(folder.path())) manifest.files[name] = written;
   write_file_atomically(folder.path() / "manifest.json", manifest.to_text());
@@ -112,9 +120,12 @@ void CheckpointWriter::start(Job given) {
   outcome_.reset();
   const auto job = std::make_shared<const Job>(std::move(given));
   attempt(*job, [&] {
-    make_directory(job->run_dir);
-    auto folder = std::make_shared<StagedFolder>(checkpoint_path(job->run_dir, job->step));
-    {
+    auto folder = job->folder;
+    if (!folder && job->into.empty()) {
+      make_directory(job->run_dir);
+      folder = std::make_shared<StagedFolder>(checkpoint_path(job->run_dir, job->step));
+    }
+    if (folder) {
       const BlockFileSizeSignal no_signal;
       for (const auto& write : job->snapshot.side_files) write(folder->path());
     }
@@ -122,8 +133,11 @@ void CheckpointWriter::start(Job given) {
     try {
       thread_ = std::thread([this, job, folder = std::move(folder)]() mutable {
         attempt(*job, [&] {
-          const auto unfinished = std::move(folder);  // removed here when the write fails
-          write_checkpoint(*job, *unfinished);
+          const auto unfinished = std::move(folder);  // removed when the write fails
+          if (unfinished)
+            write_checkpoint(*job, *unfinished);
+          else
+            write_into(*job);
         });
         if (!outcome_) outcome_ = Outcome{job->step};
         has_ended_ = true;

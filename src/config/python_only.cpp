@@ -42,11 +42,9 @@ void refuse_what_cannot_be(const TrainingArguments& args) {
                    args.hub_always_push || args.hub_revision;
   refuse(hub, "push_to_hub and the hub_* options: gradus does not talk to the Hub",
          "Leave them out and upload the folder of the trained model with `hf upload`.");
-  refuse(args.fsdp && !args.fsdp->empty(), "fsdp: gradus does not do FSDP",
-         "Leave it out; several processes train with plain data parallelism.");
   refuse(!args.deepspeed.is_null() || environment_says("ACCELERATE_USE_DEEPSPEED"),
          "deepspeed: gradus does not run DeepSpeed",
-         "Leave it out; several processes train with plain data parallelism.");
+         "Leave it out; --zero_stage 1, 2 or 3 shards a model over processes.");
   refuse(!args.parallelism_config.is_null(),
          "parallelism_config: gradus does not do tensor or context parallelism",
          "Leave it out; several processes train with plain data parallelism.");
@@ -69,7 +67,8 @@ void warn_about_what_does_nothing(const TrainingArguments& args) {
   warn(args.optim_target_modules.has_value(),
        "optim_target_modules has no effect: only GaLore and APOLLO, which gradus does not have, "
        "use it.");
-  warn(!args.fsdp_config.is_null(), "fsdp_config has no effect: gradus does not do FSDP.");
+  warn(!args.fsdp_config.is_null() && !args.fsdp && args.zero_stage == 0,
+       "fsdp_config has no effect without fsdp or zero_stage.");
   const bool trackio = args.trackio_space_id || args.trackio_bucket_id ||
                        !args.trackio_static_space_id.is_null() || args.project != defaults.project;
   warn(trackio,

@@ -12,6 +12,7 @@
 #include "config/field_value.h"
 #include "config/nested_options.h"
 #include "config/python_only.h"
+#include "config/sharding.h"
 #include "config/training_choices.h"
 
 // The stages of transformers' TrainingArguments.__post_init__, in its order, each a function.
@@ -161,6 +162,7 @@ TrainingArguments TrainingArguments::resolved() const {
   if (args.torch_compile_mode || args.torch_compile_backend) args.torch_compile = true;
   if (args.torch_compile && !args.torch_compile_backend) args.torch_compile_backend = "inductor";
   config::resolve_nested_options(args);
+  config::resolve_sharding(args);
   if (args.use_cpu) args.dataloader_pin_memory = false;
   config::answer_python_only(args);
   return args;

@@ -266,9 +266,9 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "Seconds before a collective operation fails."},
 
     {&A::fsdp, "fsdp", Group::fsdp, any_value().boolean_as("true", ""),
-     "Shard the model over processes. Not supported."},
+     "Shard the model over processes: true or full_shard, shard_grad_op; with auto_wrap, offload."},
     {&A::fsdp_config, "fsdp_config", Group::fsdp, holds(Shape::dictionary_or_path),
-     "Settings of FSDP. Not used."},
+     "Settings of fsdp and zero_stage, a dictionary or the path of a JSON file."},
     {&A::deepspeed, "deepspeed", Group::deepspeed, holds(Shape::dictionary_or_path),
      "DeepSpeed's configuration. Not supported."},
 
@@ -310,6 +310,9 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::bf16_mode, "bf16_mode", Group::gradus, one_of(kBf16Modes),
      "How bf16 computes: autocast over float32 weights, or bfloat16 weights with float32 master "
      "weights in the optimizer; auto is master on a GPU, autocast on a CPU.", Origin::gradus},
+    {&A::zero_stage, "zero_stage", Group::gradus, within(0, 3),
+     "What each of several processes keeps only its share of: 1: the optimizer's state, 2: "
+     "gradients, too, 3: parameters, too; 0: nothing.", Origin::gradus},
 };
 // clang-format on
 

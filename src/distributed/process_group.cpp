@@ -5,6 +5,7 @@
 #include <gradus/distributed/process_group.h>
 // Without this the header of Gloo's group is empty.
 #define USE_C10D_GLOO 1
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -128,12 +129,15 @@ struct ProcessGroup::Connection {
   explicit Connection(c10::intrusive_ptr<c10d::Store> with) : store(std::move(with)) {}
 
   BoundedStore store;
+  c10::intrusive_ptr<c10d::Store> meeting_place;
+  std::string address, channel;
   c10::intrusive_ptr<c10d::Backend> backend;
   int64_t rank = 0;
   int64_t size = 1;
   int64_t exchanges = 0;  // that were started
   std::chrono::milliseconds timeout{};
-  bool is_lost = false;  // an exchange failed, or this process said that it leaves
+  // an exchange failed, or this process said that it leaves
+  std::atomic<bool> is_lost = false;
 
   // Returns when `work`, exchange number `number`, is done. Throws when it failed, when its time is
   // up, or when another process says that something is wrong with an exchange.
@@ -160,10 +164,10 @@ struct ProcessGroup::Connection {
   // Those that wait say so in the store; a process that does not is the one they wait for.
   void name_the_slow(int64_t number, std::chrono::seconds waited) {
     try {
-      store.set(waiting_key(rank, number), "1");
+      store.set(channel + waiting_key(rank, number), "1");
       std::vector<int64_t> slow;
       for (int64_t other = 0; other < size; ++other)
-        if (!store.has(waiting_key(other, number))) slow.push_back(other);
+        if (!store.has(channel + waiting_key(other, number))) slow.push_back(other);
       if (slow.empty() || slow.front() == rank) return;
       if (rank == (slow.front() == 0 ? 1 : 0))
         log_warning(fmt::format("Process{} {} of {} kept the others waiting for {} s.",
@@ -190,9 +194,15 @@ struct ProcessGroup::Connection {
 };
 
 ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size,
-                           std::chrono::milliseconds timeout, const std::string& address)
+                           std::chrono::milliseconds timeout, const std::string& address,
+                           const std::string& channel)
     : rank_(rank), size_(size), connection_(std::make_unique<Connection>(store)) {
   connection_->timeout = timeout;
+  connection_->meeting_place = store;
+  connection_->address = address;
+  connection_->channel = channel;
+  // What went wrong with one of several groups stands in the store they share.
+  if (!channel.empty()) store = c10::make_intrusive<c10d::PrefixStore>(channel, store);
   connection_->rank = rank;
   connection_->size = size;
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
@@ -208,6 +218,15 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int64_t rank, 
 ProcessGroup::~ProcessGroup() {
   // Gloo's threads may wait for a process that hangs, and its destructor for them.
   if (connection_->is_lost) static_cast<void>(connection_->backend.release());
+}
+
+std::chrono::milliseconds ProcessGroup::timeout() const { return connection_->timeout; }
+
+bool ProcessGroup::is_lost() const { return connection_->is_lost; }
+
+std::shared_ptr<ProcessGroup> ProcessGroup::channel(const std::string& name) const {
+  return std::make_shared<ProcessGroup>(connection_->meeting_place, rank_, size_,
+                                        connection_->timeout, connection_->address, name);
 }
 
 void ProcessGroup::Pending::wait() {
@@ -233,6 +252,18 @@ ProcessGroup::Pending ProcessGroup::exchange(const char* what, Start start) {
 ProcessGroup::Pending ProcessGroup::start_sum(torch::Tensor value) {
   std::vector<torch::Tensor> values{std::move(value)};
   return exchange("a sum over all processes", [&](auto& all) { return all.allreduce(values); });
+}
+
+ProcessGroup::Pending ProcessGroup::start_gather(torch::Tensor all, torch::Tensor part) {
+  return exchange("a gathering of parts",
+                  [&](auto& group) { return group.all_gather_single(all, part); });
+}
+
+ProcessGroup::Pending ProcessGroup::start_all_to_all(torch::Tensor received, torch::Tensor sent) {
+  std::vector<int64_t> equal_parts;
+  return exchange("an exchange of parts", [&](auto& group) {
+    return group.all_to_all_single(received, sent, equal_parts, equal_parts);
+  });
 }
 
 void ProcessGroup::broadcast(torch::Tensor value, int64_t root) {

@@ -110,6 +110,10 @@ void DataParallel::begin_window() {
     buckets_ = std::make_unique<GradientBuckets>(parameters, group_, options_.buckets);
     return;  // the buffers are those of `prepare`
   }
+  share_buffers();
+}
+
+void DataParallel::share_buffers() {
   if (options_.broadcast_buffers) broadcast_all(*group_, buffers_);
 }
 

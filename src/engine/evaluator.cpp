@@ -199,20 +199,22 @@ EvalLoopOutput Evaluator::run(const DataLoader& loader,
   Metrics metrics;
   int64_t rows = 0, done = 0;
   const int64_t full_step = rows_of_a_step(loader);
+  // accelerate's dispatcher cuts the last step also when it is full.
+  const bool dispatches = loader.options() != nullptr && loader.options()->shard.dispatch;
   auto batches = loader.iterate(0);
   auto batch = batches.next();
   while (batch) {
     const auto step_rows = batches.step_rows();
     rows += step_rows.value_or(batch->rows());
     auto outputs = outputs_of(*batch, prediction_step(*batch));
-    gather(outputs, step_rows, full_step);
+    auto next = batches.next();
+    gather(outputs, step_rows, dispatches && !next ? 0 : full_step);
     for (int64_t i = 0; outputs.loss.defined() && i < outputs.loss.size(0); ++i)
       loss.add(outputs.loss[i], outputs.loss_weight[i].item<int64_t>());
     collected.add(outputs, o.keep_predictions);
     if (o.after_batch) o.after_batch();
     ++done;
 
-    auto next = batches.next();
     if (o.batch_eval_metrics) {
       if (o.compute_metrics && !outputs.predictions.empty() && !outputs.labels.empty())
         metrics = o.compute_metrics(outputs.as_prediction(), /*compute_result=*/!next);

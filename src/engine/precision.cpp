@@ -8,11 +8,11 @@ Precision::Precision(torch::Device device, torch::ScalarType dtype)
     : device_(device), dtype_(dtype) {}
 
 device::AutocastGuard Precision::guard() const {
-  return {device_.type(), masters_ ? torch::kFloat : dtype_};
+  return {device_.type(), has_masters() ? torch::kFloat : dtype_};
 }
 
 Batch Precision::cast(Batch inputs, std::span<const std::string> keep) const {
-  if (!masters_) return inputs;
+  if (!has_masters()) return inputs;
   for (auto& [name, value] : inputs) {
     const bool is_kept = std::find(keep.begin(), keep.end(), name) != keep.end();
     if (!is_kept && value.defined() && value.scalar_type() == torch::kFloat)

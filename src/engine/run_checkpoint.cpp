@@ -55,14 +55,24 @@ void RunCheckpoint::add(std::string file, TextPart part) {
 
 void RunCheckpoint::add(FilesPart part) { entries_.push_back({{}, std::move(part), {}}); }
 
+void RunCheckpoint::add(std::string file, FilesPart part,
+                        std::function<void(const fs::path&)> load) {
+  entries_.push_back({std::move(file), std::move(part), std::move(load)});
+}
+
 void RunCheckpoint::save(const Target& target) {
   writer_.wait();  // the buffers of the save before are used again
   auto& buffers = writer_.buffers();
   buffers.begin();
   Snapshot snapshot;
   for (const auto& entry : entries_) entry.save(buffers, snapshot);
-  writer_.start({target.run_dir, target.step, std::move(snapshot), target.rotation, target.best,
-                 target.if_it_fails});
+  writer_.start({.run_dir = target.run_dir,
+                 .step = target.step,
+                 .snapshot = std::move(snapshot),
+                 .rotation = target.rotation,
+                 .best = target.best,
+                 .if_it_fails = target.if_it_fails,
+                 .folder = target.folder});
 }
 
 std::vector<std::string> RunCheckpoint::restore(const fs::path& checkpoint) const {

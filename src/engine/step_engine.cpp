@@ -70,21 +70,30 @@ std::vector<torch::Tensor> StepEngine::trained() const {
   return found;
 }
 
-void StepEngine::begin(torch::nn::Module& model, StepOptions options) {
+// Who trains what is decided before the optimizer is given parts in place of parameters.
+void StepEngine::prepare(torch::nn::Module& model) {
   model_ = &model;
+  strategy_->prepare(model);
+  bystanders_ = bystanders();
+  parameters_ = trained();
+  if (optimizer_) strategy_->attach(*optimizer_);
+  is_prepared_ = true;
+}
+
+void StepEngine::begin(torch::nn::Module& model, StepOptions options) {
   options_ = std::move(options);
   place_ = {};
   window_is_open_ = false;
-  strategy_->prepare(model);
-  if (options_.master_weights && optimizer_->can_train_masters())
+  if (!is_prepared_ || model_ != &model) prepare(model);
+  if (strategy_->is_sharded())
+    precision_.set_half_weights(strategy_->holds_masters());
+  else if (options_.master_weights && optimizer_->can_train_masters())
     precision_.hold_masters(model, *optimizer_);
   else if (options_.master_weights)
     log_warning(
         fmt::format("The optimizer {} cannot train master weights: bf16 runs with autocast "
                     "over float32 weights.",
                     optimizer_->name()));
-  bystanders_ = bystanders();
-  parameters_ = trained();
   clipped_ = options_.clipped.empty() ? parameters_ : options_.clipped;
   if (!device_.is_cuda()) return;
 
@@ -115,6 +124,8 @@ void StepEngine::begin_recording(std::string plain_because) {
 
 void StepEngine::end() {
   strategy_->release();
+  is_prepared_ = false;
+  precision_.set_half_weights(false);
   graphs_.reset();
   eval_graphs_.reset();
   device_schedule_.reset();
@@ -139,7 +150,11 @@ torch::Tensor StepEngine::micro_batch(const Batch& inputs,
   if (!std::exchange(window_is_open_, !place.is_last)) strategy_->begin_window();
   const auto no_sync = place.is_last ? nullptr : strategy_->no_sync();
   if (place.is_last && device_schedule_) device_schedule_->follow(optimizer_->param_groups());
-  if (!graphs_ || inputs.empty()) return work(inputs, num_items);
+  if (!graphs_ || inputs.empty()) {
+    auto loss = work(inputs, num_items);
+    if (!place.is_last) strategy_->end_micro_batch();
+    return loss;
+  }
 
   std::optional<StepGraphs::Update> update;
   if (place.is_last && update_is_recordable()) {
@@ -174,12 +189,29 @@ void StepEngine::sync_gradients() {
   if (std::exchange(gradients_are_synced_, true)) return;
   strategy_->sync_gradients(parameters_);
   auto* scaler = precision_.scaler();
-  if (scaler != nullptr && optimizer_) scaler->unscale_(*optimizer_);
+  if (scaler == nullptr || !optimizer_) return;
+  scaler->unscale_(*optimizer_);
+  strategy_->sum_parts(scaler->found_inf());
+}
+
+// Each process measures and scales its own parts.
+torch::Tensor StepEngine::clip_parts() {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> parts;
+  for (const auto& parameter : clipped_) parts.push_back(strategy_->part_of(parameter));
+  auto square = grad_norm(parts).to(torch::kDouble).square();
+  strategy_->sum_parts(square);
+  const auto norm = square.sqrt().to(torch::kFloat);
+  if (options_.max_grad_norm <= 0) return norm;
+  const auto factor = (norm + 1e-6).reciprocal_().mul_(options_.max_grad_norm).clamp_max_(1.0);
+  for (auto& gradient : defined_gradients(parts)) gradient.mul_(factor);
+  return norm;
 }
 
 torch::Tensor StepEngine::clip() {
   if (replayed_norm_) return *replayed_norm_;
   sync_gradients();
+  if (strategy_->is_sharded()) return clip_parts();
   const double max_norm = options_.max_grad_norm;
   if (!device_.is_cuda() || !kernels::have_cuda_kernels())
     return max_norm > 0 ? clip_grad_norm_(clipped_, max_norm) : grad_norm(clipped_);
@@ -208,6 +240,7 @@ void StepEngine::step() {
   } else {
     optimizer_->step(context);
   }
+  strategy_->end_step();
   if (device_schedule_)
     device_schedule_->step(scaler != nullptr ? std::optional(scaler->found_inf()) : std::nullopt);
 }
@@ -227,6 +260,7 @@ std::optional<double> StepEngine::step_schedule() {
 void StepEngine::zero_grad() {
   optimizer_->zero_grad();
   for (const auto& parameter : bystanders_) parameter.mutable_grad().reset();
+  strategy_->drop_gradients();
 }
 
 ModelOutput StepEngine::forward(const Batch& inputs, const std::string& kind,

@@ -1,4 +1,5 @@
 #include <gradus/core/error.h>
+#include <gradus/formats/sharded_folder.h>
 #include <gradus/formats/torch_file.h>
 #include <gradus/formats/weights_folder.h>
 
@@ -36,6 +37,7 @@ constexpr const char* kNoWeights =
 
 NamedTensors read_weights_folder(const fs::path& folder) {
   const auto entry = weights_entry(folder);
+  if (entry.empty() && ShardedFolder::exists(folder)) return ShardedFolder(folder).weights();
   if (entry.empty()) formats::throw_incomplete(folder, kNoWeights);
   if (entry.filename() == "pytorch_model.bin") return read_torch_weights(entry);
   if (entry.filename() == "pytorch_model.bin.index.json")
@@ -45,6 +47,7 @@ NamedTensors read_weights_folder(const fs::path& folder) {
 
 std::optional<std::string> weights_problem(const fs::path& folder) try {
   const auto entry = weights_entry(folder);
+  if (entry.empty() && ShardedFolder::exists(folder)) return std::nullopt;
   if (entry.empty()) return kNoWeights;
   const auto problem =
       entry.extension() == ".json" ? formats::read_weight_index(entry).problem : std::string();

@@ -2,6 +2,7 @@
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/data/tokenizer_like.h>
+#include <gradus/formats/sharded_folder.h>
 #include <gradus/formats/weights_folder.h>
 #include <gradus/models/model_folder.h>
 
@@ -44,7 +45,8 @@ void ModelFolder::write_config(const fs::path& directory) const {
 }
 
 std::vector<WrittenShard> ModelFolder::write_weights(const fs::path& directory) const {
-  auto written = write_safetensors_folder(directory, weights, shards_);
+  std::vector<WrittenShard> written;
+  if (has_weights) written = write_safetensors_folder(directory, weights, shards_);
   if (arguments_.empty()) return written;
   write_file_atomically(directory / "training_args.json", arguments_);
   written.push_back({"training_args.json",
@@ -75,9 +77,9 @@ void load_model_folder(Model& model, const fs::path& directory) {
   const auto expected = model.saved_weights();
   StateDict values;
   std::vector<std::string> unexpected, missing;
-  for (const auto& [name, tensor] : expected.stem == "model"
-                                        ? read_weights_folder(directory)
-                                        : read_safetensors_folder(directory, expected.stem)) {
+  const bool reads_any = expected.stem == "model" || ShardedFolder::exists(directory);
+  for (const auto& [name, tensor] : reads_any ? read_weights_folder(directory)
+                                              : read_safetensors_folder(directory, expected.stem)) {
     if (expected.tensors.contains(name))
       values.insert(name, tensor);
     else

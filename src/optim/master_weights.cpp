@@ -16,8 +16,8 @@ bool is_batch_norm(const torch::nn::Module& module) {
 
 }  // namespace
 
-MasterWeights::MasterWeights(torch::nn::Module& module) {
-  const torch::NoGradGuard no_grad;
+std::vector<torch::Tensor> halvable_parameters(torch::nn::Module& module) {
+  std::vector<torch::Tensor> found;
   std::unordered_set<const void*> seen;  // tied parameters come more than once
   for (const auto& part : module.modules(/*include_self=*/true)) {
     if (is_batch_norm(*part)) continue;
@@ -25,10 +25,17 @@ MasterWeights::MasterWeights(torch::nn::Module& module) {
       if (weight.scalar_type() != torch::kFloat ||
           !seen.insert(weight.unsafeGetTensorImpl()).second)
         continue;
-      weights_.push_back(weight);
-      masters_.push_back(weight.detach().contiguous());  // a handle of its own on the same storage
-      halves_.push_back(masters_.back().to(torch::kBFloat16));
+      found.push_back(weight);
     }
+  }
+  return found;
+}
+
+MasterWeights::MasterWeights(torch::nn::Module& module) : weights_(halvable_parameters(module)) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& weight : weights_) {
+    masters_.push_back(weight.detach().contiguous());  // a handle of its own on the same storage
+    halves_.push_back(masters_.back().to(torch::kBFloat16));
   }
   hide(/*refresh=*/false);
 }

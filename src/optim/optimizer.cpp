@@ -121,6 +121,51 @@ void Optimizer::release_masters() {
   stale_ = true;
 }
 
+// Puts the second of each pair in place of the first; `state_of(old state, size of the new)` is its
+// state.
+template <class F>
+void Optimizer::replace_parameters(
+    const std::vector<std::pair<torch::Tensor, torch::Tensor>>& others, const F& state_of) {
+  std::unordered_map<const void*, const torch::Tensor*> places;
+  for (const auto& [from, to] : others) places[from.unsafeGetTensorImpl()] = &to;
+  store_bucket_steps();
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    for (size_t i = 0; i < groups_[g].params.size(); ++i) {
+      auto& param = groups_[g].params[i];
+      const auto found = places.find(param.unsafeGetTensorImpl());
+      if (found == places.end()) continue;
+      states_[g][i] = state_of(std::move(states_[g][i]), param, *found->second);
+      param = *found->second;
+    }
+  }
+  buckets_.clear();
+  inactive_.clear();
+  stale_ = true;
+}
+
+void Optimizer::train_parts(const std::vector<torch::Tensor>& parameters,
+                            const std::vector<torch::Tensor>& parts) {
+  parts_.clear();
+  for (size_t i = 0; i < parameters.size(); ++i) parts_.emplace_back(parameters[i], parts[i]);
+  const auto kept = std::exchange(kept_, {});
+  size_t next = 0;
+  bool fits = kept.size() == parts.size();
+  replace_parameters(parts_, [&](ParamState, const torch::Tensor&, const torch::Tensor& part) {
+    fits = fits && kept[next].first == part.numel();
+    return fits ? kept[next++].second : ParamState{};
+  });
+}
+
+void Optimizer::release_parts() {
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> back;
+  for (const auto& [parameter, part] : parts_) back.emplace_back(part, parameter);
+  replace_parameters(back, [&](ParamState state, const torch::Tensor& part, const torch::Tensor&) {
+    kept_.emplace_back(part.numel(), std::move(state));
+    return ParamState{};
+  });
+  parts_.clear();
+}
+
 const torch::Tensor& Optimizer::holder(size_t group, size_t index) const {
   if (!weights_.empty() && weights_[group][index].defined()) return weights_[group][index];
   return groups_[group].params[index];
@@ -366,6 +411,7 @@ void Optimizer::load_state_dict(const StateTree& state) {
       if (loaded[g][i].exists) complete_slots(loaded[g][i], groups_[g].params[i], g);
   }
   states_ = std::move(loaded);
+  kept_.clear();
   buckets_.clear();
   stale_ = true;
 }

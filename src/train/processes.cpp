@@ -3,17 +3,49 @@
 #include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
+#include <gradus/core/log.h>
 #include <gradus/engine/data_parallel.h>
 
 #include <array>
+
+#include "config/sharding.h"
+#include "distributed/gather_on_use.h"
+#include "engine/sharded.h"
 
 namespace gradus {
 
 Processes::Processes(const TrainingArguments& args)
     : group_(ProcessGroup::of_this_run(std::chrono::seconds(args.ddp_timeout))) {}
 
+std::shared_ptr<Strategy> Processes::sharded_strategy(const TrainingArguments& args) const {
+  const auto asked = config::sharding_of(args);
+  if (asked.stage == 0) return nullptr;
+  if (!group_) {
+    log_warning_once("There is one process: nothing is sharded (fsdp, zero_stage).");
+    return nullptr;
+  }
+  const auto refuse = [](const char* what, const char* advice) {
+    throw Error("G-DIST-9", ErrorKind::usage, what, advice);
+  };
+  if (args.debug.contains("underflow_overflow"))
+    refuse("debug underflow_overflow needs whole parameters, which a sharded model does not have",
+           "Leave out --debug, or --fsdp and --zero_stage.");
+  if (args.save_on_each_node)
+    refuse("save_on_each_node: a sharded model is saved by all processes into one folder",
+           "Leave it out, and use a folder that all machines share.");
+  ShardedOptions options;
+  options.stage = asked.stage;
+  options.master_weights = args.mixed_precision() == "bf16" && args.bf16_mode == "master";
+  options.min_num_params = asked.min_num_params;
+  options.broadcast_buffers = args.ddp_broadcast_buffers.value_or(true);
+  if (asked.wrap == config::Sharding::Wrap::by_size) options.wrap = ShardedOptions::Wrap::by_size;
+  if (asked.wrap == config::Sharding::Wrap::none) options.wrap = ShardedOptions::Wrap::none;
+  return std::make_shared<Sharded>(group_, options);
+}
+
 // transformers looks for unused parameters unless gradient checkpointing is on.
 std::shared_ptr<Strategy> Processes::strategy(const TrainingArguments& args) const {
+  if (auto sharded = sharded_strategy(args)) return sharded;
   if (!group_) return nullptr;
   DataParallelOptions options;
   options.buckets.find_unused_parameters =
@@ -21,6 +53,17 @@ std::shared_ptr<Strategy> Processes::strategy(const TrainingArguments& args) con
   if (args.ddp_bucket_cap_mb) options.buckets.bucket_cap_bytes = *args.ddp_bucket_cap_mb << 20;
   options.broadcast_buffers = args.ddp_broadcast_buffers.value_or(true);
   return std::make_shared<DataParallel>(group_, options);
+}
+
+void Processes::tell_others(const std::exception& error) const {
+  const auto reason = GatherOnUse::take_failure();
+  if (!reason) return group_->fail(error.what());
+  try {
+    std::rethrow_exception(reason);
+  } catch (const std::exception& first) {
+    group_->fail(first.what());
+    throw;
+  }
 }
 
 void Processes::agree(TrainerControl& control) const {

@@ -26,7 +26,8 @@ class Processes {
   int64_t rank() const { return group_ ? group_->rank() : 0; }
   int64_t size() const { return group_ ? group_->size() : 1; }
 
-  /// How they train: `ddp_...` of the arguments. Null for a single process.
+  /// How they train: `ddp_...`, `fsdp` and `zero_stage` of the arguments. Null for a single
+  /// process.
   std::shared_ptr<Strategy> strategy(const TrainingArguments& args) const;
 
   /// Runs `work`. When it throws, the others learn why.
@@ -36,7 +37,7 @@ class Processes {
     try {
       return work();
     } catch (const std::exception& error) {
-      group_->fail(error.what());
+      tell_others(error);
       throw;
     }
   }
@@ -58,7 +59,18 @@ class Processes {
   /// Throws `Error` G-DIST-5 when the members of `facts` differ between the processes.
   void require_same(const nlohmann::json& facts) const;
 
+  /// How long they wait for each other.
+  std::chrono::milliseconds timeout() const {
+    return group_ ? group_->timeout() : std::chrono::milliseconds(0);
+  }
+  /// Whether one of them is lost. May be called from any thread.
+  bool is_lost() const { return group_ && group_->is_lost(); }
+
  private:
+  /// Throws in place of `error` what has led to it, if that was an exchange.
+  void tell_others(const std::exception& error) const;
+  std::shared_ptr<Strategy> sharded_strategy(const TrainingArguments& args) const;
+
   std::shared_ptr<ProcessGroup> group_;  ///< null: a single process
 };
 

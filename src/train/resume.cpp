@@ -150,6 +150,9 @@ ChangedOptions warn_about_changed_options(const TrainingArguments& args,
                                                 "num_threads",
                                                 "dataloader_num_workers",
                                                 "local_rank",
+                                                "fsdp",
+                                                "fsdp_config",
+                                                "zero_stage",
                                                 "save_failures_allowed",
                                                 "save_total_limit"};
     const auto former = read_json(file);

@@ -1,17 +1,23 @@
 // Saving a run and going on with it.
+#include <ATen/record_function.h>
 #include <fmt/format.h>
+#include <gradus/checkpoint/checkpoint_dir.h>
+#include <gradus/checkpoint/staged_folder.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/data/tokenizer_like.h>
 #include <gradus/device/runtime.h>
+#include <gradus/formats/sharded_folder.h>
 #include <gradus/formats/torch_file.h>
 #include <gradus/models/model_folder.h>
 
+#include "config/sharding.h"
 #include "train/best_checkpoint.h"
 #include "train/data_fingerprint.h"
 #include "train/saved_callbacks.h"
+#include "train/sharded_save.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -27,7 +33,7 @@ constexpr int kStateVersion = 1;
 // is written now.
 void snapshot_model(ModelFolder model, SnapshotBuffers& buffers, Snapshot& snapshot) {
   const auto folder = std::make_shared<ModelFolder>(std::move(model));
-  folder->weights = buffers.copy(folder->weights);
+  folder->weights = folder->has_weights ? buffers.copy(folder->weights) : NamedTensors();
   snapshot.side_files.push_back([folder](const fs::path& to) { folder->write_config(to); });
   snapshot.files.push_back([folder](const fs::path& to) {
     WrittenFiles written;
@@ -236,8 +242,11 @@ ModelFolder Trainer::Parts::model_folder(nlohmann::ordered_json arguments) const
 }
 
 void Trainer::Run::add_checkpoint_parts(Parts& p, std::function<ModelFolder()> model) {
-  checkpoint.add([model](SnapshotBuffers& buffers, Snapshot& snapshot) {
-    snapshot_model(model(), buffers, snapshot);
+  const bool is_sharded = p.engine.strategy().is_sharded();
+  checkpoint.add([model, is_sharded](SnapshotBuffers& buffers, Snapshot& snapshot) {
+    auto folder = model();
+    folder.has_weights = !is_sharded;
+    snapshot_model(std::move(folder), buffers, snapshot);
   });
   const auto load_state = [this, &p](const json& saved) {
     p.state = TrainerState::from_json(saved);
@@ -283,14 +292,14 @@ void Trainer::Run::add_random_parts(Parts& p) {
 void Trainer::Run::add_optimizer_parts(Parts& p) {
   const bool& only_model = p.args.save_only_model;
   const auto loaded = std::make_shared<StateTree>();
-  const auto optimizer_state = [&p] {
-    auto tree = p.engine.optimizer()->state_dict();
-    if (auto tensors = callback_tensors(p.callbacks.all()))
-      tree.set("gradus_callbacks", std::move(*tensors));  // Python's loaders pass over it
-    return tree;
+  add_shards(p, loaded);
+  const auto optimizer_state = [&p]() -> std::optional<StateTree> {
+    if (p.args.save_only_model || p.engine.strategy().is_sharded()) return std::nullopt;
+    return p.optimizer_state();
   };
-  checkpoint.add("optimizer.pt", TreePart{unless(only_model, optimizer_state),
-                                          [loaded](const StateTree& saved) { *loaded = saved; }});
+  checkpoint.add("optimizer.pt", TreePart{optimizer_state, [&p, loaded](const StateTree& saved) {
+                                            *loaded = p.engine.strategy().localize(saved);
+                                          }});
   const auto load_both = [this, &p, loaded](const StateTree& schedule) {
     const auto saved = std::exchange(*loaded, StateTree());
     if (saved.is_none()) return;
@@ -314,6 +323,59 @@ void Trainer::Run::add_optimizer_parts(Parts& p) {
   checkpoint.add("scaler.pt", TreePart{scaler_state, load_scaler});
 }
 
+StateTree Trainer::Parts::optimizer_state() const {
+  auto tree = engine.optimizer()->state_dict();
+  if (auto tensors = callback_tensors(callbacks.all()))
+    tree.set("gradus_callbacks", std::move(*tensors));  // Python's loaders pass over it
+  return tree;
+}
+
+// The parts of this process, copied.
+ShardOfRun Trainer::Parts::shard_of_run(SnapshotBuffers& buffers) const {
+  std::optional<StateTree> optimizer;
+  if (!args.save_only_model)
+    optimizer = processes.rank() == 0 ? optimizer_state() : engine.optimizer()->state_dict();
+  ShardOfRun shard(model->saved_weights(), engine.strategy(), optimizer);
+  shard.parts = buffers.copy(shard.parts);
+  return shard;
+}
+
+// Weights and optimizer state of a sharded model. A checkpoint that has them may be continued by a
+// run of any other kind, too.
+void Trainer::Run::add_shards(Parts& p, const std::shared_ptr<StateTree>& loaded) {
+  const auto save = [&p](SnapshotBuffers& buffers, Snapshot& snapshot) {
+    if (!p.engine.strategy().is_sharded()) return;
+    ShardCollection how{p.processes.timeout(), [&p] { return p.processes.is_lost(); }};
+    if (!config::sharding_of(p.args).sharded_checkpoints)
+      how.consolidated = ShardOptions{.max_shard_size = parse_shard_size(p.args.max_shard_size)};
+    snapshot.others = ShardedFolder::kPrefix;
+    snapshot.files.push_back(shards_collector(p.shard_of_run(buffers), std::move(how)));
+  };
+  const auto load = [&p, loaded](const fs::path& index) {
+    const ShardedFolder folder(index.parent_path());
+    if (folder.has_optimizer())
+      *loaded =
+          folder.optimizer([&p](int64_t number) { return p.engine.strategy().held_range(number); });
+  };
+  checkpoint.add(ShardedFolder::kIndex, save, load);
+}
+
+// A folder of the first process, for all to write to; null in the others. Where it cannot be made,
+// the save fails in the first process alone.
+std::shared_ptr<StagedFolder> Trainer::Parts::shared_folder(fs::path& path) const {
+  std::shared_ptr<StagedFolder> folder;
+  path = processes.of_first([&]() -> std::string {
+    try {
+      make_directory(*args.output_dir);
+      folder = std::make_shared<StagedFolder>(checkpoint_path(*args.output_dir, state.global_step));
+      return folder->path().string();
+    } catch (const Error&) {
+      return "";
+    }
+  });
+  return folder;
+}
+
 void Trainer::save_checkpoint() {
   auto& p = *parts_;
   auto& run = *p.run;
@@ -325,6 +387,19 @@ void Trainer::save_checkpoint() {
   run.saved_step = p.state.global_step;
   run.gather_states(p);
   p.agree_on_best();
+  std::shared_ptr<StagedFolder> folder;
+  const at::DisableRecordFunctionGuard unseen;  // names and parts are read, no whole parameters
+  if (p.engine.strategy().is_sharded()) {
+    fs::path path;
+    folder = p.shared_folder(path);
+    if (p.processes.rank() != 0 && !path.empty()) {
+      auto& buffers = p.writer.buffers();
+      buffers.begin();
+      Snapshot own;
+      own.files.push_back(shard_writer(p.shard_of_run(buffers)));
+      p.writer.start({.step = p.state.global_step, .snapshot = std::move(own), .into = path});
+    }
+  }
   if (!p.args.should_save()) return;
   p.export_callback_states();
   if (run.before_evaluation) {
@@ -338,7 +413,8 @@ void Trainer::save_checkpoint() {
                        .step = p.state.global_step,
                        .rotation = RotationPolicy(p.args.save_total_limit),
                        .best = best,
-                       .if_it_fails = p.what_a_failed_save_means()});
+                       .if_it_fails = p.what_a_failed_save_means(),
+                       .folder = std::move(folder)});
 }
 
 void Trainer::restore_run(const fs::path& checkpoint) {
@@ -356,7 +432,7 @@ void Trainer::restore_run(const fs::path& checkpoint) {
                 " of the resumed run does not exist any more and is ignored.");
     p.state.best_model_checkpoint.reset();
   }
-  if (lacks("optimizer.pt") || lacks("scheduler.pt"))
+  if ((lacks("optimizer.pt") && lacks(ShardedFolder::kIndex)) || lacks("scheduler.pt"))
     log_warning(
         checkpoint.string() +
         " has no optimizer.pt and scheduler.pt (save_only_model): both start from the beginning.");
@@ -373,6 +449,7 @@ nlohmann::ordered_json Trainer::arguments_to_save() const { return parts_->args.
 
 void Trainer::save_model(const fs::path& directory) {
   auto& p = *parts_;
+  const auto whole = p.engine.strategy().whole(Strategy::Use::read);
   if (!p.args.should_save()) return;
   const auto float32 = p.engine.precision().shown();
   p.model_folder(arguments_to_save())

@@ -27,8 +27,8 @@ std::string keys_of(const Metrics& metrics) {
 class UseEvaluationWeights {
  public:
   UseEvaluationWeights(const std::vector<std::shared_ptr<TrainerCallback>>& callbacks, Model& model,
-                       const Precision& precision)
-      : model_(model), precision_(precision) {
+                       const StepEngine& engine)
+      : model_(model), engine_(engine) {
     for (const auto& callback : callbacks)
       if (callback->has_evaluation_weights()) owner_ = callback.get();
     swap();
@@ -40,12 +40,12 @@ class UseEvaluationWeights {
  private:
   void swap() {
     if (owner_ == nullptr) return;
-    const auto float32 = precision_.shown(MasterWeights::Shown::Use::written);
+    const auto float32 = engine_.shown(MasterWeights::Shown::Use::written);
     owner_->swap_weights(model_);
   }
 
   Model& model_;
-  const Precision& precision_;
+  const StepEngine& engine_;
   TrainerCallback* owner_ = nullptr;
 };
 
@@ -199,6 +199,9 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
                                       : rows_of_loss(batch.rows());
     };
   draw_as_a_loader_does();
+  // A class of its own may run the model more often in one process than in another, to generate.
+  const auto whole =
+      is_exactly<Trainer>() ? nullptr : p.engine.strategy().whole(Strategy::Use::computed);
   auto output = p.processes.together([&] {
     return Evaluator(std::move(options)).run(dataloader, [&](const Batch& batch) {
       return prediction_step(*p.model, batch, loss_only, ignored);
@@ -262,7 +265,7 @@ std::optional<Metrics> Trainer::evaluate_in_training(bool step_scheduler) {
     try {
       const auto metrics = [&] {
         const Interruptible scope(run.may_interrupt_evaluation);
-        const UseEvaluationWeights swapped(p.callbacks.all(), *p.model, p.engine.precision());
+        const UseEvaluationWeights swapped(p.callbacks.all(), *p.model, p.engine);
         return evaluate();
       }();
       if (step_scheduler && p.engine.schedule() && p.engine.schedule()->is_metric_driven())

@@ -139,7 +139,7 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
   auto& run = *p.run;
   const auto window_size = p.args.gradient_accumulation_steps;
   {
-    const auto float32 = p.engine.precision().shown();  // what callbacks may take hold of here
+    const auto float32 = p.engine.shown();  // what callbacks may take hold of here
     call(Event::train_begin);
   }
   const bool has_steps = begin_steps();
@@ -234,6 +234,12 @@ void Trainer::begin_run(const std::filesystem::path& checkpoint) {
                             p.engine.optimizer() ? "schedule" : "optimizer"),
                 "Call set_optimizer and set_lr_scheduler where you override it.");
   p.engine.precision().begin_run();
+  for (const auto& callback : p.callbacks.all())
+    if (callback->has_evaluation_weights() && !p.engine.strategy().weights_stay_whole())
+      throw Error("G-DIST-9", ErrorKind::usage,
+                  "a callback keeps an average of whole weights, which this run has only in parts",
+                  "Leave it out, or use --zero_stage 2 (--fsdp shard_grad_op).");
+  p.engine.prepare(p.model->named_module());
   p.export_callback_states();
   run.add_checkpoint_parts(p, [this, &p] { return p.model_folder(arguments_to_save()); });
   if (!checkpoint.empty()) restore_run(checkpoint);

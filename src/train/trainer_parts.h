@@ -19,6 +19,9 @@
 
 namespace gradus {
 
+class StagedFolder;
+struct ShardOfRun;
+
 /// What a Trainer is made of: the options it was given, resolved, and what it made of them.
 /// Private to src/train/trainer*.cpp.
 struct Trainer::Parts : TrainerOptions {
@@ -58,6 +61,13 @@ struct Trainer::Parts : TrainerOptions {
   ModelFolder model_folder(nlohmann::ordered_json arguments) const;
   /// Brings state.stateful_callbacks up to date.
   void export_callback_states();
+  /// The optimizer's state with the callbacks' tensors.
+  StateTree optimizer_state() const;
+  /// What this process holds of a sharded model, copied into `buffers`.
+  ShardOfRun shard_of_run(SnapshotBuffers& buffers) const;
+  /// Makes a folder in which all processes write a checkpoint: held by the first process, its path
+  /// known to all. Empty where it cannot be made.
+  std::shared_ptr<StagedFolder> shared_folder(std::filesystem::path& path) const;
   /// Takes over what process 0 knows of the best checkpoint: only it knows whether it was written.
   void agree_on_best();
   /// The states of all random generators now.
@@ -174,6 +184,7 @@ struct Trainer::Run {
 
  private:
   void add_optimizer_parts(Parts& parts);
+  void add_shards(Parts& parts, const std::shared_ptr<StateTree>& loaded);
   void add_random_parts(Parts& parts);
   void begin_after(int64_t steps, const TrainingArguments& args);
   void restore_position(const nlohmann::json& position, const Parts& parts);

@@ -1,5 +1,6 @@
-// processes_run [flags]: a small run for processes.py, alone or as one of several processes. The
-// model has tied, frozen and unused parameters, and a layer that only some batches use.
+// processes_run [flags]: a small run for processes.py and sharding.py, alone or as one of several
+// processes. The model has tied, frozen and unused parameters, blocks, and a layer that only some
+// batches use.
 //
 // FAULT=RANK:STEP:HOW does something to one process after a step of its first start: throw, kill,
 // stop (SIGSTOP), term (SIGTERM) or exit. ODD_RATE=RANK gives one process another learning rate.
@@ -21,6 +22,9 @@ struct PartsNet : gradus::Model {
     frozen = register_module("frozen", torch::nn::Linear(8, 8));
     sometimes = register_module("sometimes", torch::nn::Linear(8, 8));
     unused = register_module("unused", torch::nn::Linear(8, 8));
+    blocks = register_module("blocks", torch::nn::ModuleList());
+    for (int i = 0; i < 4; ++i) blocks->push_back(torch::nn::Linear(8, 8));
+    for (auto& parameter : blocks[1]->parameters()) parameter.set_requires_grad(false);
     last = register_module("last", torch::nn::Linear(8, 1));
     for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
   }
@@ -29,11 +33,14 @@ struct PartsNet : gradus::Model {
     h = torch::tanh(tied->forward(torch::tanh(tied->forward(h)))) + frozen->forward(h);
     const auto rows = batch["kind"].nonzero().squeeze(1);
     if (rows.numel() > 0) h = h.index_add(0, rows, sometimes->forward(h.index_select(0, rows)));
+    for (const auto& block : *blocks)
+      h = h + 0.1 * torch::tanh(block->as<torch::nn::Linear>()->forward(h));
     const auto y = last->forward(h).squeeze(1);
     return {{"loss", torch::mse_loss(y, batch["labels"])}, {"logits", y}};
   }
   torch::nn::Linear first{nullptr}, tied{nullptr}, frozen{nullptr}, sometimes{nullptr},
       unused{nullptr}, last{nullptr};
+  torch::nn::ModuleList blocks{nullptr};
 };
 
 std::shared_ptr<gradus::Dataset> rows(int64_t count) {

@@ -7,11 +7,14 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 
 namespace gradus {
+
+class StagedFolder;
 
 /// Puts snapshots on disk in a thread of its own, so that a directory is complete and verified or
 /// does not exist.
@@ -29,16 +32,21 @@ class CheckpointWriter {
   /// One checkpoint to write.
   struct Job {
     /// The run's output folder.
-    std::filesystem::path run_dir;
+    std::filesystem::path run_dir = {};
     /// The step in the name of the checkpoint's folder.
     int64_t step = 0;
     /// What goes into it.
-    Snapshot snapshot;
+    Snapshot snapshot = {};
     /// Which older checkpoints are deleted afterwards.
     RotationPolicy rotation{std::nullopt};
-    std::optional<std::filesystem::path> best;  ///< never rotated away
+    std::optional<std::filesystem::path> best = std::nullopt;  ///< never rotated away
     /// What a failure means for the run; ends the warning about it.
     std::string if_it_fails = {};
+    /// The folder to write to and publish; null: a new one. Several processes may write to it.
+    std::shared_ptr<StagedFolder> folder = nullptr;
+    /// Not empty: only the snapshot's files are written, to this folder of another process, which
+    /// publishes it.
+    std::filesystem::path into = {};
   };
 
   /// What became of a job.

@@ -38,6 +38,9 @@ struct Snapshot {
   /// Called on the training thread, before training continues: for small files whose source may
   /// change later (config, tokenizer).
   std::vector<std::function<void(const std::filesystem::path& folder)>> side_files;
+  /// Files with this in their names are written by other processes: the writer leaves them alone.
+  /// Empty: there are none.
+  std::string others = {};
   /// Called by the writer's thread, in this order.
   std::vector<WriteFiles> files;
 };

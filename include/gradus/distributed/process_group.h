@@ -49,8 +49,10 @@ class ProcessGroup {
   static std::shared_ptr<ProcessGroup> of_this_run(std::chrono::milliseconds timeout);
   /// The group of the processes that meet in `store`. The others reach this process at `address`;
   /// empty: at what the name of this machine means, or at the interface GLOO_SOCKET_IFNAME.
+  /// Groups of the same processes have different names for their `channel`.
   ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size,
-               std::chrono::milliseconds timeout, const std::string& address = "127.0.0.1");
+               std::chrono::milliseconds timeout, const std::string& address = "127.0.0.1",
+               const std::string& channel = "");
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -59,6 +61,14 @@ class ProcessGroup {
   int64_t rank() const { return rank_; }
   /// How many there are.
   int64_t size() const { return size_; }
+  /// How long a process waits in an exchange.
+  std::chrono::milliseconds timeout() const;
+  /// Whether an exchange has failed, or this process has left. May be called from any thread.
+  bool is_lost() const;
+
+  /// Another group of the same processes, whose exchanges need not be in the same order relative to
+  /// those of this one. Every process calls it with the same `name`, once.
+  std::shared_ptr<ProcessGroup> channel(const std::string& name) const;
 
   /// An exchange that was started and not yet waited for.
   class Pending {
@@ -80,6 +90,12 @@ class ProcessGroup {
   Pending start_sum(torch::Tensor value);
   /// Replaces `value` by its sum over all processes.
   void sum(torch::Tensor value) { start_sum(std::move(value)).wait(); }
+  /// Starts to fill `all`, a vector, with `part` of every process, by rank. Both must be
+  /// contiguous, and must not be touched before `wait`.
+  Pending start_gather(torch::Tensor all, torch::Tensor part);
+  /// Starts to exchange parts of equal size: part r of `sent` goes to process r, which finds it in
+  /// `received` at the place of the sender. As above for both.
+  Pending start_all_to_all(torch::Tensor received, torch::Tensor sent);
   /// Replaces `value` by that of process `root`.
   void broadcast(torch::Tensor value, int64_t root = 0);
   /// `value` of every process, by rank. Types and shapes must be equal.

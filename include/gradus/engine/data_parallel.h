@@ -51,12 +51,20 @@ class DataParallel : public Strategy {
   /// The rows of all processes, by rank.
   torch::Tensor gather(const torch::Tensor& rows) override;
 
+ protected:
+  /// The processes.
+  const std::shared_ptr<ProcessGroup>& group() const { return group_; }
+  /// The model of the run under way; null outside a run.
+  torch::nn::Module* model() const { return model_; }
+  /// Takes over the buffers of process 0, unless the options say otherwise.
+  void share_buffers();
+
  private:
   void check_same_model(const torch::nn::Module& model);
 
   std::shared_ptr<ProcessGroup> group_;
   DataParallelOptions options_;
-  torch::nn::Module* model_ = nullptr;        ///< Of the run under way.
+  torch::nn::Module* model_ = nullptr;
   std::unique_ptr<GradientBuckets> buckets_;  ///< Null before the first window of a run.
   std::vector<torch::Tensor> buffers_;
 };

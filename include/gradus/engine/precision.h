@@ -52,8 +52,10 @@ class Precision {
   void hold_masters(torch::nn::Module& model, Optimizer& optimizer);
   /// The model is float32 again, with the training in it.
   void release_masters() { masters_.reset(); }
+  /// Says that somebody else made the model bfloat16 and trains float32 values of its parameters.
+  void set_half_weights(bool are_half) { weights_are_half_ = are_half; }
   /// Whether the model is bfloat16 over float32 masters now.
-  bool has_masters() const { return masters_ != nullptr; }
+  bool has_masters() const { return masters_ != nullptr || weights_are_half_; }
 
   /// While the scope lives, the model's parameters are what is trained: the masters, where there
   /// are any. Open one to save, average or change weights; with `written`, the model takes over
@@ -68,6 +70,7 @@ class Precision {
   torch::ScalarType dtype_;
   std::unique_ptr<GradScaler> scaler_;
   std::unique_ptr<MasterWeights> masters_;
+  bool weights_are_half_ = false;
 };
 
 }  // namespace gradus

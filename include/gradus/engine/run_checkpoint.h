@@ -59,6 +59,10 @@ class RunCheckpoint {
   void add(std::string file, TextPart part);
   /// A part that writes files of its own.
   void add(FilesPart part);
+  /// The same with a function that restores it, which is called with the path of `file` where that
+  /// exists.
+  void add(std::string file, FilesPart part,
+           std::function<void(const std::filesystem::path& file)> load);
   /// A part with `state()` and `load()`.
   template <class P>
     requires requires(P& part) { part.load(part.state()); }
@@ -78,6 +82,8 @@ class RunCheckpoint {
     RotationPolicy rotation{std::nullopt};
     std::optional<std::filesystem::path> best = std::nullopt;  ///< never rotated away
     std::string if_it_fails = {};  ///< what a failure means; ends the warning about it
+    /// The folder to write to, which other processes write to as well; null: a new one.
+    std::shared_ptr<StagedFolder> folder = nullptr;
   };
 
   /// Copies the state of every part now and writes `run_dir/checkpoint-STEP` in the background.

@@ -104,6 +104,9 @@ class StepEngine {
   /// Sets the schedule.
   void set_schedule(std::shared_ptr<LRScheduler> schedule) { schedule_ = std::move(schedule); }
 
+  /// Lets the strategy make the model and the optimizer ready for a run. `begin` does so itself;
+  /// who loads the optimizer's state calls it before.
+  void prepare(torch::nn::Module& model);
   /// Starts a run: master weights, the stream, recorded steps. `model` must stay until `end`. The
   /// optimizer has its parameters; its state and the schedule's are those to start from.
   void begin(torch::nn::Module& model, StepOptions options);
@@ -134,6 +137,25 @@ class StepEngine {
   std::optional<double> step_schedule();
   /// Drops the gradients of the whole model.
   void zero_grad();
+
+  /// While one lives, the model's parameters are what is trained, in float32 and whole.
+  class Shown {
+   public:
+    /// Opens the scope. All processes do so together.
+    Shown(const Precision& precision, Strategy& strategy, MasterWeights::Shown::Use use)
+        : whole_(strategy.whole(use == MasterWeights::Shown::Use::written ? Strategy::Use::written
+                                                                          : Strategy::Use::read)),
+          masters_(precision.shown(use)) {}
+
+   private:
+    std::unique_ptr<Strategy::Whole> whole_;
+    MasterWeights::Shown masters_;
+  };
+  /// Opens such a scope, to save, average or change weights; with `written`, the model takes over
+  /// the changes at its end.
+  Shown shown(MasterWeights::Shown::Use use = MasterWeights::Shown::Use::read) const {
+    return Shown(precision_, *strategy_, use);
+  }
   /// Brings the host's schedule to where the device is, where the device leads (float16 on a
   /// GPU), and returns the last step's rate. Waits for the device. Else returns none.
   std::optional<double> settle();
@@ -157,6 +179,7 @@ class StepEngine {
 
  private:
   void begin_recording(std::string plain_because);
+  torch::Tensor clip_parts();
   bool update_is_recordable() const;
   void sync_gradients();
   std::vector<torch::Tensor> bystanders() const;
@@ -170,6 +193,7 @@ class StepEngine {
 
   // The current run.
   torch::nn::Module* model_ = nullptr;
+  bool is_prepared_ = false;
   StepOptions options_;
   WindowPlace place_;
   std::vector<torch::Tensor> parameters_;  // whose gradients the processes share

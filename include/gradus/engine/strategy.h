@@ -6,20 +6,31 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 namespace gradus {
 
 struct DataLoaderOptions;
+class Optimizer;
+
+/// What a process holds of a tensor that lies in parts in several processes: the values from
+/// `begin` on, in the order of its memory.
+struct TensorPart {
+  int64_t begin = 0;     ///< The first of them.
+  torch::Tensor values;  ///< A vector.
+};
 
 /// How the values of several processes become one.
 enum class Reduction { sum, mean };
 
 /// What the processes of a run do together: one of these stands between the step and the others.
 ///
-/// `StepEngine` calls `prepare` once, `no_sync` around every micro-batch but the last of a window,
-/// and `sync_gradients` after the last one, before it measures and clips. `Evaluator` calls
-/// `gather`. The base class is the strategy of a single process: it does nothing, and every
+/// `StepEngine` calls `prepare` and `attach` once, `no_sync` around every micro-batch but the last
+/// of a window, and `sync_gradients` after the last one, before it measures and clips. `Evaluator`
+/// calls `gather`. The base class is the strategy of a single process: it does nothing, and every
 /// override may rely on that.
 /// Thread-safety: none. Every process calls the same functions in the same order.
 class Strategy {
@@ -38,8 +49,18 @@ class Strategy {
   /// whatever the strategy needs into `model`.
   virtual void prepare(torch::nn::Module& /*model*/) {}
 
+  /// Called after `prepare`: the optimizer may train parts of the parameters from then on. It must
+  /// stay until `release`.
+  virtual void attach(Optimizer& /*optimizer*/) {}
+
   /// Called before the first micro-batch of every window.
   virtual void begin_window() {}
+  /// Called after every micro-batch but the last of a window.
+  virtual void end_micro_batch() {}
+  /// Called after the optimizer's step.
+  virtual void end_step() {}
+  /// Called when the gradients are dropped.
+  virtual void drop_gradients() {}
   /// Called at the end of a run: takes out of the model what `prepare` and `begin_window` hooked
   /// in.
   virtual void release() {}
@@ -55,6 +76,44 @@ class Strategy {
   };
   /// Opens such a scope; null where nothing is to be held back.
   virtual std::unique_ptr<NoSync> no_sync() { return nullptr; }
+
+  /// Whether every process trains only its parts of the parameters.
+  virtual bool is_sharded() const { return false; }
+  /// Whether the model computes in bfloat16 while the parts are trained in float32.
+  virtual bool holds_masters() const { return false; }
+  /// The part of `parameter` that this process trains, which has its gradient after
+  /// `sync_gradients`: the parameter itself, unless it is sharded.
+  virtual torch::Tensor part_of(const torch::Tensor& parameter) const { return parameter; }
+  /// Makes `value`, computed from the parts of this process, the sum over all parts.
+  virtual void sum_parts(torch::Tensor& /*value*/) {}
+  /// What this process holds of a tensor of the model, as it is trained; nothing when it has the
+  /// whole, as all others do.
+  virtual std::optional<TensorPart> held_part(const torch::Tensor& /*tensor*/) const {
+    return std::nullopt;
+  }
+  /// The same of the optimizer's parameter number `number`, without its values: begin and length.
+  virtual std::optional<std::pair<int64_t, int64_t>> held_range(int64_t /*number*/) const {
+    return std::nullopt;
+  }
+  /// The parameters that the optimizer was made with, in the order of their numbers; none unless
+  /// they are sharded.
+  virtual std::vector<torch::Tensor> numbered_parameters() const { return {}; }
+  /// Whether the model's parameters always hold, whole, what is trained.
+  virtual bool weights_stay_whole() const { return true; }
+  /// The parts of this process of an optimizer's state that is whole.
+  virtual StateTree localize(StateTree state) const { return state; }
+
+  /// What is done with the weights while they are whole: `computed` shows those that the model
+  /// computes with, the others those that are trained.
+  enum class Use { computed, read, written };
+  /// A scope in which every process has all weights of the model. All processes open and close it
+  /// together.
+  struct Whole {
+    virtual ~Whole() = default;
+  };
+  /// Opens such a scope; null where the weights are whole anyway. With `Use::written`, what all
+  /// processes have written to the weights is trained from its end on.
+  virtual std::unique_ptr<Whole> whole(Use /*use*/) { return nullptr; }
 
   /// Whether `sync_gradients` may be part of a step that is recorded as a CUDA graph.
   virtual bool is_recordable() const { return true; }

@@ -9,8 +9,8 @@
 namespace gradus {
 
 /// Reads the weights of a model folder. The first of these that exists is read: model.safetensors,
-/// its shards, pytorch_model.bin, its shards. Throws `Error` G-ST-7 when there is none, a shard is
-/// missing, or index and shards disagree.
+/// its shards, pytorch_model.bin, its shards, the parts of a `ShardedFolder`. Throws `Error` G-ST-7
+/// when there is none, a shard is missing, or index and shards disagree.
 NamedTensors read_weights_folder(const std::filesystem::path& folder);
 
 /// Why `read_weights_folder` would not find all files, for a message; `std::nullopt` when all are

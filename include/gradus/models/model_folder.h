@@ -35,6 +35,8 @@ class ModelFolder {
 
   /// The tensors to write; a checkpoint puts copies in their place.
   NamedTensors weights;
+  /// Whether `write_weights` writes them; not where the processes of a run write them in parts.
+  bool has_weights = true;
 
   /// The files that the model and the tokenizer write themselves, into a folder that exists.
   void write_config(const std::filesystem::path& directory) const;

@@ -36,6 +36,7 @@ class Adagrad : public Optimizer {
                                                    const OptimArgs& extra);
 
   std::string name() const override { return "adagrad"; }
+  bool is_elementwise() const override { return true; }
 
  protected:
   // How the base class updates, saves and loads it: see Optimizer.

@@ -43,6 +43,8 @@ class AdamW : public Optimizer {
                                                    const OptimArgs& extra);
 
   std::string name() const override { return fused_ ? "adamw_torch_fused" : "adamw_torch"; }
+  /// Parts of parameters can be trained alone.
+  bool is_elementwise() const override { return true; }
   bool takes_grad_scale() const override { return !steps_apart(); }
   bool skips_on_device() const override { return true; }
   bool takes_device_lr() const override { return true; }

@@ -39,6 +39,7 @@ class AdEMAMix : public Optimizer {
                                                    const OptimArgs& extra);
 
   std::string name() const override { return "ademamix"; }
+  bool is_elementwise() const override { return true; }
 
  protected:
   // How the base class updates, saves and loads it: see Optimizer.

@@ -35,6 +35,8 @@ class Lion : public Optimizer {
 
   /// The name in bitsandbytes and `--optim`.
   std::string name() const override { return "lion_32bit"; }
+  /// Parts of parameters can be trained alone.
+  bool is_elementwise() const override { return true; }
 
  protected:
   // How the base class updates, saves and loads it: see Optimizer.

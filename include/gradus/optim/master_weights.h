@@ -8,6 +8,10 @@ namespace gradus {
 
 class Optimizer;
 
+/// The float32 parameters of a module that may become bfloat16: not those of batch norms, whose
+/// kernels want float32. Tied parameters come once.
+std::vector<torch::Tensor> halvable_parameters(torch::nn::Module& module);
+
 /// A module that computes in bfloat16 while float32 values of its parameters are trained.
 ///
 /// From the constructor to the destructor the module's float32 parameters are bfloat16; their

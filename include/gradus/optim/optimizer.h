@@ -128,6 +128,19 @@ class Optimizer {
   void release_masters();
   /// Whether `train_masters` may be called.
   virtual bool can_train_masters() const { return true; }
+
+  /// Whether a step treats every element of a parameter alone, so that a part of it can be trained
+  /// without the rest. An optimizer of your own that does so overrides it.
+  virtual bool is_elementwise() const { return false; }
+  /// Sharding: from now on `parts[i]`, a vector that carries a gradient of its own, is trained in
+  /// place of `parameters[i]`. States begin anew, or where `release_parts` left them when the parts
+  /// have the same sizes. A parameter that is in no group is ignored.
+  void train_parts(const std::vector<torch::Tensor>& parameters,
+                   const std::vector<torch::Tensor>& parts);
+  /// Undoes it: the groups hold the parameters again. The states of the parts are kept for the next
+  /// `train_parts`; those of the parameters begin anew.
+  void release_parts();
+
   /// The tensors that carry gradients: the groups' parameters, or the weights they are masters of.
   std::vector<torch::Tensor> gradient_holders() const;
 
@@ -227,12 +240,18 @@ class Optimizer {
   bool collect_grads();
   void rebuild_buckets();
   void store_bucket_steps() const;
+  template <class F>
+  void replace_parameters(const std::vector<std::pair<torch::Tensor, torch::Tensor>>& others,
+                          const F& state_of);
   void complete_slots(ParamState& state, const torch::Tensor& param, size_t group) const;
 
   mutable std::vector<std::vector<ParamState>>
       states_;  // [group][parameter]; step counts of buckets are stored when asked for
   std::vector<std::vector<torch::Tensor>>
       weights_;  // [group][parameter] of masters; undefined where there is none, empty without
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> parts_;  // parameter, part
+  std::vector<std::pair<int64_t, ParamState>>
+      kept_;  // sizes and states of parts that were released
   std::vector<Bucket> buckets_;
   std::vector<std::pair<size_t, size_t>> inactive_;  // parameters without gradient at the last step
   bool stale_ = true;

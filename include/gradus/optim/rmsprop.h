@@ -38,6 +38,7 @@ class RMSprop : public Optimizer {
                                                    const OptimArgs& extra);
 
   std::string name() const override { return "rmsprop"; }
+  bool is_elementwise() const override { return true; }
 
  protected:
   // How the base class updates, saves and loads it: see Optimizer.

@@ -36,6 +36,7 @@ class SGD : public Optimizer {
                                                    const OptimArgs& extra);
 
   std::string name() const override { return "sgd"; }
+  bool is_elementwise() const override { return true; }
   bool takes_grad_scale() const override { return true; }
 
  protected:

@@ -341,7 +341,6 @@ TEST(Resolve, WhatGradusDoesNotDoIsRefusedInOneSentence) {
   EXPECT_TRUE(resolve_failure({.hub_model_id = "me/model"}).starts_with("G-CONF-5:"));
   EXPECT_EQ(resolve_failure({.deepspeed = {{"zero_optimization", {{"stage", 2}}}}}),
             "G-CONF-5: deepspeed: gradus does not run DeepSpeed");
-  EXPECT_EQ(resolve_failure({.fsdp = "full_shard"}), "G-CONF-5: fsdp: gradus does not do FSDP");
   EXPECT_TRUE(resolve_failure({.parallelism_config = {{"tp_size", 2}}}).starts_with("G-CONF-5:"));
   EXPECT_EQ(resolve_failure({.ddp_backend = "mpi"}),
             "G-CONF-5: ddp_backend: gradus has nccl and gloo only");
