@@ -163,10 +163,15 @@
 #include <gradus/train/trainer_state.h>
 #include <gradus/trainers/distillation.h>
 #include <gradus/trainers/dpo.h>
+#include <gradus/trainers/grpo.h>
 #include <gradus/trainers/kto.h>
+#include <gradus/trainers/on_policy_distillation.h>
 #include <gradus/trainers/question_answering.h>
 #include <gradus/trainers/registry.h>
 #include <gradus/trainers/reward.h>
+#include <gradus/trainers/rewards.h>
+#include <gradus/trainers/rloo.h>
+#include <gradus/trainers/rollout_trainer.h>
 #include <gradus/trainers/seq2seq.h>
 #include <gradus/trainers/sft.h>
 #include <gradus/trainers/trl_trainer.h>

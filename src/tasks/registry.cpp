@@ -31,7 +31,9 @@ Registry<TaskEntry>& tasks_table() {
                                     {"sft", make_sft},
                                     {"reward", make_reward},
                                     {"dpo", make_dpo},
-                                    {"kto", make_kto}});
+                                    {"kto", make_kto},
+                                    {"grpo", make_grpo},
+                                    {"rloo", make_rloo}});
   return table;
 }
 

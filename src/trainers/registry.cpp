@@ -3,9 +3,12 @@
 #include <gradus/core/nearest.h>
 #include <gradus/trainers/distillation.h>
 #include <gradus/trainers/dpo.h>
+#include <gradus/trainers/grpo.h>
 #include <gradus/trainers/kto.h>
+#include <gradus/trainers/on_policy_distillation.h>
 #include <gradus/trainers/registry.h>
 #include <gradus/trainers/reward.h>
+#include <gradus/trainers/rloo.h>
 #include <gradus/trainers/seq2seq.h>
 #include <gradus/trainers/sft.h>
 
@@ -41,6 +44,25 @@ TrainerEntry trl_entry(std::string name) {
           }};
 }
 
+// Rewards and teachers do not fit into the options of all trainers: tasks that have them make their
+// trainer themselves.
+template <class TrainerClass, class Options, class Config>
+TrainerEntry rollout_trainer_entry(const char* name) {
+  return {name, [] { return std::make_unique<ArgumentsOf<Config>>(); },
+          [](TrainerOptions options, const TrainerArguments& arguments) {
+            Options given;
+            given.model = std::move(options.model);
+            given.args = arguments.as<Config>();
+            given.train_dataset = std::move(options.train_dataset);
+            given.eval_dataset = std::move(options.eval_dataset);
+            given.processing_class = std::move(options.processing_class);
+            given.callbacks = std::move(options.callbacks);
+            given.optimizers = std::move(options.optimizers);
+            given.optimizer_factory = std::move(options.optimizer_factory);
+            return std::make_unique<TrainerClass>(std::move(given));
+          }};
+}
+
 Registry<TrainerEntry>& trainers() {
   static Registry<TrainerEntry> table(
       "register_trainer",
@@ -52,7 +74,11 @@ Registry<TrainerEntry>& trainers() {
        trl_entry<SFTTrainer, SFTConfig, sft_options>("SFTTrainer"),
        trl_entry<RewardTrainer, RewardConfig, reward_options>("RewardTrainer"),
        trl_entry<DPOTrainer, DPOConfig, dpo_options>("DPOTrainer"),
-       trl_entry<KTOTrainer, KTOConfig, kto_options>("KTOTrainer")});
+       trl_entry<KTOTrainer, KTOConfig, kto_options>("KTOTrainer"),
+       rollout_trainer_entry<GRPOTrainer, GRPOTrainerOptions, GRPOConfig>("GRPOTrainer"),
+       rollout_trainer_entry<RLOOTrainer, RLOOTrainerOptions, RLOOConfig>("RLOOTrainer"),
+       rollout_trainer_entry<OnPolicyDistillationTrainer, OnPolicyDistillationTrainerOptions,
+                             OnPolicyDistillationConfig>("OnPolicyDistillationTrainer")});
   return table;
 }
 

@@ -1,0 +1,152 @@
+"""grpo_test.py GRADUS TINY_MODELS: the tasks grpo and rloo from files to result files: whole,
+resumed in the middle of a generation batch, with rewards of another process, and with bad input.
+Uses only the standard library.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+GRADUS, TINY_MODELS = (str(Path(word).resolve()) for word in sys.argv[1:3])
+SHORT = [
+    "--model_name_or_path", "llama", "--train_file", "prompts.jsonl", "--max_steps", "6",
+    "--per_device_train_batch_size", "4", "--num_generations", "2", "--max_completion_length", "6",
+    "--learning_rate", "1e-3", "--disable_tqdm", "--use_cpu", "--report_to", "none",
+    "--logging_steps", "1", "--bf16", "false"
+]
+EXACT = ["--reward_funcs", "exact_match:wanted", "length:4"]
+# A reward process: {} is what it does with a question and the number of its completions.
+PROCESS = """import json, os, sys, time
+for line in sys.stdin:
+    question = json.loads(line)
+    count = len(question["completions"])
+    {}
+"""
+ANSWER = 'print(json.dumps({"rewards": [len(c) / 10 for c in question["completions"]]}), flush=True)'
+failures = []
+
+
+def fail(name, problem, stderr=""):
+    failures.append(name)
+    print(f"FAILED {name}: {problem}\n{stderr[-2500:]}")
+
+
+def gradus(cwd, task, *words):
+    return subprocess.run([GRADUS, "train", "--task", task, *SHORT, *map(str, words)], cwd=cwd,
+                          capture_output=True, text=True, timeout=120,
+                          env=dict(os.environ, XDG_CACHE_HOME=str(cwd / "cache")))
+
+
+def run(name, cwd, task, *words):
+    done = gradus(cwd, task, *words)
+    if done.returncode != 0:
+        fail(name, f"exit code {done.returncode}", done.stderr)
+    return done
+
+
+def refused(name, cwd, identifier, text, *words, task="grpo"):
+    done = gradus(cwd, task, "--output_dir", "bad", *words)
+    if done.returncode == 0 or identifier not in done.stderr or text not in done.stderr:
+        fail(name, f"expected {identifier} with {text!r}", done.stderr)
+
+
+def history(folder):
+    """The log without what depends on the clock."""
+    entries = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    return [{key: value for key, value in entry.items()
+             if not key.endswith(("_runtime", "_per_second", "step_time"))} for entry in entries]
+
+
+def process(cwd, name, action):
+    (cwd / name).write_text(PROCESS.format(action))
+    return ["--reward_command", f"{sys.executable} {name}"]
+
+
+def resumed(cwd, task, *words):
+    """A run that goes on in the middle of a generation batch is bit-equal to one that was whole."""
+    words = [*words, "--num_generations", "4", "--steps_per_generation", "4", "--num_iterations", "2",
+             "--save_steps", "3"]
+    run(f"{task}, whole", cwd, task, *words, "--output_dir", f"{task}_whole")
+    run(f"{task}, resumed", cwd, task, *words, "--output_dir", f"{task}_on",
+        "--resume_from_checkpoint", f"{task}_whole/checkpoint-3")
+    if failures:
+        return
+    if history(cwd / f"{task}_on")[:-1] != history(cwd / f"{task}_whole")[:-1]:
+        fail(f"{task}, resumed", "the log differs from that of the whole run")
+    weights = "model.safetensors"
+    if (cwd / f"{task}_on" / weights).read_bytes() != (cwd / f"{task}_whole" / weights).read_bytes():
+        fail(f"{task}, resumed", "the weights differ from those of the whole run")
+
+
+def rewards_of_a_process(cwd):
+    run("process", cwd, "grpo", *process(cwd, "good.py", ANSWER), "--output_dir", "process")
+    once = (f"if not os.path.exists('died'): open('died', 'w').close(); os._exit(3)\n    {ANSWER}")
+    done = run("process that dies once", cwd, "grpo", *process(cwd, "once.py", once),
+               "--output_dir", "once")
+    if "started again: it ended with exit code 3" not in done.stderr:
+        fail("process that dies once", "the restart was not said", done.stderr)
+    if not failures and history(cwd / "once")[:-1] != history(cwd / "process")[:-1]:
+        fail("process that dies once", "other rewards")
+    said = "print('cannot do it', file=sys.stderr, flush=True); sys.exit(4)"
+    refused("process that dies", cwd, "G-RWD-2", "exit code 4", *process(cwd, "dies.py", said))
+    refused("what it says", cwd, "G-RWD-2", "cannot do it", *process(cwd, "dies.py", said))
+    refused("process that hangs", cwd, "G-RWD-2", "did not answer within 0.5 s",
+            *process(cwd, "hangs.py", "time.sleep(60)"), "--reward_timeout", "0.5")
+    refused("garbage", cwd, "G-RWD-2", "not JSON: hello", *process(
+        cwd, "garbage.py", "print('hello', flush=True)"))
+    refused("NaN", cwd, "G-RWD-2", "NaN", *process(
+        cwd, "nan.py", "print('{\"rewards\": [' + ', '.join(['NaN'] * count) + ']}', flush=True)"))
+    refused("too few", cwd, "G-RWD-2", "gave 1 rewards for 4", *process(
+        cwd, "few.py", "print('{\"rewards\": [1]}', flush=True)"))
+    refused("no such command", cwd, "G-RWD-2", "exit code 127", "--reward_command", "no_such_tool")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        cwd = Path(folder)
+        subprocess.run([TINY_MODELS, folder], check=True)
+        rows = [{"prompt": f"{who} {does}", "wanted": "sleep", "number": i}
+                for i, (who, does) in enumerate((who, does) for who in ("Anna", "Nobody", "The river")
+                                                for does in ("may", "does not have to"))]
+        (cwd / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (cwd / "long.jsonl").write_text(json.dumps({"prompt": "Anna may sleep " * 2000}) + "\n" +
+                                        json.dumps({"prompt": "Anna"}) + "\n")
+        resumed(cwd, "grpo", *EXACT, "--beta", "0.1")
+        resumed(cwd, "rloo", *EXACT)
+        done = run("completions", cwd, "grpo", *EXACT, "--log_completions", "--output_dir", "table",
+                   "--validation_file", "prompts.jsonl", "--eval_strategy", "steps", "--eval_steps",
+                   "6", "--per_device_eval_batch_size", "4", "--use_peft", "--lora_r", "2",
+                   "--metric_for_best_model", "eval_reward", "--beta", "0.1")
+        if not failures:
+            for column in ("Prompt", "Completion", "exact_match", "Advantage"):
+                if column not in done.stdout + done.stderr:
+                    fail("completions", f"the table has no {column}", done.stdout)
+            table = cwd / "table/completions/completions_00006.parquet"
+            if not table.read_bytes().startswith(b"PAR1"):
+                fail("completions", "no Parquet file")
+            entries = history(cwd / "table")
+            for key in ("reward", "reward_std", "frac_reward_zero_std", "rewards/length/mean", "kl",
+                        "completions/mean_length", "num_tokens", "entropy", "clip_ratio/low_min",
+                        "eval_reward", "eval_completions/clipped_ratio"):
+                if not any(key in entry for entry in entries):
+                    fail("completions", f"{key} is not in the log")
+        rewards_of_a_process(cwd)
+        refused("no reward", cwd, "G-TRL-1", "--reward_command")
+        refused("unknown reward", cwd, "G-RWD-3", "exact_match", "--reward_funcs", "exact_mach")
+        refused("bad expression", cwd, "G-RWD-3", "regular expression", "--reward_funcs", "regex:(")
+        refused("no such column", cwd, "G-RWD-1", "wanted", "--reward_funcs", "exact_match:wantd")
+        refused("groups", cwd, "G-TRL-1", "num_generations (3)", *EXACT, "--num_generations", "3")
+        refused("one completion", cwd, "G-TRL-1", "2 or more", *EXACT, "--num_generations", "1")
+        refused("too few rows", cwd, "G-TRL-1", "6 rows", *EXACT, "--steps_per_generation", "8")
+        refused("weights", cwd, "G-TRL-1", "reward_weights", *EXACT, "--reward_weights", "1")
+        refused("vLLM", cwd, "G-TRL-1", "use_vllm", *EXACT, "--use_vllm")
+        refused("long prompt", cwd, "G-TRL-2", "room for", "--train_file", "long.jsonl",
+                "--reward_funcs", "length:4")
+    print(f"{len(failures)} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
