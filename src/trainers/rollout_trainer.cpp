@@ -65,6 +65,7 @@ void check_prompts(const DatasetRef& rows, const RolloutSettings& settings) {
 }  // namespace
 
 PreTrainedModel& policy_of(Model& model, const std::string& trainer) {
+  // Only models of the library can write text.
   auto* policy = dynamic_cast<PreTrainedModel*>(&model);
   if (policy == nullptr || !policy->can_generate() || policy->is_encoder_decoder())
     throw Error("G-TRL-1", ErrorKind::usage,

@@ -38,7 +38,7 @@ ARGS = dict(max_steps=6, per_device_train_batch_size=4, per_device_eval_batch_si
             report_to="none", use_cpu=True, disable_tqdm=True, bf16=False,
             max_completion_length=8)
 GROUPS = dict(ARGS, num_generations=4)
-# Weights large enough that entropies differ by more than rounding: some cases choose tokens by them.
+# Weights so large that entropies differ by more than rounding: some cases choose tokens by them.
 SMALL = dict(LLAMA, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
              initializer_range=0.3)
 WIDE = dict(epsilon=0.01, epsilon_high=0.02)  # so that something is clipped

@@ -24,7 +24,8 @@ for line in sys.stdin:
     count = len(question["completions"])
     {}
 """
-ANSWER = 'print(json.dumps({"rewards": [len(c) / 10 for c in question["completions"]]}), flush=True)'
+ANSWER = ('print(json.dumps({"rewards": [len(c) / 10 for c in question["completions"]]}),'
+          ' flush=True)')
 failures = []
 
 
@@ -66,8 +67,8 @@ def process(cwd, name, action):
 
 def resumed(cwd, task, *words):
     """A run that goes on in the middle of a generation batch is bit-equal to one that was whole."""
-    words = [*words, "--num_generations", "4", "--steps_per_generation", "4", "--num_iterations", "2",
-             "--save_steps", "3"]
+    words = [*words, "--num_generations", "4", "--steps_per_generation", "4", "--num_iterations",
+             "2", "--save_steps", "3"]
     run(f"{task}, whole", cwd, task, *words, "--output_dir", f"{task}_whole")
     run(f"{task}, resumed", cwd, task, *words, "--output_dir", f"{task}_on",
         "--resume_from_checkpoint", f"{task}_whole/checkpoint-3")
@@ -76,7 +77,8 @@ def resumed(cwd, task, *words):
     if history(cwd / f"{task}_on")[:-1] != history(cwd / f"{task}_whole")[:-1]:
         fail(f"{task}, resumed", "the log differs from that of the whole run")
     weights = "model.safetensors"
-    if (cwd / f"{task}_on" / weights).read_bytes() != (cwd / f"{task}_whole" / weights).read_bytes():
+    on, whole = ((cwd / f"{task}_{name}" / weights).read_bytes() for name in ("on", "whole"))
+    if on != whole:
         fail(f"{task}, resumed", "the weights differ from those of the whole run")
 
 
@@ -107,9 +109,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         cwd = Path(folder)
         subprocess.run([TINY_MODELS, folder], check=True)
-        rows = [{"prompt": f"{who} {does}", "wanted": "sleep", "number": i}
-                for i, (who, does) in enumerate((who, does) for who in ("Anna", "Nobody", "The river")
-                                                for does in ("may", "does not have to"))]
+        rows = [{"prompt": f"{who} {does}", "wanted": "sleep", "number": len(does)}
+                for who in ("Anna", "Nobody", "The river") for does in ("may", "does not have to")]
         (cwd / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (cwd / "long.jsonl").write_text(json.dumps({"prompt": "Anna may sleep " * 2000}) + "\n" +
                                         json.dumps({"prompt": "Anna"}) + "\n")

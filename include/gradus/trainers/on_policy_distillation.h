@@ -97,7 +97,8 @@ struct OnPolicyDistillationTrainerOptions {
 /// On-policy distillation, trl's `DistillationTrainer`.
 ///
 /// The student writes a completion of every prompt, and learns what the teacher would have thought
-/// of each of its tokens: the generalized Jensen–Shannon divergence between the two distributions.
+/// of each of its tokens: the loss is the generalized Jensen–Shannon divergence between the two
+/// distributions.
 /// `DistillationTrainer` is another one, for the research project of transformers. Completions of
 /// the data in place of the student's come from `rollout_func`. Thread-safety: as `Trainer`.
 class OnPolicyDistillationTrainer : public RolloutTrainer {

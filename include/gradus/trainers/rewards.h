@@ -108,7 +108,7 @@ using RewardMaker = std::function<Reward(const std::string& text)>;
 /// Adds a reward to those that `--reward_funcs` knows. Thread-safe. Throws `Error` G-REG-1 for a
 /// name that is taken, G-REG-2 for an empty name or no `make`.
 void register_reward(const std::string& name, RewardMaker make);
-/// The names that `make_reward` knows.
+/// The names that `find_reward` knows.
 std::vector<std::string> reward_names();
 /// The reward of `NAME` or `NAME:TEXT`. docs/user/grpo.md lists those of the library. Throws
 /// `Error` G-RWD-3 for an unknown name, with the nearest, and for a text that the reward cannot

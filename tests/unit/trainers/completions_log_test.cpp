@@ -8,19 +8,18 @@ namespace gradus {
 namespace {
 
 TEST(CompletionsLog, TableHasFramesAndWrappedTexts) {
-  EXPECT_EQ(
-      framed_table("Step 3", {{"Prompt", "score"}, {"über alles hinaus", "1.00"}, {"b\nc", "0.50"}},
-                   24),
-      "Step 3\n"
-      "┏━━━━━━━━━━━━━━┳━━━━━━━┓\n"
-      "┃ Prompt       ┃ score ┃\n"
-      "┡━━━━━━━━━━━━━━╇━━━━━━━┩\n"
-      "│ über alles h │ 1.00  │\n"
-      "│ inaus        │       │\n"
-      "├──────────────┼───────┤\n"
-      "│ b            │ 0.50  │\n"
-      "│ c            │       │\n"
-      "└──────────────┴───────┘\n");
+  EXPECT_EQ(framed_table("Step 3",
+                         {{"Prompt", "score"}, {"über all hinaus", "1.00"}, {"b\nc", "0.50"}}, 24),
+            "Step 3\n"
+            "┏━━━━━━━━━━━━━━┳━━━━━━━┓\n"
+            "┃ Prompt       ┃ score ┃\n"
+            "┡━━━━━━━━━━━━━━╇━━━━━━━┩\n"
+            "│ über all hin │ 1.00  │\n"
+            "│ aus          │       │\n"
+            "├──────────────┼───────┤\n"
+            "│ b            │ 0.50  │\n"
+            "│ c            │       │\n"
+            "└──────────────┴───────┘\n");
 }
 
 TEST(CompletionsLog, KeepsTheNewestAndWritesThem) {

@@ -104,7 +104,8 @@ TEST(Rewards, ACommandAnswersLineByLine) {
   batch.in.columns["level"] = {1, nullptr};
   // The question comes back in the second answer's text, so that the form of it is tested.
   const auto reward = command_reward(
-      "test", {.command = R"(read x; echo '{"rewards": [1, null]}'; read x; echo "$x"; cat >/dev/null)"});
+      "test",
+      {.command = R"(read x; echo '{"rewards": [1, null]}'; read x; echo "$x"; cat >/dev/null)"});
   const auto first = reward.function()(batch.in);
   EXPECT_EQ(first[0], 1);
   EXPECT_TRUE(std::isnan(first[1]));

@@ -1,0 +1,132 @@
+// What GRPOTrainer refuses, and what it passes on; its numbers are compared with trl's in
+// tests/differential/grpo_test.py.
+#include <gradus/core/files.h>
+#include <gradus/models/auto_model.h>
+#include <gradus/text/tokenizer.h>
+#include <gradus/trainers/grpo.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "../../silent_log.h"
+#include "../error_of.h"
+
+namespace gradus {
+namespace {
+
+class Grpo : public ::testing::Test {
+ protected:
+  Grpo()
+      : sink_(set_log_sink(std::make_shared<SilentLog>())),
+        folder_(std::filesystem::temp_directory_path() / ("grpo_" + std::to_string(::getpid()))) {
+    make_directory(folder_);
+    write_file_atomically(folder_ / "words.txt", "the cat sees one red bird\n");
+    tokenizer_ = Tokenizer::train_bpe({folder_ / "words.txt"}, {.vocab_size = 262});
+  }
+  ~Grpo() override {
+    set_log_sink(sink_);
+    std::filesystem::remove_all(folder_);
+  }
+
+  GRPOTrainerOptions options(RewardFunction reward) const {
+    torch::manual_seed(3);
+    GRPOTrainerOptions options;
+    options.model =
+        AutoModelForCausalLM::from_config({{"model_type", "gpt2"},
+                                           {"vocab_size", tokenizer_->full_vocab_size()},
+                                           {"n_embd", 8},
+                                           {"n_layer", 1},
+                                           {"n_head", 2},
+                                           {"n_positions", 24}});
+    options.args.output_dir = folder_.string();
+    options.args.max_steps = 1;
+    options.args.per_device_train_batch_size = 4;
+    options.args.save_strategy = "no";
+    options.args.disable_tqdm = true;
+    options.args.bf16 = false;
+    options.args.report_to = {"none"};
+    options.args.num_generations = 2;
+    options.args.max_completion_length = 4;
+    options.train_dataset = from_examples(
+        {{{"prompt", "the cat"}, {"wanted", 1}}, {{"prompt", "one red bird"}, {"wanted", 2}}});
+    options.processing_class = tokenizer_;
+    options.reward_funcs = {{"given", std::move(reward)}};
+    return options;
+  }
+
+  std::shared_ptr<LogSink> sink_;
+  std::filesystem::path folder_;
+  std::shared_ptr<Tokenizer> tokenizer_;
+};
+
+std::vector<double> ones(const RewardInputs& in) {
+  return std::vector<double>(in.completions.size(), 1.0);
+}
+
+TEST_F(Grpo, RewardsSeeColumnsAndTokensOfEachCompletion) {
+  size_t count = 0;
+  auto given = options([&](const RewardInputs& in) {
+    count = in.completions.size();
+    EXPECT_EQ(in.prompts[0], in.prompts[1]);
+    EXPECT_EQ(in.column("wanted").size(), count);
+    EXPECT_EQ(in.state().global_step, 0);
+    for (const auto& ids : in.completion_ids) EXPECT_LE(ids.size(), 4u);
+    return ones(in);
+  });
+  GRPOTrainer(std::move(given)).train();
+  EXPECT_EQ(count, 4u);
+}
+
+TEST_F(Grpo, RefusesAReferenceThatIsTheModel) {
+  auto given = options(ones);
+  given.args.beta = 0.1;
+  given.ref_model = given.model;
+  expect_error([&] { GRPOTrainer trainer(given); }, "G-TRL-1", {"ref_model"});
+}
+
+TEST_F(Grpo, RefusesWrongNumbersOfRewards) {
+  const auto train = [&](const RewardFunction& reward) { GRPOTrainer(options(reward)).train(); };
+  expect_error([&] { train([](const RewardInputs&) { return std::vector<double>{1}; }); },
+               "G-RWD-1", {"given", "1 numbers for 4"});
+  expect_error([&] { train([](const RewardInputs&) { return std::vector<double>(4, INFINITY); }); },
+               "G-RWD-1", {"infinite"});
+}
+
+TEST_F(Grpo, GoesOnWhereNoRewardApplies) {
+  const auto nothing = [](const RewardInputs&) { return std::vector<double>(4, std::nan("")); };
+  GRPOTrainer trainer(options(nothing));
+  EXPECT_EQ(trainer.train().training_loss, 0);
+}
+
+TEST_F(Grpo, RefusesPromptsWithoutRoomForACompletion) {
+  auto given = options(ones);
+  given.train_dataset = from_examples({{{"prompt", std::string(200, 'q')}}, {{"prompt", "a"}}});
+  GRPOTrainer trainer(std::move(given));
+  expect_error([&] { trainer.train(); }, "G-TRL-2", {"row 0", "200 tokens", "room for 24"});
+}
+
+TEST_F(Grpo, RefusesGroupsThatDoNotFit) {
+  auto given = options(ones);
+  given.args.num_generations = 3;
+  expect_error([&] { GRPOTrainer trainer(given); }, "G-TRL-1", {"num_generations (3)"});
+  given.args.num_generations = 2;
+  given.reward_funcs.clear();
+  expect_error([&] { GRPOTrainer trainer(given); }, "G-TRL-1", {"no reward"});
+}
+
+TEST_F(Grpo, ChecksWhatARolloutFunctionReturns) {
+  auto given = options(ones);
+  given.rollout_func = [](const std::vector<Example>& rows, Trainer&) {
+    Rollouts made;
+    made.prompt_ids.assign(rows.size(), {5});
+    made.completion_ids.assign(rows.size(), {6});
+    made.completion_ids.back().clear();
+    return made;
+  };
+  GRPOTrainer trainer(std::move(given));
+  expect_error([&] { trainer.train(); }, "G-TRL-2", {"rollout_func", "row 3"});
+}
+
+}  // namespace
+}  // namespace gradus
