@@ -1,8 +1,8 @@
 """make.py FOLDER: data and tokenizer for GRPO on one-digit addition. Standard library only.
 
 FOLDER gets the tokenizer with a configuration for a fresh model (`start`), `guesses.jsonl` with
-every answer from 0 to 18 to every sum, from which a model learns only what an answer looks like,
-and `sums.jsonl` with the 100 sums and their right answers.
+answers to every sum that are wrong by up to 4, from which a model learns roughly how to add, and
+`sums.jsonl` with the 100 sums and their right answers.
 """
 import json
 import sys
@@ -37,7 +37,7 @@ def main():
     sums = [(a, b) for a in range(10) for b in range(10)]
     with (folder / "guesses.jsonl").open("w") as out:
         for a, b in sums:
-            for guess in range(19):
+            for guess in range(max(0, a + b - 4), a + b + 5):
                 print(json.dumps(dict(prompt=f"{a}+{b}=", completion=str(guess))), file=out)
     with (folder / "sums.jsonl").open("w") as out:
         for a, b in sums:

@@ -8,6 +8,7 @@ void RolloutMemory::on_train_begin(const TrainingArguments&, TrainerState&, Trai
   step = 0;
   parts.clear();
   has_new_tokens = {};
+  last_rewards.clear();
   table_.clear();
 }
 
@@ -20,8 +21,11 @@ StateTree RolloutMemory::tensor_state() const {
     for (const auto& [name, value] : part) tensors.set(name, value.detach().clone());
     saved.push(std::move(tensors));
   }
+  auto rewards = StateTree::dict();
+  for (const auto& [name, value] : last_rewards) rewards.set(name, value);
   return StateTree::dict()
       .set("step", step)
+      .set("last_rewards", std::move(rewards))
       .set("has_new_tokens", has_new_tokens[1])
       .set("parts", std::move(saved))
       .set("own", own_state ? own_state() : StateTree());
@@ -31,6 +35,9 @@ void RolloutMemory::load_tensor_state(const StateTree& state) {
   if (!is_saved_) return;
   step = state.at("step").as_int();
   has_new_tokens = {false, state.at("has_new_tokens").as_bool()};
+  last_rewards.clear();
+  for (const auto& [name, value] : state.at("last_rewards").entries())
+    last_rewards[std::get<std::string>(name)] = value.as_double();
   parts.clear();
   for (const auto& part : state.at("parts").items()) {
     Batch batch;

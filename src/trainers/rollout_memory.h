@@ -5,6 +5,8 @@
 
 #include <array>
 #include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "trainers/completions_log.h"
@@ -26,6 +28,9 @@ class RolloutMemory : public TrainerCallback {
   std::vector<Batch> parts;  ///< The generation batch under way, in parts.
   /// Whether completions were made since the last log of an evaluation, of training.
   std::array<bool, 2> has_new_tokens = {};
+
+  /// The rewards of the generation batch under way, as they are logged until the next one.
+  std::map<std::string, double> last_rewards;
 
   /// What the trainer keeps besides, and takes back.
   std::function<StateTree()> own_state = nullptr;

@@ -9,6 +9,7 @@
 #include <ATen/ops/stack.h>
 
 #include <chrono>
+#include <cmath>
 
 #include "trainers/reference_policy.h"
 #include "trainers/rollout_parts.h"
@@ -291,6 +292,9 @@ void RolloutTrainer::note(MetricBatch& metrics, const std::string& name,
                           const Tensor& value) const {
   const auto number = value.detach().to(device(), torch::kDouble);
   metrics.mean_if_any(name, number.nan_to_num(0.0), number.isnan().logical_not());
+  if (rolling_->evaluating || !name.starts_with("reward")) return;
+  if (const auto value = number.item<double>(); !std::isnan(value))
+    rolling_->memory->last_rewards[name] = value;
 }
 
 void RolloutTrainer::log(Logs logs, std::optional<double> start_time) {
@@ -298,6 +302,9 @@ void RolloutTrainer::log(Logs logs, std::optional<double> start_time) {
   const bool training = model().is_training();
   if (std::exchange(rolling_->memory->has_new_tokens[size_t(training)], false))
     logs[training ? "num_tokens" : "eval_num_tokens"] = double(state().num_input_tokens_seen);
+  // Steps that go on with completions of an earlier one log the rewards of these.
+  if (training && logs.contains("loss"))
+    logs.insert(rolling_->memory->last_rewards.begin(), rolling_->memory->last_rewards.end());
   TrlTrainer::log(std::move(logs), start_time);
   if (!s.log_completions || !is_world_process_zero()) return;
   auto& table = rolling_->completions;

@@ -18,7 +18,7 @@ namespace {
 class Grpo : public ::testing::Test {
  protected:
   Grpo()
-      : sink_(set_log_sink(std::make_shared<SilentLog>())),
+      : sink_(set_log_sink(std::make_shared<testing::SilentLog>())),
         folder_(std::filesystem::temp_directory_path() / ("grpo_" + std::to_string(::getpid()))) {
     make_directory(folder_);
     write_file_atomically(folder_ / "words.txt", "the cat sees one red bird\n");
