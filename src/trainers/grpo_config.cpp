@@ -189,6 +189,14 @@ void warn_of_combinations(const GRPOConfig& args) {
 
 std::span<const OptionRow<GRPOConfig>> GRPOConfig::own_options() { return kGrpoRows; }
 
+nlohmann::ordered_json GRPOConfig::to_dict() const { return arguments_to_dict(*this); }
+
+GRPOConfig GRPOConfig::from_json(const nlohmann::json& dict) {
+  return arguments_from_json<GRPOConfig>(dict);
+}
+
+bool operator==(const GRPOConfig&, const GRPOConfig&) = default;
+
 GRPOConfig::operator TrainingArguments() const {
   auto common = common_arguments(*this);
   common.bf16 = bf16.value_or(!fp16);

@@ -124,6 +124,16 @@ std::span<const OptionRow<OnPolicyDistillationConfig>> OnPolicyDistillationConfi
   return kOnPolicyRows;
 }
 
+nlohmann::ordered_json OnPolicyDistillationConfig::to_dict() const {
+  return arguments_to_dict(*this);
+}
+
+OnPolicyDistillationConfig OnPolicyDistillationConfig::from_json(const nlohmann::json& dict) {
+  return arguments_from_json<OnPolicyDistillationConfig>(dict);
+}
+
+bool operator==(const OnPolicyDistillationConfig&, const OnPolicyDistillationConfig&) = default;
+
 OnPolicyDistillationConfig::operator TrainingArguments() const {
   auto common = common_arguments(*this);
   common.bf16 = bf16.value_or(!fp16);

@@ -123,6 +123,14 @@ constexpr OptionRow<RLOOConfig> kRlooRows[] = {
 
 std::span<const OptionRow<RLOOConfig>> RLOOConfig::own_options() { return kRlooRows; }
 
+nlohmann::ordered_json RLOOConfig::to_dict() const { return arguments_to_dict(*this); }
+
+RLOOConfig RLOOConfig::from_json(const nlohmann::json& dict) {
+  return arguments_from_json<RLOOConfig>(dict);
+}
+
+bool operator==(const RLOOConfig&, const RLOOConfig&) = default;
+
 RLOOConfig::operator TrainingArguments() const {
   auto common = common_arguments(*this);
   common.bf16 = bf16.value_or(!fp16);

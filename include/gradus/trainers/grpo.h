@@ -131,15 +131,13 @@ struct GRPOConfig {
   /// contradict each other.
   GRPOConfig resolved() const;
   /// Every option by name, in order.
-  nlohmann::ordered_json to_dict() const { return arguments_to_dict(*this); }
+  nlohmann::ordered_json to_dict() const;
   /// From a dictionary with some or all options. Throws as `TrainingArguments::from_json`.
-  static GRPOConfig from_json(const nlohmann::json& dict) {
-    return arguments_from_json<GRPOConfig>(dict);
-  }
+  static GRPOConfig from_json(const nlohmann::json& dict);
   /// The fields of `TrainingArguments`, with `bf16` decided.
   operator TrainingArguments() const;  // NOLINT: converts
 
-  friend bool operator==(const GRPOConfig&, const GRPOConfig&) = default;
+  friend bool operator==(const GRPOConfig&, const GRPOConfig&);
 };
 
 /// What a `GRPOTrainer` is built from.

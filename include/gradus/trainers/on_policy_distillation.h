@@ -63,16 +63,13 @@ struct OnPolicyDistillationConfig {
   /// contradict each other.
   OnPolicyDistillationConfig resolved() const;
   /// Every option by name, in order.
-  nlohmann::ordered_json to_dict() const { return arguments_to_dict(*this); }
+  nlohmann::ordered_json to_dict() const;
   /// From a dictionary with some or all options. Throws as `TrainingArguments::from_json`.
-  static OnPolicyDistillationConfig from_json(const nlohmann::json& dict) {
-    return arguments_from_json<OnPolicyDistillationConfig>(dict);
-  }
+  static OnPolicyDistillationConfig from_json(const nlohmann::json& dict);
   /// The fields of `TrainingArguments`, with `bf16` decided.
   operator TrainingArguments() const;  // NOLINT: converts
 
-  friend bool operator==(const OnPolicyDistillationConfig&,
-                         const OnPolicyDistillationConfig&) = default;
+  friend bool operator==(const OnPolicyDistillationConfig&, const OnPolicyDistillationConfig&);
 };
 
 /// What a `OnPolicyDistillationTrainer` is built from.

@@ -82,15 +82,13 @@ struct RLOOConfig {
   /// contradict each other.
   RLOOConfig resolved() const;
   /// Every option by name, in order.
-  nlohmann::ordered_json to_dict() const { return arguments_to_dict(*this); }
+  nlohmann::ordered_json to_dict() const;
   /// From a dictionary with some or all options. Throws as `TrainingArguments::from_json`.
-  static RLOOConfig from_json(const nlohmann::json& dict) {
-    return arguments_from_json<RLOOConfig>(dict);
-  }
+  static RLOOConfig from_json(const nlohmann::json& dict);
   /// The fields of `TrainingArguments`, with `bf16` decided.
   operator TrainingArguments() const;  // NOLINT: converts
 
-  friend bool operator==(const RLOOConfig&, const RLOOConfig&) = default;
+  friend bool operator==(const RLOOConfig&, const RLOOConfig&);
 };
 
 /// What a `RLOOTrainer` is built from.
