@@ -162,7 +162,7 @@ constexpr OptionRow<GRPOConfig> kGrpoRows[] = {
     {&GRPOConfig::log_completions_hub_repo, "log_completions_hub_repo", Group::trainer, any_value(),
      "Accepted: gradus does not push to a hub."},
     {&GRPOConfig::use_transformers_continuous_batching, "use_transformers_continuous_batching",
-     Group::trainer, any_value(), "Accepted: finished completions leave the batch anyway."},
+     Group::trainer, any_value(), "Accepted and not used."},
     {&GRPOConfig::transformers_continuous_batching_config,
      "transformers_continuous_batching_config", Group::trainer, holds(Shape::dictionary),
      "Accepted and not used."},

@@ -113,7 +113,7 @@ constexpr OptionRow<RLOOConfig> kRlooRows[] = {
     {&RLOOConfig::log_unique_prompts, "log_unique_prompts", Group::trainer, any_value(),
      "Prints one completion of each prompt."},
     {&RLOOConfig::use_transformers_continuous_batching, "use_transformers_continuous_batching",
-     Group::trainer, any_value(), "Accepted: finished completions leave the batch anyway."},
+     Group::trainer, any_value(), "Accepted and not used."},
     {&RLOOConfig::transformers_continuous_batching_config,
      "transformers_continuous_batching_config", Group::trainer, holds(Shape::dictionary),
      "Accepted and not used."},

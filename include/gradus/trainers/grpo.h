@@ -121,7 +121,7 @@ struct GRPOConfig {
   bool log_unique_prompts = false;  ///< Prints one completion of each prompt.
   /// Accepted: gradus does not push to a hub.
   std::optional<std::string> log_completions_hub_repo = std::nullopt;
-  /// Accepted: finished completions leave the batch anyway.
+  /// Accepted and not used.
   bool use_transformers_continuous_batching = false;
   nlohmann::json transformers_continuous_batching_config = nullptr;  ///< Accepted and not used.
 

@@ -72,7 +72,7 @@ struct RLOOConfig {
   /// How many completions are printed; unset: all.
   std::optional<int64_t> num_completions_to_print = std::nullopt;
   bool log_unique_prompts = false;  ///< Prints one completion of each prompt.
-  /// Accepted: finished completions leave the batch anyway.
+  /// Accepted and not used.
   bool use_transformers_continuous_batching = false;
   nlohmann::json transformers_continuous_batching_config = nullptr;  ///< Accepted and not used.
 
