@@ -13,6 +13,19 @@ constexpr const char* kDropped =
     "the values of this parameter lie in parts in several processes (--fsdp full_shard): read them "
     "with a torch operation in all processes, or after train()";
 
+// A read of dropped values is an error with this text. LibTorch 2.11 cannot take such a text back
+// and goes without.
+template <class Storage>
+void refuse_reads(Storage& storage) {
+  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); })
+    storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kDropped);
+}
+template <class Storage>
+void allow_reads(Storage& storage) {
+  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); })
+    storage.clear_data_ptr_access_error_msg_();
+}
+
 }  // namespace
 
 FlatParameters::FlatParameters(const NamedTensors& parameters, torch::ScalarType dtype,
@@ -63,7 +76,7 @@ void FlatParameters::allocate() {
   if (!std::exchange(is_dropped_, false)) return;
   auto* storage = whole_.storage().unsafeGetStorageImpl();
   const auto bytes = size_t(total()) * whole_.element_size();
-  storage->clear_data_ptr_access_error_msg_();
+  allow_reads(*storage);
   storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
 }
 
@@ -72,7 +85,7 @@ void FlatParameters::drop() {
   if (std::exchange(is_dropped_, true)) return;
   auto* storage = whole_.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(at::DataPtr(nullptr, whole_.device()));
-  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(kDropped);
+  refuse_reads(*storage);
 }
 
 ProcessGroup::Pending FlatParameters::start_gather(ProcessGroup& group) {

@@ -255,14 +255,15 @@ ProcessGroup::Pending ProcessGroup::start_sum(torch::Tensor value) {
 }
 
 ProcessGroup::Pending ProcessGroup::start_gather(torch::Tensor all, torch::Tensor part) {
+  // This name and the next are older than those that LibTorch 2.15 prefers; all versions have them.
   return exchange("a gathering of parts",
-                  [&](auto& group) { return group.all_gather_single(all, part); });
+                  [&](auto& group) { return group._allgather_base(all, part); });
 }
 
 ProcessGroup::Pending ProcessGroup::start_all_to_all(torch::Tensor received, torch::Tensor sent) {
   std::vector<int64_t> equal_parts;
   return exchange("an exchange of parts", [&](auto& group) {
-    return group.all_to_all_single(received, sent, equal_parts, equal_parts);
+    return group.alltoall_base(received, sent, equal_parts, equal_parts);
   });
 }
 

@@ -96,7 +96,7 @@ size_t completion_start(const std::vector<int64_t>& prompt, const std::vector<in
   return same;
 }
 
-const Dataset& rows_to_prepare(const DatasetRef& rows, const std::string& who,
+const Dataset& rows_to_prepare(const DatasetRef& rows, std::string_view who,
                                const std::string& where) {
   if (rows.is_iterable())
     throw Error("G-TRL-1", ErrorKind::usage,

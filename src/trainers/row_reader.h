@@ -4,6 +4,7 @@
 #include <gradus/text/tokenizer.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gradus {
@@ -52,7 +53,7 @@ size_t completion_start(const std::vector<int64_t>& prompt, const std::vector<in
 
 /// The rows of a set that `who` prepares: not a stream, and not empty. Throws `Error` G-TRL-1 and
 /// G-TRL-2.
-const Dataset& rows_to_prepare(const DatasetRef& rows, const std::string& who,
+const Dataset& rows_to_prepare(const DatasetRef& rows, std::string_view who,
                                const std::string& where);
 
 }  // namespace gradus
