@@ -98,6 +98,16 @@ std::shared_ptr<PreTrainedModel> build(const ModelFactory& factory, const nlohma
   }
 }
 
+/// Of a folder with config.json only: what the file itself says, as in transformers. The start
+/// token of the decoder is the architecture's own where the file names none.
+GenerationConfig generation_settings(const nlohmann::json& config,
+                                     const GenerationOptions& defaults) {
+  auto settings = GenerationConfig::from_config_file(config);
+  if (!settings.options.decoder_start_token_id)
+    settings.options.decoder_start_token_id = defaults.decoder_start_token_id;
+  return settings;
+}
+
 std::optional<torch::Dtype> config_dtype(const nlohmann::json& config) {
   for (const auto* name : {"dtype", "torch_dtype"}) {
     const auto found = config.find(name);
@@ -198,8 +208,8 @@ std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
   model->load_weights(folder, load);
   if (std::filesystem::exists(folder / "generation_config.json", ignored))
     model->generation_config = GenerationConfig::load(folder / "generation_config.json");
-  else if (model->can_generate())  // with the architecture's defaults, as in transformers
-    model->generation_config = GenerationConfig::from_config_file(model->config_json());
+  else if (model->can_generate())
+    model->generation_config = generation_settings(config, model->generation_config.options);
   model->eval();
   return model;
 }
