@@ -2,6 +2,7 @@
 // processes.
 #include "engine/sharded.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <gradus/core/error.h>
 #include <gradus/engine/step_engine.h>
 #include <gradus/optim/adafactor.h>
@@ -57,8 +58,8 @@ double distance(const Weights& a, const Weights& b) {
 
 /// Three steps of two micro-batches; rows are cut between the processes.
 void train(StepEngine& engine, Net& net, int64_t rank, int64_t size) {
-  torch::manual_seed(9);
-  const auto rows = torch::randn({3, 2, 8, 6});
+  // A generator of its own: threads share the usual one.
+  const auto rows = torch::randn({3, 2, 8, 6}, at::detail::createCPUGenerator(9));
   for (int64_t step = 0; step < 3; ++step) {
     for (int64_t i = 0; i < 2; ++i) {
       const auto own = rows[step][i].chunk(size)[size_t(rank)];
