@@ -4,22 +4,18 @@
 #include <gradus/core/json.h>
 
 #ifdef GRADUS_WITH_TOKENIZERS
-#include <gradus_tokenizers_c.h>
+#include "text/tokenizers_c.h"
 
 namespace gradus::text {
 
 namespace {
 
-gtc_span span_of(std::string_view text) { return {text.data(), text.size()}; }
-
-/// The error text of a call, or nothing; frees it. Throws G-TEXT-12 when a limit was reached while
-/// gradus was `doing` something.
+/// The error text of a call, or nothing. Throws G-TEXT-12 when a limit was reached while gradus was
+/// `doing` something.
 std::optional<std::string> failure(char* error, const std::string& doing) {
-  if (error == nullptr) return std::nullopt;
-  std::string text(error);
-  gtc_string_free(error);
-  if (!text.starts_with(GTC_LIMIT)) return text;
-  throw Error("G-TEXT-12", ErrorKind::model, "cannot " + doing + ": " + text,
+  const auto text = error_of(error);
+  if (!text || !text->starts_with(GTC_LIMIT)) return text;
+  throw Error("G-TEXT-12", ErrorKind::model, "cannot " + doing + ": " + *text,
               "Real tokenizers and chat templates stay far below the limits, so this one is "
               "damaged or hostile.\nIf you trust it, GRADUS_LIMIT_FACTOR=8 in the environment "
               "raises the limits of memory, time and steps eightfold.");

@@ -6,16 +6,13 @@
 
 #include <charconv>
 #include <cmath>
-#include <regex>
 #include <set>
 
 #include "core/registry.h"
+#include "text/regular_expression.h"
 
 namespace gradus {
 namespace {
-
-/// std::regex recurses once for every character, so longer texts are only looked at up to here.
-constexpr size_t kMostSearched = 10'000;
 
 [[noreturn]] void refuse_reward(const std::string& name, const std::string& what,
                                 const std::string& advice) {
@@ -76,15 +73,14 @@ Reward regular_expression(const std::string& text) {
   if (text.empty())
     refuse_reward("regex", "there is no expression", "Give one: --reward_funcs 'regex:^[0-9]+$'.");
   try {
-    return {"regex",
-            for_each_completion([pattern = std::regex(text)](const RewardInputs& in, size_t i) {
-              const auto& all = in.completions[i];
-              const auto end = all.begin() + std::ptrdiff_t(std::min(all.size(), kMostSearched));
-              return double(std::regex_search(all.begin(), end, pattern));
+    return {"regex", for_each_completion([pattern = text::RegularExpression(text)](
+                                             const RewardInputs& in, size_t i) {
+              return double(pattern.matches(in.completions[i]));
             })};
-  } catch (const std::regex_error& error) {
-    refuse_reward("regex", fmt::format("'{}' is no regular expression: {}", text, error.what()),
-                  "Regular expressions are those of ECMAScript.");
+  } catch (const Error& error) {
+    refuse_reward("regex", error.message(),
+                  "Regular expressions are those of Rust's regex crate, with look-around and back "
+                  "references: nearly Python's.");
   }
 }
 

@@ -1,5 +1,5 @@
-// The C ABI of tokenizers-c: the Hugging Face `tokenizers` crate and the `minijinja` crate for
-// gradus.
+// The C ABI of tokenizers-c: the Hugging Face `tokenizers` crate, the `minijinja` crate and the
+// `fancy-regex` crate for gradus.
 //
 // Every function that can fail returns NULL, or an error text to be released with
 // gtc_string_free(); its outputs are then untouched. No panic leaves the library and nothing is
@@ -25,6 +25,7 @@ extern "C" {
 typedef struct gtc_tokenizer gtc_tokenizer;
 typedef struct gtc_encodings gtc_encodings;
 typedef struct gtc_template gtc_template;
+typedef struct gtc_regex gtc_regex;
 
 typedef struct gtc_span {  // borrowed text
   const char* data;
@@ -122,6 +123,13 @@ char* gtc_template_render(const gtc_template* tmpl, gtc_span context, int32_t wa
                           gtc_rendered* out);
 void gtc_template_free(gtc_template* tmpl);
 void gtc_rendered_free(gtc_rendered rendered);
+
+// --- regular expressions; whole: the expression has to match all of a text
+char* gtc_regex_new(gtc_span pattern, int32_t whole, gtc_regex** out);
+// out: first byte and end of the match, then of its groups, 2 * groups in all; SIZE_MAX: no match
+char* gtc_regex_find(const gtc_regex* regex, gtc_span text, size_t groups, size_t* out,
+                     int32_t* found);
+void gtc_regex_free(gtc_regex* regex);
 
 // --- characters, as Python's str knows them
 char* gtc_lower(gtc_span text, gtc_text* out);

@@ -1,4 +1,4 @@
-//! C ABI of gradus over the `tokenizers` and `minijinja` crates; the contract is in
+//! C ABI of gradus over the `tokenizers`, `minijinja` and `fancy-regex` crates; the contract is in
 //! include/gradus_tokenizers_c.h.
 
 #[global_allocator]
@@ -7,6 +7,7 @@ static ALLOCATOR: limits::CountingAllocator = limits::CountingAllocator;
 mod abi;
 mod current;
 mod encode;
+mod expression;
 mod limits;
 mod python;
 mod stack;

@@ -1,5 +1,7 @@
 #include "models/adapters/lora_targets.h"
 
+#include "text/regular_expression.h"
+
 #include <gradus/core/error.h>
 #include <gradus/core/nearest.h>
 #include <gradus/models/layers/linear.h>
@@ -9,7 +11,6 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <set>
 
 namespace gradus {
@@ -34,13 +35,12 @@ const std::map<std::string, std::vector<std::string>> kTaskHeads = {
     {"TOKEN_CLS", {"classifier", "score"}},
     {"QUESTION_ANS", {"qa_outputs"}}};
 
-std::regex compiled(const std::string& pattern) try {
-  return std::regex(pattern, std::regex::ECMAScript);
-} catch (const std::regex_error& error) {
-  throw Error(
-      "G-PEFT-1", ErrorKind::model,
-      fmt::format("LoraConfig: \"{}\" is not a regular expression: {}", pattern, error.what()),
-      "Give a list of names, \"all-linear\", or correct the expression.");
+/// The expression for whole names.
+text::RegularExpression compiled(const std::string& pattern) try {
+  return text::RegularExpression(pattern, text::RegularExpression::Match::whole);
+} catch (const Error& error) {
+  throw Error("G-PEFT-1", ErrorKind::model, "LoraConfig: " + error.message(),
+              "Give a list of names, \"all-linear\", or correct the expression.");
 }
 
 bool is_or_ends_with(const std::string& name, const std::vector<std::string>& words) {
@@ -51,7 +51,7 @@ bool is_or_ends_with(const std::string& name, const std::vector<std::string>& wo
 /// Whether a name or an expression for the whole name means `name`.
 bool matches_name(const StringOrList& what, const std::string& name) {
   if (what.words().empty()) return false;
-  if (what.is_single()) return std::regex_match(name, compiled(what.words()[0]));
+  if (what.is_single()) return compiled(what.words()[0]).matches(name);
   return is_or_ends_with(name, what.words());
 }
 
@@ -69,10 +69,9 @@ bool is_wanted_block(const LoraConfig& config, const std::string& name) {
   for (const auto& pattern : config.layers_pattern.words())
     expressions.push_back("(?:.*?\\.)?" + pattern + "\\.(\\d+)\\..*");
   if (expressions.empty()) expressions.push_back(".*?\\.[^.]*\\.(\\d+)\\..*");
-  std::smatch match;
   for (const auto& expression : expressions)
-    if (std::regex_match(name, match, compiled(expression)))
-      return std::ranges::find(wanted, std::stoll(match[1])) != wanted.end();
+    if (const auto match = compiled(expression).find(name, 1))
+      return std::ranges::find(wanted, std::stoll(match->at(1))) != wanted.end();
   return false;
 }
 
@@ -233,7 +232,7 @@ template <class T>
 T pattern_value(const std::vector<std::pair<std::string, T>>& patterns, const std::string& name,
                 T otherwise) {
   for (const auto& [pattern, value] : patterns)
-    if (std::regex_match(name, compiled("(.*\\.)?(" + pattern + ")"))) return value;
+    if (compiled("(.*\\.)?(" + pattern + ")").matches(name)) return value;
   return otherwise;
 }
 

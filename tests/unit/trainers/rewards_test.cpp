@@ -39,14 +39,14 @@ TEST(Rewards, RegularExpressionIsSearched) {
   RewardBatch batch;
   batch.in.completions = {"it is 12.", "none", ""};
   EXPECT_EQ(batch.ask("regex:[0-9]+"), (Numbers{1, 0, 0}));
-  expect_error([&] { find_reward("regex:("); }, "G-RWD-3", {"no regular expression"});
+  expect_error([&] { find_reward("regex:("); }, "G-RWD-3", {"not a regular expression"});
   expect_error([&] { find_reward("regex"); }, "G-RWD-3", {"no expression"});
 }
 
-TEST(Rewards, VeryLongTextsAreCutBeforeTheSearch) {
+TEST(Rewards, VeryLongTextsAreSearchedWhole) {
   RewardBatch batch;
-  batch.in.completions = {std::string(5'000'000, 'a')};
-  EXPECT_EQ(batch.ask("regex:^(a|b)*$"), (Numbers{1}));
+  batch.in.completions = {std::string(5'000'000, 'a'), std::string(5'000'000, 'a') + "c"};
+  EXPECT_EQ(batch.ask("regex:^(a|b)*$"), (Numbers{1, 0}));
 }
 
 TEST(Rewards, LengthIsHighestAtTheWantedNumber) {
