@@ -6,6 +6,7 @@
 #include <gradus/core/log.h>
 #include <gradus/device/runtime.h>
 #include <gradus/models/auto_model.h>
+#include <gradus/models/peft_model.h>
 #include <gradus/models/text_streamer.h>
 #include <gradus/text/tokenizer.h>
 #include <signal.h>
@@ -60,8 +61,7 @@ class Generator {
   explicit Generator(GenerateFlags flags) : flags_(std::move(flags)) {
     const std::filesystem::path folder = expand_user(*flags_.model_name_or_path);
     const auto task = task_for(folder);
-    tokenizer_ = Tokenizer::from_pretrained(
-        flags_.tokenizer_name ? expand_user(*flags_.tokenizer_name) : folder);
+    tokenizer_ = Tokenizer::from_pretrained(tokenizer_folder(folder));
     PretrainedOptions load;
     load.device = device::pick_device(flags_.use_cpu, 0);
     if (flags_.dtype && *flags_.dtype != "auto") load.dtype = dtype_named(*flags_.dtype);
@@ -135,8 +135,15 @@ class Generator {
   }
 
  private:
+  /// An adapter's folder may lack a tokenizer; its base model has one.
+  std::filesystem::path tokenizer_folder(const std::filesystem::path& folder) const {
+    if (flags_.tokenizer_name) return expand_user(*flags_.tokenizer_name);
+    if (std::filesystem::exists(folder / "tokenizer.json")) return folder;
+    return base_of_adapter(folder).value_or(folder);
+  }
+
   static ModelTask task_for(const std::filesystem::path& folder) {
-    const auto file = folder / "config.json";
+    const auto file = base_of_adapter(folder).value_or(folder) / "config.json";
     if (!std::filesystem::exists(file))
       static_cast<void>(
           model_from_pretrained(ModelTask::causal_lm, folder));  // throws and says what is missing

@@ -12,7 +12,8 @@ constexpr std::string_view kDtypes[] = {"auto", "float32", "bfloat16", "float16"
 
 constexpr OptionRow<GenerateFlags> kRows[] = {
     {&GenerateFlags::model_name_or_path, "model_name_or_path", Group::model, any_value(),
-     "The model's folder: config.json, weights, tokenizer, generation_config.json."},
+     "The folder of a model (config.json, weights, tokenizer, generation_config.json) or of an "
+     "adapter."},
     {&GenerateFlags::tokenizer_name, "tokenizer_name", Group::model, any_value(),
      "The tokenizer's folder, when it is another one."},
     {&GenerateFlags::dtype, "dtype", Group::model, one_of(kDtypes),

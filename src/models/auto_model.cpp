@@ -5,6 +5,7 @@
 #include <gradus/core/nearest.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/config_reader.h>
+#include <gradus/models/peft_model.h>
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -181,10 +182,11 @@ std::shared_ptr<PreTrainedModel> model_from_config(ModelTask task, const nlohman
   return model;
 }
 
-std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
-                                                       const std::filesystem::path& directory,
-                                                       const PretrainedOptions& options) {
-  const auto folder = expand_user(directory);
+namespace {
+
+std::shared_ptr<PreTrainedModel> model_from_folder(ModelTask task,
+                                                   const std::filesystem::path& folder,
+                                                   const PretrainedOptions& options) {
   const auto file = folder / "config.json";
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored) || !std::filesystem::exists(file, ignored))
@@ -212,6 +214,17 @@ std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
     model->generation_config = generation_settings(config, model->generation_config.options);
   model->eval();
   return model;
+}
+
+}  // namespace
+
+std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
+                                                       const std::filesystem::path& directory,
+                                                       const PretrainedOptions& options) {
+  const auto folder = expand_user(directory);
+  if (const auto base = base_of_adapter(folder))
+    return PeftModel::from_pretrained(model_from_folder(task, *base, options), folder);
+  return model_from_folder(task, folder, options);
 }
 
 std::shared_ptr<PreTrainedModel> copy_of_model(ModelTask task, const PreTrainedModel& model) {

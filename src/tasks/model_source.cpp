@@ -7,6 +7,7 @@
 #include <gradus/core/log.h>
 #include <gradus/formats/checksum.h>
 #include <gradus/models/layers/linear.h>
+#include <gradus/models/peft_model.h>
 
 #include "tasks/default_config.h"
 
@@ -53,14 +54,17 @@ constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer_config.j
 
 fs::path config_file(const std::string& name) {
   const auto path = expand_user(name);
-  return fs::is_directory(path) ? path / "config.json" : path;
+  if (!fs::is_directory(path)) return path;
+  return base_of_adapter(path).value_or(path) / "config.json";
 }
 
 // Where the tokenizer is looked for: a folder or a tokenizer.json.
 std::optional<fs::path> tokenizer_path(const ModelFlags& flags) {
   if (flags.tokenizer_name) return expand_user(*flags.tokenizer_name);
-  if (flags.model_name_or_path) return expand_user(*flags.model_name_or_path);
-  return std::nullopt;
+  if (!flags.model_name_or_path) return std::nullopt;
+  const auto folder = expand_user(*flags.model_name_or_path);
+  if (fs::exists(folder / "tokenizer.json")) return folder;
+  return base_of_adapter(folder).value_or(folder);
 }
 
 void check_tokenizer(const ModelFlags& flags) {

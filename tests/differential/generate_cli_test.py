@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 try:
+    import peft
     import torch
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -149,6 +150,28 @@ def check(kind, folder):
         messages.append({"role": "assistant", "content": got})
 
 
+def check_adapter(kind, folder):
+    """A folder that holds only an adapter, as peft writes it, names its base model."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    auto = (transformers.AutoModelForSeq2SeqLM if kind == "t5" else
+            transformers.AutoModelForCausalLM)
+    torch.manual_seed(3)
+    model = peft.get_peft_model(
+        auto.from_pretrained(folder),
+        peft.LoraConfig(r=4, lora_alpha=64, init_lora_weights=False,
+                        task_type="SEQ_2_SEQ_LM" if kind == "t5" else "CAUSAL_LM"))
+    with tempfile.TemporaryDirectory() as adapter:
+        model.save_pretrained(adapter)
+        model = auto.from_pretrained(adapter)
+        batch = tokenizer(PROMPTS, padding=True, return_tensors="pt", return_token_type_ids=False)
+        prompts = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
+        for options in (dict(max_new_tokens=20), dict(max_new_tokens=12, num_beams=3)):
+            expected = theirs(model, tokenizer, batch, **options)
+            got = ours(adapter, *prompts, *flags_of(options))
+            assert got == expected, (kind, options, got, expected)
+            assert got != ours(folder, *prompts, *flags_of(options)), "the adapter does nothing"
+
+
 def main():
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -156,6 +179,7 @@ def main():
     for kind in ("gpt2", "t5"):
         with tempfile.TemporaryDirectory() as folder:
             check(kind, folder)
+            check_adapter(kind, folder)
         print(f"{kind}: the texts are equal")
 
 

@@ -3,8 +3,10 @@
 #include <gradus/models/lora_config.h>
 #include <gradus/models/pretrained_model.h>
 
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -196,5 +198,10 @@ class PeftModel : public PreTrainedModel {
 std::shared_ptr<PeftModel> get_peft_model(
     std::shared_ptr<PreTrainedModel> base, LoraConfig config,
     const std::string& adapter_name = PeftModel::kDefaultAdapter);
+
+/// The folder of the base model when `directory` holds an adapter; unset for any other folder.
+/// `model_from_pretrained` loads the base model and then the adapter. Throws `Error` G-PEFT-1 when
+/// adapter_config.json cannot be used or names no model.
+std::optional<std::filesystem::path> base_of_adapter(const std::filesystem::path& directory);
 
 }  // namespace gradus

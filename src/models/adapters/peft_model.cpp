@@ -348,4 +348,16 @@ void PeftModel::save_pretrained(const std::filesystem::path& directory,
   ModelFolder(*this, {.max_shard_size = max_shard_size}).save(directory);
 }
 
+std::optional<std::filesystem::path> base_of_adapter(const std::filesystem::path& directory) {
+  const auto file = directory / "adapter_config.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+  const auto base = LoraConfig::from_pretrained(directory).base_model_name_or_path;
+  if (!base || base->empty())
+    throw Error("G-PEFT-1", ErrorKind::model,
+                fmt::format("{} names no model: base_model_name_or_path is not set", file.string()),
+                "Write the folder of the base model there.");
+  return expand_user(*base);
+}
+
 }  // namespace gradus
