@@ -5,6 +5,8 @@
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
 
+#include "train/shared_state.h"
+
 namespace gradus {
 namespace {
 
@@ -66,6 +68,12 @@ void load_exported_callback_states(const Callbacks& callbacks, const json& state
       for (const auto& item : value) named.emplace_back(name, item);
   }
   load_named_states(callbacks, std::move(named), /*with_args=*/true);
+}
+
+void gather_callback_states(const Callbacks& callbacks) {
+  for (const auto& callback : callbacks)
+    // Few callbacks hold something else in every process.
+    if (auto* shared = dynamic_cast<SharedState*>(callback.get())) shared->gather_state();
 }
 
 json callback_states(const Callbacks& callbacks) {

@@ -14,6 +14,10 @@ nlohmann::json exported_callback_states(const Callbacks& callbacks, const Traine
 /// Restores the states of a checkpoint that Python wrote.
 void load_exported_callback_states(const Callbacks& callbacks, const nlohmann::json& states);
 
+/// Lets callbacks that hold something else in every process (`SharedState`) exchange it. All
+/// processes call it before the first one asks for states to save.
+void gather_callback_states(const Callbacks& callbacks);
+
 /// What gradus_state.json holds of callbacks: name and state of every one that has a state.
 nlohmann::json callback_states(const Callbacks& callbacks);
 /// Hands each saved state to the next callback of its name; warns of names that are gone. What a

@@ -82,6 +82,7 @@ void restore_losses(const json& saved, const Processes& processes, LossMeter& lo
 
 void Trainer::Run::gather_states(const Parts& parts) {
   if (parts.processes.size() == 1 || parts.args.save_only_model) return;
+  gather_callback_states(parts.callbacks.all());
   std::string file;
   auto random = before_evaluation ? before_evaluation->random : parts.random_state();
   random.cuda_as_list = true;  // as transformers writes it for several processes

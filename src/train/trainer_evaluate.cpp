@@ -259,6 +259,7 @@ std::optional<Metrics> Trainer::evaluate_in_training(bool step_scheduler) {
   auto& p = *parts_;
   auto& run = *p.run;
   if (!p.control.is_interrupted) {
+    if (p.processes.size() > 1) gather_callback_states(p.callbacks.all());
     Run::BeforeEvaluation before{p.random_state(), callback_states(p.callbacks.all()),
                                  exported_callback_states(p.callbacks.all(), p.control),
                                  p.state.log_history};

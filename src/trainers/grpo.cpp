@@ -1,6 +1,5 @@
 #include <gradus/trainers/grpo.h>
 
-#include <gradus/device/runtime.h>
 #include <gradus/distributed/process_group.h>
 
 #include <ATen/ops/cat.h>
@@ -15,7 +14,6 @@
 #include "trainers/advantages.h"
 #include "trainers/metric_log.h"
 #include "trainers/nan_statistics.h"
-#include "trainers/reference_policy.h"
 #include "trainers/rollout_arguments.h"
 
 namespace gradus {
@@ -82,23 +80,13 @@ PolicyLoss policy_loss(const GRPOConfig& args, const Tensor& ratio, const Tensor
 /// What the constructor has made of its options.
 struct GRPOTrainer::Prepared {
   GRPOConfig args;
-  std::vector<double> weights = {};
-  RolloutOptions options = {};
-  std::unique_ptr<ReferencePolicy> reference = nullptr;
+  RolloutOptions options;
 };
 
 GRPOTrainer::Prepared GRPOTrainer::prepare(GRPOTrainerOptions given) {
-  Prepared prepared{.args = given.args.resolved()};
-  const auto& args = prepared.args;
-  prepared.weights = checked_weights(given.reward_funcs, args.reward_weights, kGrpoName);
-  device::seed_all(args.seed);  // the adapter's matrices are random
-  prepared.options = rollout_options(given, args, kGrpoName);
-  prepared.options.settings = rollout_settings(args, kGrpoName);
-  prepared.options.rewards = std::move(given.reward_funcs);
-  prepared.options.reward_tokenizers = std::move(given.reward_processing_classes);
-  prepared.reference = reference_for(args.beta, prepared.options.trainer.model, given.ref_model,
-                                     given.peft_config.has_value(), kGrpoName);
-  return prepared;
+  auto args = given.args.resolved();
+  auto options = rewarded_options(std::move(given), args, kGrpoName);
+  return {.args = std::move(args), .options = std::move(options)};
 }
 
 GRPOTrainer::GRPOTrainer(GRPOTrainerOptions options) : GRPOTrainer(prepare(std::move(options))) {}
@@ -106,38 +94,23 @@ GRPOTrainer::GRPOTrainer(GRPOTrainerOptions options) : GRPOTrainer(prepare(std::
 GRPOTrainer::GRPOTrainer(Prepared prepared)
     : RolloutTrainer(std::move(prepared.options), prepared.args.to_dict()),
       args_(std::move(prepared.args)),
-      weights_(std::move(prepared.weights)),
-      reference_(std::move(prepared.reference)),
       entropy_coef_(args_.entropy_coef),
       last_entropy_(std::numeric_limits<double>::infinity()) {
   loss_is_scaled_for_ga = true;
-  if (args_.sync_ref_model)
-    add_callback(syncing_callback(*reference_, args_.ref_model_mixup_alpha,
-                                  args_.ref_model_sync_steps, kGrpoName));
 }
 
 GRPOTrainer::~GRPOTrainer() = default;
 
 void GRPOTrainer::score(Scored& scored, MetricBatch& metrics) {
-  auto& batch = scored.batch;
-  if (completions_get_old())
-    batch.set("old_per_token_logps", log_probs_of(batch, nullptr, scored.training));
-  if (reference_)
-    batch.set("ref_per_token_logps", log_probs_of(batch, reference_.get(), scored.training));
+  if (completions_get_old()) scored.batch.set("old_per_token_logps", log_probs_of(scored));
+  if (has_reference()) scored.batch.set("ref_per_token_logps", reference_log_probs_of(scored));
   const auto rewards = rewards_of(scored, metrics);
-  const auto groups =
-      scored.training ? settings().num_generations : settings().num_generations_eval;
   const auto advantages = group_advantages(
-      rewards, weights_,
-      {.num_generations = groups,
+      rewards, reward_weights(),
+      {.num_generations = group_size(scored),
        .scale_rewards = args_.scale_rewards,
        .normalize_first = args_.multi_objective_aggregation == "normalize_then_sum"});
-  const auto totals = weighted_rewards(rewards, weights_);
-  note(metrics, "reward", totals.nanmean());
-  note(metrics, "reward_std", nan_deviation(totals));
-  note(metrics, "frac_reward_zero_std", advantages.is_deviation_zero.to(torch::kFloat).mean());
-  scored.advantages = own_part(advantages.values);
-  batch.set("advantages", scored.advantages);
+  set_advantages(scored, total_of(rewards), advantages, metrics);
 }
 
 /// The tokens whose entropy is among the highest of all processes.
@@ -193,30 +166,31 @@ Loss GRPOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>
   }
 
   MetricBatch metrics;
-  if (reference_) {
+  if (has_reference()) {
     const auto distance = inputs["ref_per_token_logps"] - log_probs;
     auto kl = distance.exp() - distance - 1;
     if (args_.use_bias_correction_kl) kl = kl * ratio;
     losses = losses + args_.beta * kl;
-    note(metrics, "kl", mean_of_all(kl, mask));
+    note_mean(metrics, "kl", kl, mask);
   }
   Loss result{.loss = mean_loss(losses, mask, inputs, training)};
   if (has_bonus) {
     const bool is_divided =
         args_.loss_type == "cispo" || args_.loss_type == "dapo" || args_.loss_type == "vespo";
     const auto whole = is_divided ? result.loss : result.loss * window();
-    note(metrics, "policy_loss", gathered(whole.detach().reshape({1})).nanmean());
+    metrics.mean_if_any("policy_loss", whole.detach().nan_to_num(0.0),
+                        whole.detach().isnan().logical_not());
     result.loss = result.loss - entropy_bonus(entropy, counted, training, metrics);
   }
-  note(metrics, "entropy", mean_of_all(entropy, mask));
+  note_mean(metrics, "entropy", entropy, mask);
   if (clips(args_.loss_type)) {
     note_clipping(policy.ratio, advantages, mask, metrics);
   } else if (args_.loss_type == "cispo") {
     const auto clipped =
         ratio.gt(args_.epsilon_high.value_or(args_.epsilon)).logical_and(advantages.gt(0));
-    note(metrics, "cispo_clip_ratio", mean_of_all(clipped, mask));
+    note_mean(metrics, "cispo_clip_ratio", clipped, mask);
   } else if (args_.loss_type == "vespo") {
-    note(metrics, "vespo/phi_seq_mean", mean_of_all(policy.phi, mask));
+    note_mean(metrics, "vespo/phi_seq_mean", policy.phi, mask);
   }
   note(metrics, training);
   return result;
@@ -276,11 +250,11 @@ void GRPOTrainer::note_clipping(const Tensor& ratio, const Tensor& advantages, c
   const auto high = args_.epsilon_high.value_or(args_.epsilon);
   const auto is_low = ratio.lt(1 - args_.epsilon).logical_and(advantages.lt(0)).to(torch::kFloat);
   const auto is_high = ratio.gt(1 + high).logical_and(advantages.gt(0)).to(torch::kFloat);
-  note(metrics, "clip_ratio/low_mean", mean_of_all(is_low, mask));
-  note(metrics, "clip_ratio/high_mean", mean_of_all(is_high, mask));
-  note(metrics, "clip_ratio/region_mean", mean_of_all(is_low + is_high, mask));
-  note(metrics, "clip_ratio/low_min", nan_min(gathered(row_means(is_low, mask))));
-  note(metrics, "clip_ratio/high_max", nan_max(gathered(row_means(is_high, mask))));
+  note_mean(metrics, "clip_ratio/low_mean", is_low, mask);
+  note_mean(metrics, "clip_ratio/high_mean", is_high, mask);
+  note_mean(metrics, "clip_ratio/region_mean", is_low + is_high, mask);
+  metrics.least_unless_nan("clip_ratio/low_min", nan_min(row_means(is_low, mask)));
+  metrics.greatest_unless_nan("clip_ratio/high_max", nan_max(row_means(is_high, mask)));
 }
 
 StateTree GRPOTrainer::own_state() const {

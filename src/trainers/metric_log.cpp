@@ -1,20 +1,32 @@
 #include "trainers/metric_log.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 namespace gradus {
 
 using torch::Tensor;
 
+namespace {
+
+/// After so many batches the numbers are exchanged, also without a log.
+constexpr size_t kMostNoted = 256;
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
 void MetricBatch::add(std::string name, Kind kind, const Tensor& value, const Tensor& count) {
   const auto number = value.detach().to(torch::kDouble);
-  entries_.push_back(
-      {std::move(name), kind, number,
-       count.defined() ? count.detach().to(number.options()) : torch::ones({}, number.options())});
+  entries_.push_back({std::move(name), kind});
+  numbers_.push_back(number);
+  numbers_.push_back(count.defined() ? count.detach().to(number.options())
+                                     : torch::ones({}, number.options()));
 }
 
 void MetricBatch::mean(std::string name, const Tensor& sum, const Tensor& count) {
@@ -23,6 +35,10 @@ void MetricBatch::mean(std::string name, const Tensor& sum, const Tensor& count)
 
 void MetricBatch::mean_if_any(std::string name, const Tensor& sum, const Tensor& count) {
   add(std::move(name), Kind::mean_if_any, sum, count);
+}
+
+void MetricBatch::mean_unless_nan(std::string name, const Tensor& sum, const Tensor& count) {
+  add(std::move(name), Kind::mean_unless_nan, sum, count);
 }
 
 void MetricBatch::mean(std::string name, const Tensor& values) {
@@ -37,6 +53,19 @@ void MetricBatch::greatest(std::string name, const Tensor& value) {
   add(std::move(name), Kind::greatest, value, {});
 }
 
+// What does not apply here loses against every number of the other processes.
+void MetricBatch::least_unless_nan(std::string name, const Tensor& value) {
+  const auto is_none = value.detach().isnan();
+  add(std::move(name), Kind::least, value.detach().masked_fill(is_none, kInfinite),
+      is_none.logical_not());
+}
+
+void MetricBatch::greatest_unless_nan(std::string name, const Tensor& value) {
+  const auto is_none = value.detach().isnan();
+  add(std::move(name), Kind::greatest, value.detach().masked_fill(is_none, -kInfinite),
+      is_none.logical_not());
+}
+
 size_t MetricBatch::place_of(const std::string& name) const {
   const auto found = std::ranges::find(entries_, name, &Entry::name);
   TORCH_INTERNAL_ASSERT(found != entries_.end(), "no metric ", name);
@@ -45,57 +74,81 @@ size_t MetricBatch::place_of(const std::string& name) const {
 
 void MetricBatch::difference(std::string name, const std::string& of, const std::string& minus) {
   const auto first = place_of(of), second = place_of(minus);
-  const auto nothing = torch::zeros({}, entries_[first].value.options());
-  entries_.push_back({std::move(name), Kind::difference, nothing, nothing, first, second});
+  entries_.push_back({std::move(name), Kind::difference, first, second});
+  numbers_.resize(numbers_.size() + 2, torch::zeros({}, numbers_[2 * first].options()));
 }
 
 void MetricBatch::tokens(const Tensor& count) { tokens_ = count.detach().to(torch::kDouble); }
 
 void MetricLog::note(const MetricBatch& batch, bool training) {
   const torch::NoGradGuard no_grad;
-  const auto& entries = batch.entries_;
-  std::vector<Tensor> flat;
-  for (const auto& entry : entries) {
-    flat.push_back(entry.value);
-    flat.push_back(entry.count);
-  }
+  auto numbers = batch.numbers_;
   const bool has_tokens = batch.tokens_.defined();
-  if (has_tokens) flat.push_back(batch.tokens_);
-  if (flat.empty()) return;
-  const auto own = at::stack(flat);
-  // One row for each process.
-  const auto all = group_ ? at::stack(group_->gather(own)) : own.unsqueeze(0);
-  const auto sums = all.sum(0), least = all.amin(0), greatest = all.amax(0);
-  if (has_tokens) {
-    counts_tokens_ = true;
-    const auto tokens = sums[int64_t(flat.size()) - 1];
-    if (training) tokens_ = tokens_.defined() ? tokens_.to(tokens.device()) + tokens : tokens;
-  }
+  if (has_tokens) numbers.push_back(batch.tokens_);
+  if (numbers.empty()) return;
+  noted_.push_back({batch.entries_, at::stack(numbers), has_tokens, training});
+  if (!group_ || noted_.size() >= kMostNoted) exchange();
+}
 
+void MetricLog::exchange() {
+  const torch::NoGradGuard no_grad;
+  const auto noted = std::exchange(noted_, {});
+  if (noted.empty()) return;
+  if (!group_) {
+    for (const auto& each : noted) add(each, each.numbers.unsqueeze(0));
+    return;
+  }
+  std::vector<Tensor> own;
+  for (const auto& each : noted) own.push_back(each.numbers);
+  const auto all = at::stack(group_->gather(at::cat(own)));
+  int64_t first = 0;
+  for (const auto& each : noted) {
+    add(each, all.narrow(1, first, each.numbers.size(0)));
+    first += each.numbers.size(0);
+  }
+}
+
+void MetricLog::add(const Noted& noted, const Tensor& all) {
+  const auto sums = all.sum(0), least = all.amin(0), greatest = all.amax(0);
+  if (noted.has_tokens) {
+    counts_tokens_ = true;
+    const auto tokens = sums[sums.size(0) - 1];
+    if (noted.training) tokens_ = tokens_.defined() ? tokens_.to(tokens.device()) + tokens : tokens;
+  }
   std::vector<std::string> names;
   std::vector<Tensor> values, counts;
-  for (size_t i = 0; i < entries.size(); ++i) {
+  const auto one = torch::ones({}, sums.options());
+  for (size_t i = 0; i < noted.entries.size(); ++i) {
     using Kind = MetricBatch::Kind;
     const auto place = int64_t(2 * i);
-    const auto one = torch::ones({}, sums.options());
-    const auto& entry = entries[i];
+    const auto& entry = noted.entries[i];
     names.push_back(entry.name);
     if (entry.kind == Kind::difference) {
       const auto both = counts[entry.first] * counts[entry.second];
       values.push_back((values[entry.first] - values[entry.second]) * both);
       counts.push_back(both);
-    } else if (entry.kind == Kind::least || entry.kind == Kind::greatest) {
-      values.push_back((entry.kind == Kind::least ? least : greatest)[place]);
-      counts.push_back(one);
-    } else {
-      const auto count = sums[place + 1], any = count.gt(0);
-      values.push_back(at::where(any, sums[place] / count.clamp_min(1e-300), one * 0));
-      counts.push_back(entry.kind == Kind::mean ? one : any.to(torch::kDouble));
+      continue;
     }
+    const auto count = sums[place + 1], any = count.gt(0);
+    if (entry.kind == Kind::least || entry.kind == Kind::greatest) {
+      const auto& found = (entry.kind == Kind::least ? least : greatest)[place];
+      values.push_back(at::where(any, found, one * 0));
+      counts.push_back(any.to(torch::kDouble));
+      continue;
+    }
+    const auto mean = at::where(any, sums[place] / count.clamp_min(1e-300), one * 0);
+    const bool skips_nan = entry.kind == Kind::mean_unless_nan;
+    values.push_back(skips_nan ? mean.masked_fill(mean.isnan(), 0) : mean);
+    counts.push_back(skips_nan                  ? mean.isnan().logical_not().to(torch::kDouble)
+                     : entry.kind == Kind::mean ? one
+                                                : any.to(torch::kDouble));
   }
-  auto& means = means_[size_t(training)];
-  if (names.empty()) return;
-  const auto added = at::stack({at::stack(values), at::stack(counts)}, 1);
+  if (!names.empty())
+    add(means_[size_t(noted.training)], names,
+        at::stack({at::stack(values), at::stack(counts)}, 1));
+}
+
+void MetricLog::add(Means& means, const std::vector<std::string>& names, const Tensor& added) {
   if (means.names != names) {
     // Metrics that only some batches have.
     auto joined = means.names;
@@ -117,6 +170,7 @@ void MetricLog::note(const MetricBatch& batch, bool training) {
 }
 
 void MetricLog::write(Logs& logs, bool training) {
+  exchange();
   const std::string prefix = training ? "" : "eval_";
   auto& means = means_[size_t(training)];
   if (means.names.empty()) return;

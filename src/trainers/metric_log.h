@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "train/shared_state.h"
+
 namespace gradus {
 
 /// The metrics of one batch. They stay on the device; each value is a scalar tensor.
@@ -20,12 +22,18 @@ class MetricBatch {
   void mean(std::string name, const torch::Tensor& sum, const torch::Tensor& count);
   /// The same, but a batch whose count is 0 does not count in the log's mean.
   void mean_if_any(std::string name, const torch::Tensor& sum, const torch::Tensor& count);
+  /// As `mean`, but a batch whose value is NaN does not count in the log's mean.
+  void mean_unless_nan(std::string name, const torch::Tensor& sum, const torch::Tensor& count);
   /// The mean of all elements, which are equally many in each process.
   void mean(std::string name, const torch::Tensor& values);
   /// The least over all processes.
   void least(std::string name, const torch::Tensor& value);
   /// The greatest over all processes.
   void greatest(std::string name, const torch::Tensor& value);
+  /// The least over all processes of what is not NaN; a batch without one does not count.
+  void least_unless_nan(std::string name, const torch::Tensor& value);
+  /// The greatest, in the same way.
+  void greatest_unless_nan(std::string name, const torch::Tensor& value);
   /// The difference of two metrics that were added before; left out where one of them is.
   void difference(std::string name, const std::string& of, const std::string& minus);
   /// Tokens of the batch, for the count `num_tokens` of all training batches.
@@ -33,17 +41,17 @@ class MetricBatch {
 
  private:
   friend class MetricLog;
-  enum class Kind { mean, mean_if_any, least, greatest, difference };
+  enum class Kind { mean, mean_if_any, mean_unless_nan, least, greatest, difference };
   struct Entry {
     std::string name;
     Kind kind;
-    torch::Tensor value, count;    ///< of all but differences
     size_t first = 0, second = 0;  ///< entries that a difference is made of
   };
   /// A count that is undefined is 1.
   void add(std::string name, Kind kind, const torch::Tensor& value, const torch::Tensor& count);
   size_t place_of(const std::string& name) const;
   std::vector<Entry> entries_;
+  std::vector<torch::Tensor> numbers_;  ///< value and count of each entry; 0 for differences
   torch::Tensor tokens_;
 };
 
@@ -52,9 +60,10 @@ class MetricBatch {
 ///
 /// It is a callback of its trainer, so that checkpoints keep what has come together since the last
 /// log: a resumed run logs the same values. In a checkpoint of trl, which lacks it, the number of
-/// tokens is that of the last log. Nothing waits for the device before a log or a save.
-/// Thread-safety: none; every process calls the same functions in the same order.
-class MetricLog : public TrainerCallback {
+/// tokens is that of the last log. Nothing waits for the device or for other processes before a
+/// log, a save or an evaluation; then one exchange has the numbers of all batches. Thread-safety:
+/// none; every process calls the same functions in the same order.
+class MetricLog : public TrainerCallback, public SharedState {
  public:
   /// `group` is null for a single process.
   explicit MetricLog(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}
@@ -70,13 +79,29 @@ class MetricLog : public TrainerCallback {
                       const CallbackContext&) override;
   nlohmann::json state_dict() const override;
   void load_state_dict(const nlohmann::json& state) override;
+  void gather_state() override { exchange(); }
 
  private:
   struct Means {
     std::vector<std::string> names;
     torch::Tensor sums;  ///< (names, 2): the sum of the batches' values, and how many there were
   };
+  /// The numbers of a batch in this process, on their way to the others.
+  struct Noted {
+    std::vector<MetricBatch::Entry> entries;
+    torch::Tensor numbers;
+    bool has_tokens = false;
+    bool training = true;
+  };
+  /// Adds what was noted in all processes since the last exchange to the means.
+  void exchange();
+  /// `all` has one row for each process.
+  void add(const Noted& noted, const torch::Tensor& all);
+  /// Adds values and counts (names, 2) of a batch to the means.
+  static void add(Means& means, const std::vector<std::string>& names, const torch::Tensor& added);
+
   std::shared_ptr<ProcessGroup> group_;
+  std::vector<Noted> noted_;
   std::array<Means, 2> means_;  ///< of evaluation, of training
   torch::Tensor tokens_;
   bool counts_tokens_ = false;

@@ -220,9 +220,7 @@ Loss OnPolicyDistillationTrainer::compute_loss(Model& model, Batch inputs, std::
   const torch::NoGradGuard no_grad;
   MetricBatch metrics;
   const auto entropy = (student.exp() * student).sum(-1).neg();
-  const auto totals =
-      gathered(torch::stack({(entropy * mask).sum(), mask.sum()}).unsqueeze(0)).sum(0);
-  note(metrics, "entropy", totals[0] / totals[1].clamp_min(1));
+  note_mean(metrics, "entropy", entropy, mask);
   note(metrics, training);
   return result;
 }

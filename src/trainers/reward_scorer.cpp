@@ -116,7 +116,14 @@ std::vector<double> RewardScorer::ask_model(size_t place, const RewardInputs& in
   model.to(device);
   const torch::NoGradGuard no_grad;
   const auto batch = tokenizer.pad(rows, {.padding_side = PaddingSide::right}).to(device);
-  const auto logits = model.forward(batch)["logits"].select(1, 0).to(torch::kDouble).cpu();
+  const auto all = model.forward(batch)["logits"];
+  if (all.dim() != 2)
+    throw Error("G-RWD-1", ErrorKind::usage,
+                fmt::format("the reward model {} gives {} numbers for each text, not one",
+                            rewards_[place].name(), all.numel() / all.size(0)),
+                "Load a sequence classification model with one label "
+                "(AutoModelForSequenceClassification).");
+  const auto logits = all.select(1, 0).to(torch::kDouble).cpu();
   return {logits.data_ptr<double>(), logits.data_ptr<double>() + logits.numel()};
 }
 

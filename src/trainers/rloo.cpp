@@ -1,12 +1,9 @@
 #include <gradus/trainers/rloo.h>
 
-#include <gradus/device/runtime.h>
-
 #include <ATen/ops/min.h>
 
 #include "trainers/advantages.h"
 #include "trainers/metric_log.h"
-#include "trainers/nan_statistics.h"
 #include "trainers/rollout_arguments.h"
 
 namespace gradus {
@@ -151,64 +148,40 @@ RLOOConfig RLOOConfig::resolved() const {
 /// What the constructor has made of its options.
 struct RLOOTrainer::Prepared {
   RLOOConfig args;
-  std::vector<double> weights = {};
-  RolloutOptions options = {};
-  std::unique_ptr<ReferencePolicy> reference = nullptr;
+  RolloutOptions options;
 };
 
 RLOOTrainer::Prepared RLOOTrainer::prepare(RLOOTrainerOptions given) {
-  Prepared prepared{.args = given.args.resolved()};
-  const auto& args = prepared.args;
-  prepared.weights = checked_weights(given.reward_funcs, args.reward_weights, kRlooName);
-  device::seed_all(args.seed);  // the adapter's matrices are random
-  prepared.options = rollout_options(given, args, kRlooName);
-  prepared.options.settings = rollout_settings(args, kRlooName);
-  prepared.options.rewards = std::move(given.reward_funcs);
-  prepared.options.reward_tokenizers = std::move(given.reward_processing_classes);
-  prepared.reference = reference_for(args.beta, prepared.options.trainer.model, given.ref_model,
-                                     given.peft_config.has_value(), kRlooName);
-  return prepared;
+  auto args = given.args.resolved();
+  auto options = rewarded_options(std::move(given), args, kRlooName);
+  return {.args = std::move(args), .options = std::move(options)};
 }
 
 RLOOTrainer::RLOOTrainer(RLOOTrainerOptions options) : RLOOTrainer(prepare(std::move(options))) {}
 
 RLOOTrainer::RLOOTrainer(Prepared prepared)
     : RolloutTrainer(std::move(prepared.options), prepared.args.to_dict()),
-      args_(std::move(prepared.args)),
-      weights_(std::move(prepared.weights)),
-      reference_(std::move(prepared.reference)) {
+      args_(std::move(prepared.args)) {
   loss_is_scaled_for_ga = false;
-  if (args_.sync_ref_model)
-    add_callback(syncing_callback(*reference_, args_.ref_model_mixup_alpha,
-                                  args_.ref_model_sync_steps, kRlooName));
 }
 
 RLOOTrainer::~RLOOTrainer() = default;
 
 void RLOOTrainer::score(Scored& scored, MetricBatch& metrics) {
-  auto& batch = scored.batch;
-  const auto mask = batch["completion_mask"].to(torch::kFloat);
-  const auto old = log_probs_of(batch, nullptr, scored.training);
-  batch.set("old_logps", (old * mask).sum(1));
-  Tensor divergence;
-  if (reference_)
-    divergence = (old - log_probs_of(batch, reference_.get(), scored.training)) * mask;
-  const auto rewards = rewards_of(scored, metrics);
-  const auto plain = weighted_rewards(rewards, weights_);
-  auto totals = plain;
+  const auto mask = scored.batch["completion_mask"].to(torch::kFloat);
+  const auto old = log_probs_of(scored);
+  scored.batch.set("old_logps", (old * mask).sum(1));
+  const auto rewards = total_of(rewards_of(scored, metrics));
+  auto totals = rewards;
   if (const auto& range = args_.reward_clip_range) totals = totals.clamp((*range)[0], (*range)[1]);
-  if (reference_) {
+  if (has_reference()) {
+    const auto divergence = (old - reference_log_probs_of(scored)) * mask;
     totals = totals - args_.beta * gathered(divergence.sum(-1));
-    note(metrics, "kl", mean_of_all(divergence, mask));
+    note_mean(metrics, "kl", divergence, mask);
   }
-  const auto groups =
-      scored.training ? settings().num_generations : settings().num_generations_eval;
-  const auto advantages = leave_one_out_advantages(totals, groups, args_.normalize_advantages);
-  note(metrics, "reward", plain.nanmean());
-  note(metrics, "reward_std", nan_deviation(plain));
-  note(metrics, "frac_reward_zero_std", advantages.is_deviation_zero.to(torch::kFloat).mean());
-  scored.advantages = own_part(advantages.values);
-  batch.set("advantages", scored.advantages);
+  set_advantages(scored, rewards,
+                 leave_one_out_advantages(totals, group_size(scored), args_.normalize_advantages),
+                 metrics);
 }
 
 Loss RLOOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {
@@ -222,14 +195,14 @@ Loss RLOOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>
 
   const torch::NoGradGuard no_grad;
   MetricBatch metrics;
-  note(metrics, "entropy", mean_of_all(entropy, mask));
-  const auto is_low = gathered(ratio.lt(least).logical_and(advantages.lt(0)).to(torch::kFloat));
-  const auto is_high = gathered(ratio.gt(most).logical_and(advantages.gt(0)).to(torch::kFloat));
-  note(metrics, "clip_ratio/low_mean", is_low.mean());
-  note(metrics, "clip_ratio/low_min", is_low.min());
-  note(metrics, "clip_ratio/high_mean", is_high.mean());
-  note(metrics, "clip_ratio/high_max", is_high.max());
-  note(metrics, "clip_ratio/region_mean", (is_low + is_high).mean());
+  note_mean(metrics, "entropy", entropy, mask);
+  const auto is_low = ratio.lt(least).logical_and(advantages.lt(0)).to(torch::kFloat);
+  const auto is_high = ratio.gt(most).logical_and(advantages.gt(0)).to(torch::kFloat);
+  metrics.mean("clip_ratio/low_mean", is_low);
+  metrics.least("clip_ratio/low_min", is_low.min());
+  metrics.mean("clip_ratio/high_mean", is_high);
+  metrics.greatest("clip_ratio/high_max", is_high.max());
+  metrics.mean("clip_ratio/region_mean", is_low + is_high);
   note(metrics, training);
   return result;
 }

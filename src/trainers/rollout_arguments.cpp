@@ -16,11 +16,11 @@ std::vector<double> checked_weights(const std::vector<Reward>& rewards,
   return weights ? *weights : std::vector<double>(rewards.size(), 1.0);
 }
 
-std::unique_ptr<ReferencePolicy> reference_for(double beta, const std::shared_ptr<Model>& model,
+std::shared_ptr<ReferencePolicy> reference_for(double beta, const std::shared_ptr<Model>& model,
                                                const std::shared_ptr<Model>& given,
                                                bool adapter_is_new, const std::string& trainer) {
   if (beta == 0) return nullptr;
-  return std::make_unique<ReferencePolicy>(
+  return std::make_shared<ReferencePolicy>(
       ReferencePolicy::of(model, given, adapter_is_new, trainer));
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gradus/config/trainer_arguments.h>
+#include <gradus/device/runtime.h>
 #include <gradus/trainers/rollout_trainer.h>
 
 #include "trainers/reference_policy.h"
@@ -128,7 +129,7 @@ std::vector<double> checked_weights(const std::vector<Reward>& rewards,
                                     const std::string& trainer);
 
 /// The reference of a trainer with `beta`; null for 0. As `ReferencePolicy::of`.
-std::unique_ptr<ReferencePolicy> reference_for(double beta, const std::shared_ptr<Model>& model,
+std::shared_ptr<ReferencePolicy> reference_for(double beta, const std::shared_ptr<Model>& model,
                                                const std::shared_ptr<Model>& given,
                                                bool adapter_is_new, const std::string& trainer);
 /// Moves the reference towards the model from time to time. Throws `Error` G-TRL-1 when it is the
@@ -150,6 +151,25 @@ RolloutOptions rollout_options(Options& given, const Config& args, const std::st
   common.optimizers = given.optimizers;
   common.optimizer_factory = given.optimizer_factory;
   options.rollout_func = given.rollout_func;
+  return options;
+}
+
+/// The same of a trainer with rewards and a reference. `args` are resolved.
+template <class Options, class Config>
+RolloutOptions rewarded_options(Options given, const Config& args, const std::string& trainer) {
+  auto weights = checked_weights(given.reward_funcs, args.reward_weights, trainer);
+  device::seed_all(args.seed);  // the adapter's matrices are random
+  auto options = rollout_options(given, args, trainer);
+  options.settings = rollout_settings(args, trainer);
+  options.rewards = std::move(given.reward_funcs);
+  options.reward_weights = std::move(weights);
+  options.reward_tokenizers = std::move(given.reward_processing_classes);
+  const auto reference = reference_for(args.beta, options.trainer.model, given.ref_model,
+                                       given.peft_config.has_value(), trainer);
+  if (args.sync_ref_model)
+    options.trainer.callbacks.push_back(syncing_callback(*reference, args.ref_model_mixup_alpha,
+                                                         args.ref_model_sync_steps, trainer));
+  options.reference = reference;
   return options;
 }
 

@@ -1,7 +1,12 @@
 // How a generation batch is made, scored and cut into the batches of steps.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/randperm.h>
+#include <ATen/ops/stack.h>
 
+#include <cmath>
+#include <numeric>
+
+#include "trainers/advantages.h"
 #include "trainers/nan_statistics.h"
 #include "trainers/rollout_parts.h"
 
@@ -16,6 +21,30 @@ std::vector<Value> as_cells(const Tensor& numbers) {
   std::vector<Value> cells;
   for (int64_t i = 0; i < here.numel(); ++i) cells.emplace_back(here.const_data_ptr<double>()[i]);
   return cells;
+}
+
+/// The means of the numbers that reward functions have logged, in all processes; not every process
+/// has every name.
+std::map<std::string, double> logged_means(const std::map<std::string, std::vector<double>>& logged,
+                                           ProcessGroup* group) {
+  auto own = nlohmann::json::object();
+  for (const auto& [name, values] : logged)
+    own[name] = {std::accumulate(values.begin(), values.end(), 0.0), values.size()};
+  std::map<std::string, std::pair<double, double>> totals;
+  const auto add = [&](const nlohmann::json& theirs) {
+    for (const auto& [name, total] : theirs.items()) {
+      // JSON has no NaN: it was written as null.
+      totals[name].first += total[0].is_null() ? std::nan("") : total[0].get<double>();
+      totals[name].second += total[1].get<double>();
+    }
+  };
+  if (group != nullptr)
+    for (const auto& text : group->gather_bytes(own.dump())) add(nlohmann::json::parse(text));
+  else
+    add(own);
+  std::map<std::string, double> means;
+  for (const auto& [name, total] : totals) means[name] = total.first / total.second;
+  return means;
 }
 
 }  // namespace
@@ -41,11 +70,14 @@ Batch RolloutTrainer::make_batch(const Batch& loaded, const DatasetRef& source, 
     lengths.push_back(double(rollouts.completion_ids[i].size()));
     truncated.push_back(r.sampler.is_truncated(rollouts.completion_ids[i]));
   }
-  const auto length = gathered(torch::tensor(lengths, torch::kFloat));
-  const auto is_cut = gathered(torch::tensor(truncated, torch::kFloat));
+  const auto all = gathered(
+      at::stack({torch::tensor(lengths, torch::kFloat), torch::tensor(truncated, torch::kFloat),
+                 torch::tensor(prompt_lengths, torch::kFloat)},
+                1));
+  const auto length = all.select(1, 0), is_cut = all.select(1, 1);
   auto ended = length.masked_select(is_cut.eq(0));
   if (ended.numel() == 0) ended = torch::zeros({1});
-  const auto tokens = gathered(torch::tensor(prompt_lengths, torch::kDouble)).sum() + length.sum();
+  const auto tokens = (all.select(1, 2) + length).sum(torch::kDouble);
   if (training) state().num_input_tokens_seen += tokens.item<int64_t>();
   r.memory->has_new_tokens[size_t(training)] = true;
   note(metrics, "completions/mean_length", length.mean());
@@ -114,13 +146,31 @@ Tensor RolloutTrainer::rewards_of(Scored& scored, MetricBatch& metrics) {
     note(metrics, "rewards/" + names[i] + "/mean", column.nanmean());
     note(metrics, "rewards/" + names[i] + "/std", nan_deviation(column));
   }
-  for (const auto& [name, values] : notes.metrics)
-    note(metrics, name, gathered(torch::tensor(values, torch::kFloat).mean().reshape({1})).mean());
+  for (const auto& [name, mean] : logged_means(notes.metrics, processes().get()))
+    note(metrics, name, torch::full({}, mean, torch::kDouble));
   if (!r.settings.log_completions) return all;
   for (size_t i = 0; i < names.size(); ++i)
     r.reward_cells.emplace_back(names[i], as_cells(own.select(1, int64_t(i))));
   for (const auto& [name, values] : notes.extra) r.reward_cells.emplace_back(name, values);
   return all;
+}
+
+Tensor RolloutTrainer::total_of(const Tensor& rewards) const {
+  return weighted_rewards(rewards, rolling_->reward_weights);
+}
+
+int64_t RolloutTrainer::group_size(const Scored& scored) const {
+  const auto& s = rolling_->settings;
+  return scored.training ? s.num_generations : s.num_generations_eval;
+}
+
+void RolloutTrainer::set_advantages(Scored& scored, const Tensor& totals,
+                                    const Advantages& advantages, MetricBatch& metrics) const {
+  note(metrics, "reward", totals.nanmean());
+  note(metrics, "reward_std", nan_deviation(totals));
+  note(metrics, "frac_reward_zero_std", advantages.is_deviation_zero.to(torch::kFloat).mean());
+  scored.advantages = own_part(advantages.values);
+  scored.batch.set("advantages", scored.advantages);
 }
 
 void RolloutTrainer::add_to_table(const Scored& scored) {

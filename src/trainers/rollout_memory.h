@@ -1,14 +1,17 @@
 #pragma once
 
 #include <gradus/data/batch.h>
+#include <gradus/distributed/process_group.h>
 #include <gradus/train/callback.h>
 
 #include <array>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "train/shared_state.h"
 #include "trainers/completions_log.h"
 
 namespace gradus {
@@ -16,13 +19,14 @@ namespace gradus {
 /// The completions that a rollout trainer has not yet trained on, and how far it has come.
 ///
 /// It is a callback of its trainer, so that checkpoints keep it: a resumed run goes on with the
-/// same completions. With several processes checkpoints do not have it, because each process has
-/// completions of its own; the resumed run then makes new ones, as in trl.
+/// same completions. Each process has completions of its own, and the checkpoint has those of all.
+/// A run that goes on with another number of processes makes new ones, as in trl.
 /// Thread-safety: none.
-class RolloutMemory : public TrainerCallback {
+class RolloutMemory : public TrainerCallback, public SharedState {
  public:
-  /// `is_saved` is false with several processes. `table` must outlive this object.
-  RolloutMemory(bool is_saved, CompletionsLog& table) : is_saved_(is_saved), table_(table) {}
+  /// `group` is null for a single process. `table` must outlive this object.
+  RolloutMemory(std::shared_ptr<ProcessGroup> group, CompletionsLog& table)
+      : group_(std::move(group)), table_(table) {}
 
   int64_t step = 0;          ///< Batches trained on so far.
   std::vector<Batch> parts;  ///< The generation batch under way, in parts.
@@ -44,10 +48,12 @@ class RolloutMemory : public TrainerCallback {
   void load_tensor_state(const StateTree& state) override;
   nlohmann::json state_dict() const override;
   void load_state_dict(const nlohmann::json& state) override;
+  void gather_state() override;
 
  private:
-  bool is_saved_;
+  std::shared_ptr<ProcessGroup> group_;
   CompletionsLog& table_;
+  StateTree of_all_;  ///< The parts of every process, by rank, for the save under way.
   bool restored_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include "trainers/completion_sampler.h"
 #include "trainers/completions_log.h"
 #include "trainers/metric_log.h"
+#include "trainers/reference_policy.h"
 #include "trainers/reward_scorer.h"
 #include "trainers/rollout_memory.h"
 
@@ -16,6 +17,8 @@ struct RolloutTrainer::Rolling {
   RolloutSettings settings;
   CompletionSampler sampler;
   RewardScorer scorer;
+  std::vector<double> reward_weights = {};
+  std::shared_ptr<const ReferencePolicy> reference = nullptr;
   RolloutFunction rollout_func;
   DatasetRef train_rows = {};  ///< As given: with all columns.
   DatasetRef eval_rows = {};   ///< Of the evaluation under way.

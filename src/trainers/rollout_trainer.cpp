@@ -5,8 +5,7 @@
 #include <gradus/trainers/rollout_trainer.h>
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/ones_like.h>
 
 #include <chrono>
 #include <cmath>
@@ -85,11 +84,13 @@ RolloutTrainer::RolloutTrainer(RolloutOptions options, nlohmann::ordered_json ar
                              .sampler = std::move(sampler),
                              .scorer = RewardScorer(options.rewards, options.reward_tokenizers,
                                                     settings.chat_template_kwargs),
+                             .reward_weights = std::move(options.reward_weights),
+                             .reference = std::move(options.reference),
                              .rollout_func = std::move(options.rollout_func),
                              .train_rows = options.trainer.train_dataset,
                              .completions = CompletionsLog(settings.generation_batch_size)});
   auto& r = *rolling_;
-  r.memory = std::make_shared<RolloutMemory>(/*is_saved=*/!processes(), r.completions);
+  r.memory = std::make_shared<RolloutMemory>(processes(), r.completions);
   r.memory->own_state = [this] { return own_state(); };
   r.memory->load_own_state = [this](const StateTree& state) { load_own_state(state); };
   add_callback(r.memory);
@@ -100,6 +101,10 @@ RolloutTrainer::RolloutTrainer(RolloutOptions options, nlohmann::ordered_json ar
 RolloutTrainer::~RolloutTrainer() = default;
 
 const RolloutSettings& RolloutTrainer::settings() const { return rolling_->settings; }
+
+const std::vector<double>& RolloutTrainer::reward_weights() const {
+  return rolling_->reward_weights;
+}
 
 std::vector<std::string> RolloutTrainer::reward_func_names() const {
   return rolling_->scorer.names();
@@ -231,23 +236,31 @@ RolloutTrainer::TokenValues RolloutTrainer::completion_values(const Tensor& logi
   return values;
 }
 
-Tensor RolloutTrainer::log_probs_of(const Batch& batch, const ReferencePolicy* reference,
-                                    bool training) {
+Tensor RolloutTrainer::log_probs_of(const Scored& scored) { return log_probs_by(nullptr, scored); }
+
+Tensor RolloutTrainer::reference_log_probs_of(const Scored& scored) {
+  return log_probs_by(rolling_->reference.get(), scored);
+}
+
+bool RolloutTrainer::has_reference() const { return rolling_->reference != nullptr; }
+
+/// `reference` is null for the model that is trained.
+Tensor RolloutTrainer::log_probs_by(const ReferencePolicy* reference, const Scored& scored) {
   const torch::NoGradGuard no_grad;
   const auto precision = compute_loss_context_manager();
-  const auto rows = batch["completion_ids"].size(0);
+  const auto rows = scored.batch["completion_ids"].size(0);
   const auto size =
-      training ? args().per_device_train_batch_size : args().per_device_eval_batch_size;
+      scored.training ? args().per_device_train_batch_size : args().per_device_eval_batch_size;
+  if (reference != nullptr && reference->own_model()) reference->own_model()->to(device());
   std::vector<Tensor> parts;
   for (int64_t first = 0; first < rows; first += size) {
     Batch part;
     for (const char* name : {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask"})
-      part.set(name, batch[name].slice(0, first, first + size));
+      part.set(name, scored.batch[name].slice(0, first, first + size));
     if (reference == nullptr) {
       parts.push_back(token_values(model(), part).log_probs);
       continue;
     }
-    if (const auto own = reference->own_model()) own->to(device());
     const auto outputs = reference->forward(
         {{"input_ids", at::cat({part["prompt_ids"], part["completion_ids"]}, 1)},
          {"attention_mask", at::cat({part["prompt_mask"], part["completion_mask"]}, 1)}});
@@ -277,21 +290,21 @@ Tensor RolloutTrainer::own_part(const Tensor& values) const {
   return values.narrow(0, group->rank() * rows, rows);
 }
 
-Tensor RolloutTrainer::mean_of_all(const Tensor& values, const Tensor& mask) const {
+void RolloutTrainer::note_mean(MetricBatch& metrics, const std::string& name, const Tensor& values,
+                               const Tensor& mask) const {
   const torch::NoGradGuard no_grad;
   const auto each = values.detach().to(torch::kFloat);
-  const bool by_row = each.size(1) == 1;
-  const auto sum = by_row ? each.sum() : (each * mask).sum();
-  const auto count =
-      by_row ? torch::full_like(sum, double(each.size(0))) : mask.sum().to(torch::kFloat);
-  const auto totals = gathered(at::stack({sum, count}).unsqueeze(0)).sum(0);
-  return totals[0] / totals[1].clamp_min(1);
+  if (each.size(1) == 1)
+    metrics.mean_unless_nan(name, each.sum(),
+                            torch::full({}, double(each.size(0)), each.options()));
+  else
+    metrics.mean_unless_nan(name, (each * mask).sum(), mask.sum());
 }
 
 void RolloutTrainer::note(MetricBatch& metrics, const std::string& name,
                           const Tensor& value) const {
   const auto number = value.detach().to(device(), torch::kDouble);
-  metrics.mean_if_any(name, number.nan_to_num(0.0), number.isnan().logical_not());
+  metrics.mean_unless_nan(name, number, at::ones_like(number));
   if (rolling_->evaluating || !name.starts_with("reward")) return;
   if (const auto value = number.item<double>(); !std::isnan(value))
     rolling_->memory->last_rewards[name] = value;

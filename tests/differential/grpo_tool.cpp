@@ -2,8 +2,9 @@
 //
 // A job is {"trainer", "folder", "train", "eval", "args"}: "grpo", "rloo" or "distillation", the
 // model's folder and files of rows. It may have "lora", "given" (a file with one object
-// {"prompt_ids", "completion_ids"} for each prompt and place in its group), "teacher" (a folder),
-// "rewards" (the number of rewards) and "resume" (a checkpoint). The answer is {"log_history",
+// {"prompt_ids", "completion_ids"} for each prompt and place in its group), "places" (how many of a
+// group's places belong to one process), "teacher" (a folder), "rewards" (the number of functions),
+// "judge" (the folder of a reward model) and "resume" (a checkpoint). The answer is {"log_history",
 // "trainable", "gradients"}: those of the first step, and "saved", the weights at the end.
 #include <gradus/data/load_dataset.h>
 #include <gradus/models/auto_model.h>
@@ -44,15 +45,16 @@ std::vector<double> level(const gradus::RewardInputs& in) {
 }
 
 /// Completions of a file: row r of the data set has one list for each place of its group.
-gradus::RolloutFunction given_completions(const std::string& file) {
+gradus::RolloutFunction given_completions(const std::string& file, size_t places) {
   const auto table = gradus::read_json(file);
-  return [table](const std::vector<gradus::Example>& rows, gradus::Trainer&) {
+  return [table, places](const std::vector<gradus::Example>& rows, gradus::Trainer& trainer) {
+    const auto first = size_t(trainer.args().process_index()) * places;
     gradus::Rollouts made;
     std::map<std::string, size_t> seen;
     for (const auto& row : rows) {
       const auto prompt = row["prompt"].str();
       const auto& entry = table.at(prompt);
-      const auto place = seen[prompt]++ % entry.at("completion_ids").size();
+      const auto place = (first + seen[prompt]++) % entry.at("completion_ids").size();
       made.prompt_ids.push_back(entry.at("prompt_ids"));
       made.completion_ids.push_back(entry.at("completion_ids").at(place));
     }
@@ -72,7 +74,8 @@ Options options_of(const json& job) {
   options.processing_class = gradus::Tokenizer::from_pretrained(folder);
   if (job.contains("lora")) options.peft_config = gradus::LoraConfig::from_json(job.at("lora"));
   if (job.contains("given"))
-    options.rollout_func = given_completions(job.at("given").get<std::string>());
+    options.rollout_func =
+        given_completions(job.at("given").get<std::string>(), job.value("places", size_t{0}));
   return options;
 }
 
@@ -80,6 +83,14 @@ template <class Options>
 Options with_rewards(Options options, const json& job) {
   options.reward_funcs = {{"sum_of_tokens", sum_of_tokens}};
   if (job.value("rewards", 1) > 1) options.reward_funcs.emplace_back("level", level);
+  if (job.contains("judge")) {
+    const auto folder = job.at("judge").get<std::string>();
+    const std::shared_ptr<gradus::Model> judge =
+        gradus::AutoModelForSequenceClassification::from_pretrained(folder);
+    options.reward_funcs.insert(options.reward_funcs.begin(), {"judge", judge});
+    options.reward_processing_classes = {gradus::Tokenizer::from_pretrained(folder)};
+    options.reward_processing_classes.resize(options.reward_funcs.size());
+  }
   return options;
 }
 

@@ -97,14 +97,14 @@ def make_row(rng, form, tokenizer):
     return {"input_ids": ids, "labels": [-100] * 3 + ids[3:]}
 
 
-def make_tokenizer(folder):
+def make_tokenizer(folder, vocab_size=320):
     trained = tokenizers.Tokenizer(tokenizers.models.BPE())
     trained.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trained.decoder = tokenizers.decoders.ByteLevel()
     trained.train_from_iterator(
         [" ".join(WORDS)] * 3,
         tokenizers.trainers.BpeTrainer(
-            vocab_size=320, special_tokens=["<pad>", "<eos>", "<|user|>", "<|assistant|>"],
+            vocab_size=vocab_size, special_tokens=["<pad>", "<eos>", "<|user|>", "<|assistant|>"],
             initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=trained, eos_token="<eos>",
                                                      pad_token="<pad>")

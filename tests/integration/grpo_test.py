@@ -1,5 +1,6 @@
 """grpo_test.py GRADUS TINY_MODELS: the tasks grpo and rloo from files to result files: whole,
-resumed in the middle of a generation batch, with rewards of another process, and with bad input.
+resumed in the middle of a generation batch (also in two processes), with rewards of a model and of
+another process, and with bad input.
 Uses only the standard library.
 """
 import json
@@ -34,21 +35,24 @@ def fail(name, problem, stderr=""):
     print(f"FAILED {name}: {problem}\n{stderr[-2500:]}")
 
 
-def gradus(cwd, task, *words):
-    return subprocess.run([GRADUS, "train", "--task", task, *SHORT, *map(str, words)], cwd=cwd,
-                          capture_output=True, text=True, timeout=120,
-                          env=dict(os.environ, XDG_CACHE_HOME=str(cwd / "cache")))
+def gradus(cwd, task, *words, processes=1):
+    command = [GRADUS, "train", "--task", task, *SHORT, *map(str, words)]
+    env = dict(os.environ, XDG_CACHE_HOME=str(cwd / "cache"))
+    if processes > 1:
+        command = [GRADUS, "launch", "--nproc", str(processes), "--", *command]
+        env |= dict(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, env=env)
 
 
-def run(name, cwd, task, *words):
-    done = gradus(cwd, task, *words)
+def run(name, cwd, task, *words, **options):
+    done = gradus(cwd, task, *words, **options)
     if done.returncode != 0:
         fail(name, f"exit code {done.returncode}", done.stderr)
     return done
 
 
-def refused(name, cwd, identifier, text, *words, task="grpo"):
-    done = gradus(cwd, task, "--output_dir", "bad", *words)
+def refused(name, cwd, identifier, text, *words, task="grpo", processes=1):
+    done = gradus(cwd, task, "--output_dir", "bad", *words, processes=processes)
     if done.returncode == 0 or identifier not in done.stderr or text not in done.stderr:
         fail(name, f"expected {identifier} with {text!r}", done.stderr)
 
@@ -65,21 +69,52 @@ def process(cwd, name, action):
     return ["--reward_command", f"{sys.executable} {name}"]
 
 
-def resumed(cwd, task, *words):
+def resumed(cwd, task, *words, processes=1):
     """A run that goes on in the middle of a generation batch is bit-equal to one that was whole."""
     words = [*words, "--num_generations", "4", "--steps_per_generation", "4", "--num_iterations",
-             "2", "--save_steps", "3"]
-    run(f"{task}, whole", cwd, task, *words, "--output_dir", f"{task}_whole")
-    run(f"{task}, resumed", cwd, task, *words, "--output_dir", f"{task}_on",
-        "--resume_from_checkpoint", f"{task}_whole/checkpoint-3")
+             "2", "--save_steps", "3", "--per_device_train_batch_size", str(4 // processes),
+             "--logging_steps", "2", "--log_completions"]
+    name = f"{task}{processes}"
+    run(f"{name}, whole", cwd, task, *words, "--output_dir", f"{name}_whole", processes=processes)
+    run(f"{name}, resumed", cwd, task, *words, "--output_dir", f"{name}_on",
+        "--resume_from_checkpoint", f"{name}_whole/checkpoint-3", processes=processes)
     if failures:
         return
-    if history(cwd / f"{task}_on")[:-1] != history(cwd / f"{task}_whole")[:-1]:
-        fail(f"{task}, resumed", "the log differs from that of the whole run")
-    weights = "model.safetensors"
-    on, whole = ((cwd / f"{task}_{name}" / weights).read_bytes() for name in ("on", "whole"))
-    if on != whole:
-        fail(f"{task}, resumed", "the weights differ from those of the whole run")
+    if history(cwd / f"{name}_on")[:-1] != history(cwd / f"{name}_whole")[:-1]:
+        fail(f"{name}, resumed", "the log differs from that of the whole run")
+    for file in ("model.safetensors", "completions/completions_00006.parquet"):
+        on, whole = ((cwd / f"{name}_{run}" / file).read_bytes() for run in ("on", "whole"))
+        if on != whole:
+            fail(f"{name}, resumed", f"{file} differs from that of the whole run")
+    if processes > 1:
+        done = run(f"{name}, one process", cwd, task, *words, "--output_dir", f"{name}_one",
+                   "--per_device_train_batch_size", "4", "--resume_from_checkpoint",
+                   f"{name}_whole/checkpoint-3")
+        if "new completions are made" not in done.stderr:
+            fail(f"{name}, one process", "it was not said that completions are new", done.stderr)
+
+
+def reward_model(cwd):
+    """A model that the task reward has trained gives rewards, by its own tokenizer."""
+    rows = [{"chosen": "Anna may sleep", "rejected": "Nobody sleeps"}] * 8
+    (cwd / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = subprocess.run([
+        GRADUS, "train", "--task", "reward", "--model_name_or_path", "llama", "--train_file",
+        "pairs.jsonl", "--max_steps", "1", "--output_dir", "judge", "--use_cpu", "--disable_tqdm",
+        "--report_to", "none", "--bf16", "false"
+    ], cwd=cwd, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        return fail("reward model", "the task reward failed", done.stderr)
+    for task in ("grpo", "rloo"):
+        run(f"{task}, reward model", cwd, task, "--reward_model_name_or_path", "judge/",
+            "--reward_funcs", "length:4", "--reward_weights", "2", "1", "--output_dir",
+            f"judged_{task}")
+        if failures:
+            return
+        first = history(cwd / f"judged_{task}")[0]
+        if not all(f"rewards/{name}/mean" in first for name in ("judge", "length")):
+            fail(f"{task}, reward model", "the rewards are not in the log")
+    refused("no reward model", cwd, "G-", "nowhere", "--reward_model_name_or_path", "nowhere")
 
 
 def rewards_of_a_process(cwd):
@@ -91,8 +126,20 @@ def rewards_of_a_process(cwd):
         fail("process that dies once", "the restart was not said", done.stderr)
     if not failures and history(cwd / "once")[:-1] != history(cwd / "process")[:-1]:
         fail("process that dies once", "other rewards")
+    late = ("asked = len(os.listdir('asked')) if os.path.isdir('asked') else 0\n"
+            "    os.makedirs(f'asked/{asked}')\n"
+            f"    if asked >= 3: sys.exit(5)\n    {ANSWER}")
+    refused("process that dies later", cwd, "G-RWD-2", "exit code 5", *process(
+        cwd, "late.py", late), "--save_steps", "1", "--output_dir", "late")
+    run("nothing is lost", cwd, "grpo", *process(cwd, "good.py", ANSWER), "--output_dir", "late",
+        "--save_steps", "1", "--resume_from_checkpoint", "late/checkpoint-3")
+    if not failures and history(cwd / "late")[:-1] != history(cwd / "process")[:-1]:
+        fail("nothing is lost", "the resumed run differs from one whose process did not die")
     said = "print('cannot do it', file=sys.stderr, flush=True); sys.exit(4)"
     refused("process that dies", cwd, "G-RWD-2", "exit code 4", *process(cwd, "dies.py", said))
+    refused("process of one of two", cwd, "G-RWD-2", "exit code 4", *process(
+        cwd, "one.py", f"if os.environ['RANK'] == '1': sys.exit(4)\n    {ANSWER}"),
+        "--per_device_train_batch_size", "2", processes=2)
     refused("what it says", cwd, "G-RWD-2", "cannot do it", *process(cwd, "dies.py", said))
     refused("process that hangs", cwd, "G-RWD-2", "did not answer within 0.5 s",
             *process(cwd, "hangs.py", "time.sleep(60)"), "--reward_timeout", "0.5")
@@ -116,6 +163,9 @@ def main():
                                         json.dumps({"prompt": "Anna"}) + "\n")
         resumed(cwd, "grpo", *EXACT, "--beta", "0.1")
         resumed(cwd, "rloo", *EXACT)
+        resumed(cwd, "grpo", *EXACT, "--beta", "0.1", "--use_adaptive_entropy", processes=2)
+        resumed(cwd, "rloo", *EXACT, processes=2)
+        reward_model(cwd)
         done = run("completions", cwd, "grpo", *EXACT, "--log_completions", "--output_dir", "table",
                    "--validation_file", "prompts.jsonl", "--eval_strategy", "steps", "--eval_steps",
                    "6", "--per_device_eval_batch_size", "4", "--use_peft", "--lora_r", "2",

@@ -199,8 +199,6 @@ class GRPOTrainer : public RolloutTrainer {
                      const torch::Tensor& mask, MetricBatch& metrics) const;
 
   GRPOConfig args_;
-  std::vector<double> weights_;                 ///< Of the rewards.
-  std::unique_ptr<ReferencePolicy> reference_;  ///< Null without `beta`.
   // Of the adaptive entropy bonus.
   double entropy_coef_;           ///< In use.
   double last_entropy_;           ///< Of the step before; infinite before the first.

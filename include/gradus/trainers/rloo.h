@@ -138,8 +138,6 @@ class RLOOTrainer : public RolloutTrainer {
   static Prepared prepare(RLOOTrainerOptions options);
 
   RLOOConfig args_;
-  std::vector<double> weights_;                 ///< Of the rewards.
-  std::unique_ptr<ReferencePolicy> reference_;  ///< Null without `beta`.
 };
 
 }  // namespace gradus

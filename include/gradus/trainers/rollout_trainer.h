@@ -13,6 +13,7 @@
 
 namespace gradus {
 
+struct Advantages;
 class ReferencePolicy;
 class Tokenizer;
 
@@ -55,12 +56,15 @@ struct RolloutSettings {
 
 /// What a `RolloutTrainer` is built from.
 struct RolloutOptions {
-  TrainerOptions trainer = {};       ///< Model, data and arguments; all common ones.
-  RolloutSettings settings = {};     ///< How completions are made.
-  std::vector<Reward> rewards = {};  ///< May be empty.
+  TrainerOptions trainer = {};              ///< Model, data and arguments; all common ones.
+  RolloutSettings settings = {};            ///< How completions are made.
+  std::vector<Reward> rewards = {};         ///< May be empty.
+  std::vector<double> reward_weights = {};  ///< One for each reward.
   /// The tokenizers of reward models, one for each reward; null for functions.
   std::vector<std::shared_ptr<Tokenizer>> reward_tokenizers = {};
   RolloutFunction rollout_func = nullptr;  ///< Replaces the model's own sampling.
+  /// What the divergence is measured from; null without one.
+  std::shared_ptr<const ReferencePolicy> reference = nullptr;
 };
 
 /// The common part of trainers that learn from completions of the model they train: GRPO, RLOO and
@@ -98,6 +102,15 @@ class RolloutTrainer : public TrlTrainer {
   /// does not apply. Notes their means and deviations. Throws `Error` G-RWD-1 for a function that
   /// gives too few or too many.
   torch::Tensor rewards_of(Scored& scored, MetricBatch& metrics);
+  /// The weighted sum of the rewards of each completion, without those that do not apply; NaN where
+  /// none does.
+  torch::Tensor total_of(const torch::Tensor& rewards) const;
+  /// Completions of a prompt.
+  int64_t group_size(const Scored& scored) const;
+  /// Takes the advantages of all processes, made from `totals`: this one's go into the batch. Notes
+  /// the mean and the deviation of `totals`, and how many groups have the same reward throughout.
+  void set_advantages(Scored& scored, const torch::Tensor& totals, const Advantages& advantages,
+                      MetricBatch& metrics) const;
   /// Values of the completions' tokens (rows, tokens) in float32; 0 where the mask is.
   struct TokenValues {
     torch::Tensor log_probs;  ///< Log probabilities.
@@ -108,8 +121,12 @@ class RolloutTrainer : public TrlTrainer {
   /// The same from logits of prompts and completions.
   static TokenValues completion_values(const torch::Tensor& logits, const Batch& batch,
                                        double temperature, bool with_entropy_gradient);
-  /// The same of the model or the reference, without gradients, in batches of the usual size.
-  torch::Tensor log_probs_of(const Batch& batch, const ReferencePolicy* reference, bool training);
+  /// The log probabilities by the model, without gradients, in batches of the usual size.
+  torch::Tensor log_probs_of(const Scored& scored);
+  /// The same by the reference, which there must be.
+  torch::Tensor reference_log_probs_of(const Scored& scored);
+  /// Whether there is a reference.
+  bool has_reference() const;
   /// Whether the model has changed between drawing completions and training on the last of them.
   bool completions_get_old() const;
 
@@ -117,9 +134,10 @@ class RolloutTrainer : public TrlTrainer {
   torch::Tensor gathered(const torch::Tensor& values) const;
   /// The part of `values`, of all processes, that belongs to this one.
   torch::Tensor own_part(const torch::Tensor& values) const;
-  /// The mean of `values` (rows, tokens) under the mask, over all processes; values with one column
-  /// have one for each row, which the mask does not concern.
-  torch::Tensor mean_of_all(const torch::Tensor& values, const torch::Tensor& mask) const;
+  /// Notes the mean of `values` (rows, tokens) under the mask, over all processes; values with one
+  /// column have one for each row, which the mask does not concern.
+  void note_mean(MetricBatch& metrics, const std::string& name, const torch::Tensor& values,
+                 const torch::Tensor& mask) const;
   /// Notes a scalar that is the same in all processes; NaN does not count.
   void note(MetricBatch& metrics, const std::string& name, const torch::Tensor& value) const;
   using TrlTrainer::note;
@@ -133,6 +151,8 @@ class RolloutTrainer : public TrlTrainer {
   virtual void load_own_state(const StateTree&) {}
   /// How completions are made.
   const RolloutSettings& settings() const;
+  /// The weights of the rewards, in order.
+  const std::vector<double>& reward_weights() const;
   /// The names of the rewards, in order.
   std::vector<std::string> reward_func_names() const;
 
@@ -158,6 +178,7 @@ class RolloutTrainer : public TrlTrainer {
   Batch make_batch(const Batch& loaded, const DatasetRef& rows, bool training);
   Batch next_batch(const Batch& loaded);
   void add_to_table(const Scored& scored);
+  torch::Tensor log_probs_by(const ReferencePolicy* reference, const Scored& scored);
 
   std::unique_ptr<Rolling> rolling_;
 };

@@ -4,6 +4,8 @@
 #include <gradus/models/auto_model.h>
 #include <gradus/text/tokenizer.h>
 #include <gradus/trainers/grpo.h>
+#include <gradus/trainers/on_policy_distillation.h>
+#include <gradus/trainers/rloo.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -30,8 +32,17 @@ class Grpo : public ::testing::Test {
   }
 
   GRPOTrainerOptions options(RewardFunction reward) const {
+    auto options = plain_options<GRPOTrainerOptions>();
+    options.args.num_generations = 2;
+    options.reward_funcs = {{"given", std::move(reward)}};
+    return options;
+  }
+
+  /// Of any trainer that samples completions.
+  template <class Options>
+  Options plain_options() const {
     torch::manual_seed(3);
-    GRPOTrainerOptions options;
+    Options options;
     options.model =
         AutoModelForCausalLM::from_config({{"model_type", "gpt2"},
                                            {"vocab_size", tokenizer_->full_vocab_size()},
@@ -46,12 +57,10 @@ class Grpo : public ::testing::Test {
     options.args.disable_tqdm = true;
     options.args.bf16 = false;
     options.args.report_to = {"none"};
-    options.args.num_generations = 2;
     options.args.max_completion_length = 4;
     options.train_dataset = from_examples(
         {{{"prompt", "the cat"}, {"wanted", 1}}, {{"prompt", "one red bird"}, {"wanted", 2}}});
     options.processing_class = tokenizer_;
-    options.reward_funcs = {{"given", std::move(reward)}};
     return options;
   }
 
@@ -82,7 +91,17 @@ TEST_F(Grpo, RefusesAReferenceThatIsTheModel) {
   auto given = options(ones);
   given.args.beta = 0.1;
   given.ref_model = given.model;
-  expect_error([&] { GRPOTrainer trainer(given); }, "G-TRL-1", {"ref_model"});
+  expect_error([&] { GRPOTrainer trainer(given); }, "G-TRL-1", {"ref_model", "GRPOTrainer"});
+
+  auto rloo = plain_options<RLOOTrainerOptions>();  // its beta is above 0
+  rloo.reward_funcs = {{"given", ones}};
+  rloo.ref_model = rloo.model;
+  expect_error([&] { RLOOTrainer trainer(rloo); }, "G-TRL-1", {"ref_model", "RLOOTrainer"});
+
+  auto distillation = plain_options<OnPolicyDistillationTrainerOptions>();
+  distillation.teacher_model = distillation.model;
+  expect_error([&] { OnPolicyDistillationTrainer trainer(distillation); }, "G-TRL-1",
+               {"the teacher is the model"});
 }
 
 TEST_F(Grpo, RefusesWrongNumbersOfRewards) {
@@ -91,6 +110,25 @@ TEST_F(Grpo, RefusesWrongNumbersOfRewards) {
                "G-RWD-1", {"given", "1 numbers for 4"});
   expect_error([&] { train([](const RewardInputs&) { return std::vector<double>(4, INFINITY); }); },
                "G-RWD-1", {"infinite"});
+}
+
+TEST_F(Grpo, RefusesRewardModelsThatAreNone) {
+  auto given = options(ones);
+  given.reward_funcs = {{"judge", std::shared_ptr<Model>(options(ones).model)}};
+  expect_error([&] { GRPOTrainer trainer(given); }, "G-TRL-1", {"judge", "no tokenizer"});
+  given.reward_processing_classes = {tokenizer_, nullptr};
+  expect_error([&] { GRPOTrainer trainer(given); }, "G-TRL-1", {"2 reward_processing_classes"});
+  given.reward_processing_classes = {tokenizer_};
+  GRPOTrainer trainer(given);
+  expect_error([&] { trainer.train(); }, "G-RWD-1", {"judge", "sequence classification"});
+}
+
+TEST_F(Grpo, RefusesAProcessThatAnswersWithNaN) {
+  auto given = options(ones);
+  given.reward_funcs = {command_reward(
+      "process", {.command = "while read line; do echo '{\"rewards\": [NaN, 1, 1, 1]}'; done"})};
+  GRPOTrainer trainer(given);
+  expect_error([&] { trainer.train(); }, "G-RWD-2", {"NaN"});
 }
 
 TEST_F(Grpo, GoesOnWhereNoRewardApplies) {

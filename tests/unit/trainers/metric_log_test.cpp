@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <latch>
+
+#include "several_processes.h"
 #include "trainers/token_scores.h"
 
 namespace gradus {
@@ -74,6 +78,46 @@ TEST(MetricLog, StateBringsBackWhatWasNotLogged) {
   restored.load_state_dict(nlohmann::json::parse(log.state_dict().dump()));
   for (auto* each : {&log, &restored}) each->note(batch_of(2, 7, 1), true);
   EXPECT_EQ(written(log, true), written(restored, true));
+}
+
+TEST(MetricLog, WhatIsNotANumberDoesNotCount) {
+  MetricLog log(nullptr);
+  for (const double value : {1.0, std::nan(""), 3.0}) {
+    MetricBatch batch;
+    batch.mean_unless_nan("mean", number(value), number(1));
+    batch.least_unless_nan("least", number(value));
+    batch.greatest_unless_nan("never", number(std::nan("")));
+    log.note(batch, true);
+  }
+  EXPECT_EQ(written(log, true), (Logs{{"mean", 2}, {"least", 2}}));
+}
+
+TEST(MetricLog, ProcessesExchangeNumbersWithTheLogOnly) {
+  std::latch first_has_noted(1);
+  testing::in_processes(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    MetricLog log(group);
+    const bool is_first = group->rank() == 0;
+    if (!is_first) first_has_noted.wait();
+    for (const double sum : {2.0, 4.0}) {
+      auto batch = batch_of(sum, is_first ? 1 : 3, is_first ? 5 : 7);
+      batch.greatest_unless_nan("greatest", number(is_first ? std::nan("") : sum));
+      log.note(batch, true);
+    }
+    // Had a batch been exchanged, the first process would still wait for the second.
+    if (is_first) first_has_noted.count_down();
+    EXPECT_EQ(
+        written(log, true),
+        (Logs{{"ratio", 1.5}, {"some", 1.5}, {"least", 5}, {"greatest", 3}, {"num_tokens", 40}}));
+  });
+}
+
+TEST(MetricLog, TheStateOfTheFirstProcessHasAllNumbers) {
+  testing::in_processes(2, [](const std::shared_ptr<ProcessGroup>& group) {
+    MetricLog log(group);
+    log.note(batch_of(group->rank() == 0 ? 1 : 7, 2, 0), true);
+    log.gather_state();
+    EXPECT_EQ(log.state_dict().at("means")[0], nlohmann::json({"ratio", 2.0, 1.0}));
+  });
 }
 
 TEST(TokenScores, AreThoseOfTheNextToken) {
