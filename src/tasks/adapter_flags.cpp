@@ -17,7 +17,8 @@ constexpr OptionRow<AdapterFlags> kAdapterRows[] = {
     {&AdapterFlags::lora_modules_to_save, "lora_modules_to_save", Group::model, any_value(),
      "Modules that are trained as a whole."},
     {&AdapterFlags::lora_task_type, "lora_task_type", Group::model, any_value(),
-     "What adapter_config.json says the model is for."},
+     "What adapter_config.json says the model is for; unset: what the task says (trl's tasks: "
+     "CAUSAL_LM)."},
     {&AdapterFlags::use_rslora, "use_rslora", Group::model, any_value(),
      "Multiply by lora_alpha / sqrt(lora_r) instead."},
     {&AdapterFlags::use_dora, "use_dora", Group::model, any_value(),
@@ -30,7 +31,8 @@ void add_options(OptionSet& options, AdapterFlags& flags) {
   options.add(flags, std::span<const OptionRow<AdapterFlags>>(kAdapterRows));
 }
 
-std::optional<LoraConfig> lora_config(const AdapterFlags& flags) {
+std::optional<LoraConfig> lora_config(const AdapterFlags& flags,
+                                      const std::optional<std::string>& task_type) {
   if (!flags.use_peft) return std::nullopt;
   LoraConfig config;
   config.r = flags.lora_r;
@@ -39,7 +41,7 @@ std::optional<LoraConfig> lora_config(const AdapterFlags& flags) {
   if (const auto& names = flags.lora_target_modules; names && !names->empty())
     config.target_modules = names->size() == 1 ? StringOrList(names->front()) : *names;
   if (flags.lora_modules_to_save) config.modules_to_save = *flags.lora_modules_to_save;
-  config.task_type = flags.lora_task_type;
+  config.task_type = flags.lora_task_type ? flags.lora_task_type : task_type;
   config.use_rslora = flags.use_rslora;
   config.use_dora = flags.use_dora;
   return config;

@@ -37,8 +37,8 @@ LabelingTask::Splits LabelingTask::limited(Splits splits) const {
 }
 
 void LabelingTask::hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model,
-                             std::shared_ptr<Tokenizer> tokenizer, const Splits& splits) {
-  prepared.trainer.model = std::move(model);
+                             std::shared_ptr<Tokenizer> tokenizer, const Splits& splits) const {
+  prepared.trainer.model = with_adapter(std::move(model), model_);
   prepared.trainer.processing_class = std::move(tokenizer);
   prepared.trainer.train_dataset = splits.train.reference();
   prepared.trainer.eval_dataset = splits.validation.reference();

@@ -25,8 +25,8 @@ class LabelingTask : public Task {
   Splits limited(Splits splits) const;
   /// Gives the trainer the model and the prepared rows; collator, metrics and what writes
   /// predictions stay as they are.
-  static void hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model,
-                        std::shared_ptr<Tokenizer> tokenizer, const Splits& splits);
+  void hand_over(PreparedTask& prepared, std::shared_ptr<PreTrainedModel> model,
+                 std::shared_ptr<Tokenizer> tokenizer, const Splits& splits) const;
 
   ModelFlags model_;
   DataFlags data_;

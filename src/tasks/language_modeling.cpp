@@ -167,7 +167,7 @@ void LanguageModeling::hand_over(PreparedTask& prepared, std::shared_ptr<PreTrai
                                  std::shared_ptr<Tokenizer> tokenizer, const LanguageSplits& splits,
                                  LabelOf label) const {
   auto& trainer = prepared.trainer;
-  trainer.model = std::move(model);
+  trainer.model = with_adapter(std::move(model), model_);
   trainer.processing_class = std::move(tokenizer);
   trainer.train_dataset = first_rows(splits.train, data_.max_train_samples).reference();
   trainer.eval_dataset = first_rows(splits.validation, data_.max_eval_samples).reference();

@@ -67,6 +67,20 @@ std::optional<fs::path> tokenizer_path(const ModelFlags& flags) {
   return base_of_adapter(folder).value_or(folder);
 }
 
+/// What peft calls a model with this head; unset for a head that peft has no name for.
+std::optional<std::string> task_type_of(const std::string& class_name) {
+  static constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
+      {"ForSequenceClassification", "SEQ_CLS"},
+      {"ForTokenClassification", "TOKEN_CLS"},
+      {"ForQuestionAnswering", "QUESTION_ANS"},
+      {"ForCausalLM", "CAUSAL_LM"},
+      {"LMHeadModel", "CAUSAL_LM"},
+      {"ForConditionalGeneration", "SEQ_2_SEQ_LM"}};
+  for (const auto& [end, type] : kTypes)
+    if (class_name.ends_with(end)) return std::string(type);
+  return std::nullopt;
+}
+
 void check_tokenizer(const ModelFlags& flags) {
   const auto path = tokenizer_path(flags);
   if (!path)
@@ -82,6 +96,7 @@ void check_tokenizer(const ModelFlags& flags) {
 
 void add_options(OptionSet& options, ModelFlags& flags) {
   options.add(flags, std::span<const OptionRow<ModelFlags>>(kModelRows));
+  add_options(options, flags.adapter);
 }
 void add_options(OptionSet& options, FreshModelFlags& flags) {
   options.add(flags, std::span<const OptionRow<FreshModelFlags>>(kFreshRows));
@@ -159,6 +174,17 @@ std::shared_ptr<PreTrainedModel> load_model(ModelTask task, const ModelFlags& fl
   log_info(fmt::format("Training new model from scratch - Total size={:.2f}M params",
                        double(parameters) / (1 << 20)));
   return model;
+}
+
+std::shared_ptr<PreTrainedModel> with_adapter(std::shared_ptr<PreTrainedModel> model,
+                                              const ModelFlags& flags) {
+  auto config = lora_config(flags.adapter, task_type_of(model->class_name()));
+  if (!config) return model;
+  if (dynamic_cast<const PeftModel*>(model.get()) != nullptr)
+    refuse_flags("--use_peft starts a new adapter, but --model_name_or_path names one already",
+                 "Name the base model, or merge the adapter first: gradus merge.");
+  config->base_model_name_or_path = flags.model_name_or_path;
+  return get_peft_model(std::move(model), std::move(*config));
 }
 
 int64_t embedding_rows(PreTrainedModel& model) {

@@ -4,9 +4,11 @@
 #include <gradus/models/auto_model.h>
 #include <gradus/text/tokenizer.h>
 
+#include "tasks/adapter_flags.h"
+
 namespace gradus::tasks {
 
-/// The flags of HF's scripts that name model and tokenizer.
+/// The flags of HF's scripts that name model and tokenizer, and those of an adapter.
 struct ModelFlags {
   std::optional<std::string> model_name_or_path = std::nullopt;
   std::optional<std::string> config_name = std::nullopt;
@@ -16,6 +18,7 @@ struct ModelFlags {
   std::string model_revision = "main";
   std::optional<std::string> token = std::nullopt;
   bool trust_remote_code = false;
+  AdapterFlags adapter = {};
 };
 void add_options(OptionSet& options, ModelFlags& flags);
 
@@ -48,6 +51,11 @@ std::shared_ptr<PreTrainedModel> load_model(ModelTask task, const ModelFlags& fl
                                             const FreshModelFlags& fresh,
                                             const nlohmann::json& changes,
                                             bool ignore_mismatched_sizes = false);
+
+/// The model with the adapter that --use_peft asks for; the model itself without it. Its task type
+/// is that of the model's head. Throws G-TASK-8 when the model has an adapter already.
+std::shared_ptr<PreTrainedModel> with_adapter(std::shared_ptr<PreTrainedModel> model,
+                                              const ModelFlags& flags);
 
 /// Ids the model has vectors for.
 int64_t embedding_rows(PreTrainedModel& model);

@@ -23,7 +23,6 @@ TrlTask::TrlTask(ModelTask model, nlohmann::json changes)
 void TrlTask::add_options(OptionSet& options) {
   tasks::add_options(options, model_);
   tasks::add_options(options, fresh_);
-  tasks::add_options(options, adapter_);
   tasks::add_options(options, data_);
   options.add(splits_, std::span<const OptionRow<SplitFlags>>(kSplitRows));
 }
@@ -52,7 +51,7 @@ PreparedTask TrlTask::prepare(const TrainingArguments& args) {
         rows(data_.validation_file, splits_.dataset_test_split, data_.max_eval_samples);
   // `gradus eval` has no training rows, but these trainers want some.
   if (!args.do_train) trainer.train_dataset = trainer.eval_dataset.single();
-  auto adapter = lora_config(adapter_);
+  auto adapter = lora_config(model_.adapter, "CAUSAL_LM");  // as in trl's ModelConfig
   if (adapter) adapter->base_model_name_or_path = model_.model_name_or_path;
   prepared.make_trainer = [this, adapter](TrainerOptions options) {
     return make(std::move(options), adapter);

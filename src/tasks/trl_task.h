@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "tasks/adapter_flags.h"
 #include "tasks/text_data.h"
 
 namespace gradus::tasks {
@@ -37,7 +36,6 @@ class TrlTask : public Task {
   nlohmann::json changes_;
   ModelFlags model_;
   FreshModelFlags fresh_;
-  AdapterFlags adapter_;
   DataFlags data_;
   SplitFlags splits_;
 };

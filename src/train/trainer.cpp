@@ -13,6 +13,8 @@
 #include <gradus/trackers/tracker.h>
 #include <gradus/train/callbacks.h>
 
+#include <algorithm>
+
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -277,6 +279,11 @@ void Trainer::create_optimizer() {
   auto groups = decay_groups(p.model->named_module(), p.args.weight_decay);
   if (p.optimizer_factory)
     return p.engine.set_optimizer(p.optimizer_factory(std::move(groups), p.args));
+  if (std::ranges::all_of(groups, [](const auto& group) { return group.params.empty(); }))
+    throw Error("G-TRAIN-23", ErrorKind::usage,
+                "there is nothing to train: no parameter of the model requires a gradient",
+                "A loaded adapter is frozen unless `is_trainable` is set. Start a new one with "
+                "--use_peft on the base model, or merge the adapter first: gradus merge.");
   p.engine.set_optimizer(make_optimizer(p.args.optim, std::move(groups),
                                         {.learning_rate = p.args.learning_rate,
                                          .weight_decay = p.args.weight_decay,

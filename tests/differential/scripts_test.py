@@ -23,6 +23,7 @@ GRADUS = pathlib.Path(os.environ.get("GRADUS_BUILD", ROOT / "build/release")) / 
 try:
     import datasets
     import numpy
+    import peft
     import torch
     import transformers
     from tokenizers import (
@@ -44,6 +45,7 @@ SMALL = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "max_position_embeddings": 64
 }
+LORA = {"use_peft": True, "lora_r": 4, "lora_dropout": 0.0}
 WORDS = ("the a cat dog bird fish old new red blue runs sees eats sleeps in on under near house "
          "tree river and but or not very slowly today Berlin Paris Anna Tom").split()
 
@@ -143,6 +145,10 @@ class Script:
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **tokenizer or {})
         self.config = transformers.AutoConfig.from_pretrained(folder, **config)
         self.model = auto.from_pretrained(folder, config=self.config)
+        if flags.get("use_peft"):
+            kind = "SEQ_CLS" if "Sequence" in auto.__name__ else "CAUSAL_LM"
+            lora = peft.LoraConfig(task_type=kind, r=4, lora_alpha=32, lora_dropout=0.0)
+            self.model = peft.get_peft_model(self.model, lora)
 
     def run(self, train, evaluation, test=None, perplexity=False, report_predict=False, **more):
         trainer = transformers.Trainer(self.model, self.args, train_dataset=train,
@@ -412,7 +418,8 @@ def compare(ours, theirs, auto):
     for name in {path.name for path in theirs.glob("*.txt")}:
         if not (ours / name).exists() or (ours / name).read_text() != (theirs / name).read_text():
             problems.append(f"{name} differs")
-    configs = [read(folder, "config.json") for folder in (ours, theirs)]
+    is_adapter = (theirs / "adapter_config.json").exists()
+    configs = [{} if is_adapter else read(folder, "config.json") for folder in (ours, theirs)]
     for key in ("id2label", "label2id", "problem_type", "architectures", "vocab_size"):
         if configs[0].get(key) != configs[1].get(key):
             problems.append(
@@ -420,7 +427,8 @@ def compare(ours, theirs, auto):
     (mine,
      info), other = auto.from_pretrained(ours,
                                          output_loading_info=True), auto.from_pretrained(theirs)
-    if any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")):
+    keys = ("missing_keys", "unexpected_keys", "mismatched_keys")
+    if not is_adapter and any(info[key] for key in keys):
         problems.append(f"the saved folder does not load: {info}")
     ids = torch.arange(5, 15)[None]
     difference = (mine.eval()(ids).logits - other.eval()(ids).logits).abs().max().item()
@@ -482,11 +490,13 @@ def cases(folder, rng):
     bert = {"model_type": "bert"} | SMALL
     text = write_lines(folder / "train.txt", lines)
     held_out = write_lines(folder / "validation.txt", [sentence(rng) for _ in range(40)])
-    yield "causal-lm", "GPT-2", auto.AutoModelForCausalLM, run_clm, {
+    of_gpt2 = {
         "model_name_or_path": model("gpt2", "bpe", auto.AutoModelForCausalLM, gpt2),
         "train_file": str(text), "validation_file": str(held_out), "block_size": 32,
         "max_eval_samples": 9
     }
+    yield "causal-lm", "GPT-2", auto.AutoModelForCausalLM, run_clm, of_gpt2
+    yield "causal-lm", "GPT-2, LoRA", auto.AutoModelForCausalLM, run_clm, of_gpt2 | LORA
     rows = write_rows(folder / "train.json",
                       [{"id": i, "text": line} for i, line in enumerate(lines)])
     yield "causal-lm", "Llama", auto.AutoModelForCausalLM, run_clm, {
@@ -509,9 +519,10 @@ def cases(folder, rng):
             for part, count in (("train", 150), ("validation", 30), ("test", 13))
         }
         folder_of_model = model(kind, "bert", head, base | {"num_labels": labels})
-        yield "text-classification", name, head, run_classification, files | {
-            "model_name_or_path": folder_of_model, "do_predict": True
-        } | more
+        flags = files | {"model_name_or_path": folder_of_model, "do_predict": True} | more
+        yield "text-classification", name, head, run_classification, flags
+        if kind == "class":
+            yield "text-classification", name + ", LoRA", head, run_classification, flags | LORA
     masked_model = model("masked", "bert", auto.AutoModelForMaskedLM, bert)
     tokenizer = transformers.AutoTokenizer.from_pretrained(masked_model)
     files = {

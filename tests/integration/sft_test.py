@@ -84,10 +84,21 @@ def main():
             files = {path.name for path in (cwd / "merged").glob("*")}
             if done.returncode != 0 or not {"model.safetensors", "tokenizer.json"} <= files:
                 fail("merge", f"exit code {done.returncode}, files {files}", done.stderr)
-            done = program(cwd, "generate", "--model_name_or_path", "merged", "--prompt",
-                           "Anna may", "--max_new_tokens", "3")
-            if done.returncode != 0:
-                fail("generate with the merged model", f"exit code {done.returncode}", done.stderr)
+            texts = []
+            for model in ("merged", "whole"):
+                done = program(cwd, "generate", "--model_name_or_path", model, "--prompt",
+                               "Anna may", "--max_new_tokens", "3")
+                texts.append(done.stdout)
+                if done.returncode != 0:
+                    fail(f"generate with {model}", f"exit code {done.returncode}", done.stderr)
+            if texts[0] != texts[1]:
+                fail("generate", f"adapter and merged model differ: {texts}")
+            for flags, text in ((["--use_peft"], "G-TASK-8"), ([], "G-TRAIN-23")):
+                done = program(cwd, "train", "--task", "causal-lm", "--model_name_or_path", "whole",
+                               "--train_file", "text.txt", "--do_train", "--output_dir", "no",
+                               "--report_to", "none", *flags)
+                if done.returncode != 2 or text not in done.stderr:
+                    fail("training a loaded adapter", f"exit code {done.returncode}", done.stderr)
         refused("no column", cwd, "G-TRL-2", "text", "--dataset_text_field", "none", "--train_file",
                 "text.jsonl")
         refused("no such layer", cwd, "G-PEFT-2", "q_proj", "--train_file", "text.jsonl",

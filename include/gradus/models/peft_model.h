@@ -136,9 +136,7 @@ class PeftModel : public PreTrainedModel {
   nlohmann::json config() const override { return base_->config(); }
   void align_special_tokens(const TokenizerLike& tokenizer) override;
   void set_use_cache(bool use) override { base_->set_use_cache(use); }
-  double floating_point_ops(const Batch& inputs) const override {
-    return base_->floating_point_ops(inputs);
-  }
+  double floating_point_ops(const Batch& inputs) const override;
   void gradient_checkpointing_enable(const GradientCheckpointing& how = {}) override {
     base_->gradient_checkpointing_enable(how);
   }

@@ -174,6 +174,20 @@ void PeftModel::activate(const std::string& name, bool trainable) {
   }
 }
 
+double PeftModel::floating_point_ops(const Batch& inputs) const {
+  // peft keeps the modules that are trained as a whole twice, and both count.
+  const auto modules = base_->named_module().named_modules();
+  int64_t count = 0;
+  for (const auto& [name, adapter] : adapters_)
+    for (const auto& copy : adapter.copies) {
+      const auto& module = **modules.find(copy.name.substr(0, copy.name.rfind('.')));
+      if (dynamic_cast<const layers::Embedding*>(&module) == nullptr) count += copy.copy.numel();
+    }
+  const auto* input = inputs.find(main_input_name());
+  return base_->floating_point_ops(inputs) +
+         (input == nullptr ? 0.0 : 6.0 * double(input->numel()) * double(count));
+}
+
 void PeftModel::use_copies(const Adapter& adapter, bool trained) {
   if (adapter.copies.empty()) return;
   const auto modules = named_module().named_modules();
