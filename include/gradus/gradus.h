@@ -74,6 +74,7 @@
 #include <gradus/functional/key.h>
 #include <gradus/functional/model_function.h>
 #include <gradus/functional/params.h>
+#include <gradus/functional/pmean.h>
 #include <gradus/functional/schedule.h>
 #include <gradus/functional/train_state.h>
 #include <gradus/functional/trainer.h>

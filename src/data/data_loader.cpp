@@ -58,6 +58,11 @@ int64_t stream_batches(const DataLoaderOptions& options, int64_t rows) {
   return options.drop_last ? rows / together : (rows + together - 1) / together;
 }
 
+/// The seed of the first worker. Those of other processes have others, as in transformers.
+int64_t worker_seed(const DataLoaderOptions& options) {
+  return options.seed + options.shard.rank * options.num_workers;
+}
+
 /// Splits what `ThreadedIterator::state` adds when batches overtook each other.
 data::PassStart pass_start(int64_t epoch, int64_t first_batch, const nlohmann::json& state) {
   if (!state.is_object() || !state.contains("ahead")) return {epoch, first_batch, state, {}};
@@ -72,7 +77,7 @@ DataLoader::DataLoader(DataLoaderOptions options) {
   options_ = std::make_shared<const DataLoaderOptions>(std::move(options));
   if (options_->persistent_workers) {
     workers_ = std::make_shared<Workers>(
-        Workers{std::make_shared<data::WorkerPool>(options_->num_workers, options_->seed)});
+        Workers{std::make_shared<data::WorkerPool>(options_->num_workers, worker_seed(*options_))});
   }
 }
 
@@ -110,8 +115,9 @@ BatchIterator DataLoader::iterate(int64_t epoch, int64_t first_batch,
                                                : data::make_map_maker(options_, start);
   if (options_->num_workers == 0)
     return BatchIterator(data::make_direct_iterator(std::move(maker), first_batch));
-  auto pool = workers_ ? workers_->pool
-                       : std::make_shared<data::WorkerPool>(options_->num_workers, options_->seed);
+  auto pool =
+      workers_ ? workers_->pool
+               : std::make_shared<data::WorkerPool>(options_->num_workers, worker_seed(*options_));
   const int64_t ahead = options_->num_workers * options_->prefetch_factor.value_or(2);
   return BatchIterator(data::make_threaded_iterator(std::move(maker), std::move(pool), ahead, start,
                                                     first_batch, options_->in_order));

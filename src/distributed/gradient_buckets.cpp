@@ -117,8 +117,15 @@ void GradientBuckets::send(Bucket& bucket) {
     std::vector<float> flags(used_.begin(), used_.end());
     bucket.flat.slice(0, flags_offset_).copy_(torch::tensor(flags));
   }
-  bucket.flat.mul_(1.0 / double(group_->size()));
-  bucket.sum = group_->start_sum(bucket.flat);
+  if (options_.format == BucketOptions::Format::same) {
+    bucket.flat.mul_(1.0 / double(group_->size()));
+    bucket.sum = group_->start_sum(bucket.flat);
+    return;
+  }
+  const bool is_fp16 = options_.format == BucketOptions::Format::fp16;
+  bucket.half = bucket.flat.to(is_fp16 ? torch::kHalf : torch::kBFloat16);
+  bucket.half.div_(double(group_->size()));
+  bucket.sum = group_->start_sum(bucket.half);
 }
 
 // What the last bucket says of each parameter after the exchange.
@@ -148,7 +155,13 @@ void GradientBuckets::finish() {
   const std::scoped_lock lock(mutex_);
   sent_in_backward_ = next_;
   while (next_ < buckets_.size()) send(buckets_[next_++]);
-  for (auto& bucket : buckets_) bucket.sum.wait();
+  const torch::NoGradGuard no_grad;
+  for (auto& bucket : buckets_) {
+    bucket.sum.wait();
+    if (!bucket.half.defined()) continue;
+    bucket.flat.copy_(bucket.half);
+    bucket.half.reset();
+  }
   if (options_.find_unused_parameters && !buckets_.empty()) {
     const auto used = used_anywhere();
     for (size_t i = 0; i < parameters_.size(); ++i)

@@ -50,6 +50,7 @@ class GradientBuckets {
     std::vector<size_t> members;  // parameters, in the order of the bucket
     torch::Tensor flat;
     size_t missing = 0;  // gradients that this window's backward pass has not written yet
+    torch::Tensor half;  // what travels in place of `flat`; undefined unless it is compressed
     ProcessGroup::Pending sum;
   };
   struct Place {

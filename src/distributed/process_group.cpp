@@ -115,6 +115,12 @@ Inquiry ask_around(BoundedStore& store, int64_t rank, int64_t size) {
   }
 }
 
+// Whether this process is the first on its machine, as far as its launcher says so.
+bool is_first_of_machine(int64_t rank, int64_t size) {
+  const auto here = launch_environment();
+  return here.world_size == size && here.rank == rank && here.local_rank == 0;
+}
+
 std::shared_ptr<gloo::transport::Device> device_at(const std::string& address) {
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   if (interface != nullptr && *interface != '\0')
@@ -339,6 +345,8 @@ void ProcessGroup::throw_lost(const char* what, const std::string& reason) {
            std::find(found.silent.begin(), found.silent.end(), rank) != found.silent.end();
   };
   while (speaker < rank_ && is_lost(speaker)) ++speaker;
+  // Without the store nobody knows who is left on other machines: there the first one speaks.
+  if (found.store_is_gone && is_first_of_machine(rank_, size_)) speaker = rank_;
   throw Error("G-DIST-2", ErrorKind::training,
               fmt::format("process {}: {} failed: {} ({})", rank_, what, who, first_line(reason)),
               speaker != rank_

@@ -8,6 +8,7 @@
 #include <gradus/optim/optimizer.h>
 
 #include <algorithm>
+#include <deque>
 #include <unordered_set>
 
 #include "distributed/gather_on_use.h"
@@ -15,6 +16,9 @@
 
 namespace gradus {
 namespace {
+
+// So many blocks are gathered at once after a step: each takes a copy of the own share meanwhile.
+constexpr size_t kGathersAtOnce = 4;
 
 // A list of modules names its children 0, 1, 2 ...
 bool is_module_list(const torch::nn::Module& module) {
@@ -214,11 +218,17 @@ void Sharded::end_step() {
 }
 
 void Sharded::gather_wholes() {
-  std::vector<ProcessGroup::Pending> pending;
+  std::deque<ProcessGroup::Pending> pending;
+  const auto wait_for_one = [&] {
+    pending.front().wait();
+    pending.pop_front();
+  };
   each_flat([&](FlatParameters& flat) {
-    if (flat.is_trained()) pending.push_back(flat.start_gather(*parameter_channel_));
+    if (!flat.is_trained()) return;
+    if (pending.size() >= kGathersAtOnce) wait_for_one();
+    pending.push_back(flat.start_gather(*parameter_channel_));
   });
-  for (auto& each : pending) each.wait();
+  while (!pending.empty()) wait_for_one();
 }
 
 void Sharded::drop_gradients() {

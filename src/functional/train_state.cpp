@@ -2,6 +2,7 @@
 
 #include <ATen/ops/zeros.h>
 #include <gradus/core/error.h>
+#include <gradus/functional/pmean.h>
 
 namespace gradus::functional {
 
@@ -42,13 +43,15 @@ ValueAndGrad value_and_grad(const TrainState& state, Key key, const Batch& batch
 
 ValueAndGrad value_and_grad(const TrainState& state, Key key, const Batch& batch,
                             const LossFn& loss_fn) {
-  return state.apply_fn.value_and_grad(state.params, batch, loss_fn, {.train = true, .key = key});
+  auto own =
+      state.apply_fn.value_and_grad(state.params, batch, loss_fn, {.train = true, .key = key});
+  return {pmean(own.value), pmean(own.grads)};
 }
 
 torch::Tensor loss(const TrainState& state, const Batch& batch) {
   const torch::NoGradGuard no_grad;
   const auto prediction = state.apply_fn(state.params, batch);
-  return state.loss_fn ? state.loss_fn(prediction, batch) : prediction;
+  return pmean(state.loss_fn ? state.loss_fn(prediction, batch) : prediction);
 }
 
 StepResult train_step(const TrainState& state, Key key, const Batch& batch) {

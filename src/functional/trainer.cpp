@@ -11,6 +11,7 @@
 #include <gradus/trackers/progress_bar.h>
 
 #include "data/numpy_random.h"
+#include "functional/processes.h"
 
 namespace gradus::functional {
 namespace {
@@ -52,6 +53,14 @@ torch::Tensor loss_of(const TensorMetrics& metrics, const char* function) {
 Batch on_device(Batch batch, const TrainState& state) {
   const auto device = state.params.values()[0].device();
   return device.is_cpu() ? batch : batch.to(device);
+}
+
+/// Whether it is true in one of the processes.
+bool any(bool value, ProcessGroup* group) {
+  if (group == nullptr) return value;
+  const auto sum = at::scalar_tensor(value ? 1 : 0, at::kInt).reshape({1});
+  group->sum(sum);
+  return sum.item<int>() > 0;
 }
 
 void check(bool good, const std::string& what, const std::string& advice) {
@@ -114,11 +123,25 @@ TrainState Trainer::create_state(const ModelFunction& model, GradientTransformat
 
 TrainState Trainer::train(TrainState state, const DatasetRef& train_data,
                           const DatasetRef& val_data) {
+  const auto group = processes();
+  try {
+    return run_epochs(std::move(state), train_data, val_data, group.get());
+  } catch (const std::exception& error) {
+    if (group) group->fail(error.what());
+    throw;
+  }
+}
+
+/// `group`: the processes that train together; null for one.
+TrainState Trainer::run_epochs(TrainState state, const DatasetRef& train_data,
+                               const DatasetRef& val_data, ProcessGroup* group) {
   const auto& args = options_.args;
+  const bool is_first = group == nullptr || group->rank() == 0;
   check(!state.params.empty(), "the state to train has no parameters",
         "Make it with create_state or TrainState::create.");
   const auto folder = args.checkpoint_dir(0, 0).parent_path();
-  remove_unfinished(folder.empty() ? "." : folder);  // what a killed run has left
+  if (is_first) remove_unfinished(folder.empty() ? "." : folder);  // what a killed run has left
+  if (group != nullptr) state = replicated(std::move(state), *group);
   const auto batches = loader(train_data, /*shuffle=*/true);
   const int64_t steps_per_epoch = *batches.size();
   const int64_t first_epoch = state.step / steps_per_epoch;
@@ -129,17 +152,19 @@ TrainState Trainer::train(TrainState state, const DatasetRef& train_data,
                                      : 0;  // steps of this epoch that are done
     if (i == 0 || !state.running_loss.defined()) state.running_loss = at::zeros({}, at::kFloat);
     std::optional<ProgressBar> bar;
-    if (options_.show_progress)
+    if (options_.show_progress && is_first)
       bar.emplace(ProgressBarOptions{.total = steps_per_epoch,
                                      .initial = i,
                                      .description = fmt::format("Running EPOCH-{}", epoch)});
 
     auto pass = batches.iterate(epoch, i);
     while (auto batch = pass.next()) {
-      auto result = options_.train_step_fn(state, state.key, on_device(std::move(*batch), state));
+      // Each process draws numbers of its own; the next key is that of process 0.
+      const auto key = is_first ? state.key : state.key.fold_in(uint64_t(group->rank()));
+      auto result = options_.train_step_fn(state, key, on_device(std::move(*batch), state));
       auto running_loss = state.running_loss + loss_of(result.metrics, "train_step_fn");
       state = std::move(result.state);
-      state.key = result.key;
+      state.key = group == nullptr ? result.key : shared_key(result.key, *group);
       state.running_loss = std::move(running_loss);
       ++i;
       if (bar) bar->update();
@@ -147,8 +172,11 @@ TrainState Trainer::train(TrainState state, const DatasetRef& train_data,
         const auto line = log(state, i, val_data);
         if (bar) bar->write(line);
       }
-      if (i % args.save_steps == 0) save_checkpoint(args.checkpoint_dir(epoch, i), state);
-      if (options_.should_stop && options_.should_stop(state)) return state;
+      if (i % args.save_steps == 0) {
+        if (group != nullptr) require_replicas(state, *group);
+        if (is_first) save_checkpoint(args.checkpoint_dir(epoch, i), state);
+      }
+      if (options_.should_stop && any(options_.should_stop(state), group)) return state;
     }
   }
   return state;
@@ -159,7 +187,9 @@ std::string Trainer::log(const TrainState& state, int64_t steps_of_epoch,
   const auto tr_loss = state.running_loss.item<double>() / double(steps_of_epoch);
   const auto lr = options_.scheduler_fn(state.step - 1);
   const auto eval_loss = evaluate(state, val_data);
-  if (options_.logger)
+  const auto group = processes();
+  if (group) require_replicas(state, *group);
+  if (options_.logger && (!group || group->rank() == 0))
     options_.logger->log({{"eval_loss", eval_loss}, {"tr_loss", tr_loss}, {"lr", lr}}, state.step);
   return fmt::format("{{'step': {}, 'eval_loss': {}, 'tr_loss': {}, 'lr': {}}}", state.step,
                      json_number(eval_loss), json_number(tr_loss), json_number(lr));
@@ -182,14 +212,18 @@ DataLoader Trainer::loader(const DatasetRef& data, bool shuffle) const {
         "the functional trainer was given an iterable data set or none",
         "Give a data set whose rows can be taken in any order.");
   const auto rows = data.map_style()->size();
-  check(rows >= batch_size,
-        fmt::format("the data set has {} rows, fewer than one batch of {}", rows, batch_size),
+  const auto group = processes();
+  const DataShard shard{.rank = group ? group->rank() : 0, .world = group ? group->size() : 1};
+  const auto together = batch_size * shard.world;
+  check(rows >= together,
+        fmt::format("the data set has {} rows, fewer than one batch of {}", rows, together),
         "A partial batch is left out. Give more rows, or set a smaller batch_size_per_device.");
   return DataLoader({.dataset = data,
                      .batch_size = batch_size,
                      .sampler = shuffle ? std::make_shared<EpochShuffle>(rows) : nullptr,
                      .collator = options_.data_collator.function(),
-                     .drop_last = true});
+                     .drop_last = true,
+                     .shard = shard});
 }
 
 }  // namespace gradus::functional

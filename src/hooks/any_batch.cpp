@@ -83,6 +83,26 @@ std::optional<int64_t> Batches::size() const {
   return list_ == nullptr ? loader_.size() : std::optional(int64_t(list_->size()));
 }
 
+Batches Batches::share_of(int64_t rank, int64_t world) const {
+  if (!*this) return {};
+  if (list_ != nullptr) {
+    std::vector<AnyBatch> own;
+    const auto count = int64_t(list_->size());
+    for (int64_t first = 0; first < count; first += world)
+      own.push_back((*list_)[size_t((first + rank) % count)]);
+    return own;
+  }
+  const auto* options = loader_.options();
+  if (options == nullptr || options->batch_sampler)
+    throw Error("G-HOOK-3", ErrorKind::usage,
+                "batches that a BatchSource or a batch sampler makes cannot be shared by several "
+                "processes",
+                "Give a DataLoader with a data set, or a list of batches.");
+  auto shared = *options;
+  shared.shard = {.rank = rank, .world = world, .dispatch = shared.dataset.is_iterable()};
+  return DataLoader(std::move(shared));
+}
+
 BatchPass Batches::iterate(int64_t epoch, int64_t first, const nlohmann::json& state) const {
   if (list_ != nullptr) return {list_, first};
   return BatchPass(state.is_null() ? loader_.iterate(epoch, first)

@@ -2,6 +2,7 @@
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
 #include <gradus/device/runtime.h>
+#include <gradus/engine/data_parallel.h>
 #include <gradus/hooks/accelerate_hook.h>
 #include <gradus/hooks/optimization_hooks.h>
 #include <gradus/hooks/trainer.h>
@@ -72,7 +73,8 @@ LRSchedulerHook::LRSchedulerHook(Factory factory) : factory_(std::move(factory))
 void LRSchedulerHook::before_fit(Trainer& trainer) { scheduler_ = factory_(trainer.optim()); }
 
 void LRSchedulerHook::after_step(Trainer& trainer) {
-  if (trainer.training() && trainer.did_opt_step()) scheduler().step();
+  if (!trainer.training() || !trainer.did_opt_step()) return;
+  for (int64_t i = 0; i < stride_; ++i) scheduler().step();
 }
 
 LRScheduler& LRSchedulerHook::scheduler() const {
@@ -141,13 +143,22 @@ AccelerateHook::AccelerateHook(AccelerateOptions options)
         fmt::format("AccelerateHook: mixed_precision: expected no, fp16 or bf16, received {}",
                     precision),
         "Use \"no\" for float32.");
-  const auto launch = launch_environment();
-  if (launch.world_size > 1)
+  if (options_.timeout_seconds < 1)
     throw out_of_range(
-        fmt::format("AccelerateHook: {} processes were started; the hook trainer runs in one",
-                    launch.world_size),
-        "Start one process, or use gradus::Trainer.");
+        fmt::format("AccelerateHook: timeout_seconds: expected at least 1, received {}",
+                    options_.timeout_seconds),
+        "1800 is the default.");
+  const auto launch = launch_environment();
   accelerator_->device = device::pick_device(options_.cpu, launch.local_rank);
+  if (launch.world_size > 1 && accelerator_->device.is_cuda())
+    throw Error("G-DIST-6", ErrorKind::usage,
+                fmt::format("{} processes were started, but they train on CPUs only in this "
+                            "version",
+                            launch.world_size),
+                "Set .cpu of AccelerateHook, or start one process.");
+  accelerator_->group = ProcessGroup::of_this_run(std::chrono::seconds(options_.timeout_seconds));
+  accelerator_->num_processes = launch.world_size;
+  accelerator_->process_index = launch.rank;
   accelerator_->gradient_accumulation_steps = options_.gradient_accumulation_steps;
   accelerator_->mixed_precision = precision;
   if (precision == "fp16" && !accelerator_->device.is_cuda())
@@ -167,6 +178,12 @@ void AccelerateHook::before_fit(Trainer& trainer) {
   trainer.set_device(accelerator_->device);
   trainer.step_state().grad_accum_steps = options_.gradient_accumulation_steps;
   trainer.step_state().num_processes = accelerator_->num_processes;
+  if (accelerator_->group) {
+    trainer.set_strategy(std::make_shared<DataParallel>(accelerator_->group));
+    trainer.share_batches(accelerator_->process_index, accelerator_->num_processes);
+    if (auto* schedule = trainer.get_hook<LRSchedulerHook>(nullptr))
+      schedule->set_stride(accelerator_->num_processes);
+  }
   const auto& precision = options_.mixed_precision;
   trainer.set_precision(precision == "fp16"   ? torch::kHalf
                         : precision == "bf16" ? torch::kBFloat16

@@ -91,10 +91,19 @@ void Trainer::set_strategy(std::shared_ptr<Strategy> strategy) {
   engine_->set_strategy(std::move(strategy));
 }
 
+void Trainer::share_batches(int64_t rank, int64_t world) {
+  options_.train_dl = options_.train_dl.share_of(rank, world);
+  options_.valid_dl = options_.valid_dl.share_of(rank, world);
+}
+
 /// What a run changes for its length: the signal, what hooks made of the operations, their
 /// cleanups.
 struct Trainer::RunScope {
-  explicit RunScope(Trainer& trainer) : trainer_(trainer), operations_(trainer.operations_) {
+  explicit RunScope(Trainer& trainer)
+      : trainer_(trainer),
+        operations_(trainer.operations_),
+        train_dl_(trainer.options_.train_dl),
+        valid_dl_(trainer.options_.valid_dl) {
     trainer_.order_ = trainer_.hooks_in_order();
     trainer_.step_options_ = {};
     trainer_.set_strategy(nullptr);
@@ -105,6 +114,8 @@ struct Trainer::RunScope {
     for (; !cleanups.empty(); cleanups.pop_back()) run_cleanup(cleanups.back());
     trainer_.engine_->end();
     trainer_.operations_ = std::move(operations_);
+    trainer_.options_.train_dl = std::move(train_dl_);
+    trainer_.options_.valid_dl = std::move(valid_dl_);
     trainer_.batch_ = {};
     trainer_.result_ = {};
     trainer_.ahead_.reset();
@@ -123,10 +134,16 @@ struct Trainer::RunScope {
 
   Trainer& trainer_;
   Operations operations_;
+  Batches train_dl_, valid_dl_;
   InterruptScope interrupt_;
 };
 
-void Trainer::fit() {
+void Trainer::fit() try { run_epochs(); } catch (const std::exception& error) {
+  if (accelerator_ && accelerator_->group) accelerator_->group->fail(error.what());
+  throw;
+}
+
+void Trainer::run_epochs() {
   check_ready();
   const RunScope scope(*this);
   step_state_.num_processes = accelerator_ ? accelerator_->num_processes : 1;

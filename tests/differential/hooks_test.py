@@ -4,12 +4,12 @@ noted and compared.
 
     python hooks_test.py [HOOKS_TOOL]
 
-Ten runs: plain, accumulation with a short last window, clipping, fp16 autocast, average +
+Eleven runs: plain, accumulation with a short last window, clipping, fp16 autocast, average +
 validation, schedule, checkpoints with a resume in the middle of an epoch (also from the other
-side's file), an interrupt with a resume, accelerate, and the table of all hooks. For each: the
-sequence of hook calls, the loss of every step (1e-6), the counters after every step, the learning
-rate, the files written, the metrics file and the describe_hooks table. Exits 77 with a reason where
-trainer-tools is absent.
+side's file), an interrupt with a resume, accelerate, also in two processes, and the table of all
+hooks. For each: the sequence of hook calls, the loss of every step (1e-6), the counters after every
+step, the learning rate, the files written, the metrics file and the describe_hooks table. Exits 77
+with a reason where trainer-tools is absent.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import io
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -135,6 +136,10 @@ def hooks_of(name, out, resume):
                               Interrupter(1000 if resume else 10)],
         "accelerate": lambda:
                       [AccelerateHook(gradient_accumulation_steps=2, max_grad_norm=0.05, cpu=True)],
+        "processes": lambda: [
+            AccelerateHook(gradient_accumulation_steps=2, max_grad_norm=0.05, cpu=True),
+            tt.LRSchedulerHook(schedule)
+        ],
         "all": lambda: [
             EmptyCudaCacheHook(),
             MemoryProfilerHook(),
@@ -165,7 +170,7 @@ def run_peer(name, out, resume=None):
     notes = {"calls": [], "steps": [], "cancelled": False}
     validates = name in ("ema", "checkpoint", "interrupt")
     train_dl, valid_dl = batches(start["x"], start["y"]), batches(start["vx"], start["vy"])
-    if name == "accelerate":  # it prepares real loaders only
+    if name in ("accelerate", "processes"):  # it prepares real loaders only
         train_dl = torch.utils.data.DataLoader(
             [{"x": a, "y": b} for a, b in zip(start["x"], start["y"])], batch_size=4)
         valid_dl = torch.utils.data.DataLoader(
@@ -256,6 +261,50 @@ def both(name, resume=(None, None), label=None):
                    run_ours(name, folders[1], resume[1]), *folders)
 
 
+def in_two_processes():
+    """Both sides again, as two processes; each rank is compared with the same rank."""
+    reports = {}
+    for side, command in (("theirs", [sys.executable, __file__, "--worker", FOLDER]),
+                          ("ours", [TOOL, "processes", FOLDER])):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        running = []
+        for rank in range(2):
+            out = os.path.join(FOLDER, side, f"processes-{rank}")
+            os.makedirs(out)
+            env = os.environ | {
+                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE":
+                    "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS":
+                        "1", "GLOO_SOCKET_IFNAME": "lo"
+            }
+            running.append(
+                subprocess.Popen([*command, out], env=env, stderr=subprocess.PIPE, text=True))
+        said = [process.communicate(timeout=120)[1] for process in running]
+        assert all(process.returncode == 0 for process in running), (side, said)
+        for rank in range(2):
+            with open(os.path.join(FOLDER, side, f"processes-{rank}", "report.json")) as file:
+                reports[side, rank] = json.load(file)
+    steps = 0
+    for rank in range(2):
+        for step in reports["theirs", rank]["steps"]:
+            step["state"][2] *= 2  # a difference: it counts before it knows of the processes
+            step["state"][5] = 2
+        folders = [os.path.join(FOLDER, side, f"processes-{rank}") for side in ("theirs", "ours")]
+        steps += compare(f"process {rank} of 2", reports["theirs", rank], reports["ours", rank],
+                         *folders)
+    return steps
+
+
+def worker(folder, out):
+    """One of the Python processes."""
+    global FOLDER
+    FOLDER = folder
+    report = run_peer("processes", out)
+    with open(f"{out}/report.json", "w") as file:
+        json.dump(report, file)
+
+
 def forget_the_missing_update(torch, file):
     """trainer-tools saves the average before the last step is in it, and a resumed run never makes
     up for it. Ours does, because its file says so; without that entry it does as trainer-tools.
@@ -300,7 +349,11 @@ def main():
         for side in ("theirs", "ours")
     ]
     steps += both("interrupt", interrupted, "interrupt resumed")
+    steps += in_two_processes()
     print(f"same: {steps} steps compared")
 
 
-main()
+if sys.argv[1:2] == ["--worker"]:
+    worker(*sys.argv[2:])
+else:
+    main()

@@ -134,6 +134,10 @@ std::vector<hooks::HookHandle> hooks_of(const std::string& name, const std::file
   if (name == "accelerate")
     return {std::make_shared<hooks::AccelerateHook>(hooks::AccelerateOptions{
         .gradient_accumulation_steps = 2, .max_grad_norm = 0.05, .cpu = true})};
+  if (name == "processes")
+    return {std::make_shared<hooks::AccelerateHook>(hooks::AccelerateOptions{
+                .gradient_accumulation_steps = 2, .max_grad_norm = 0.05, .cpu = true}),
+            std::make_shared<hooks::LRSchedulerHook>(schedule)};
   throw gradus::Error("T-1", gradus::ErrorKind::usage, "unknown case " + name);
 }
 
@@ -154,6 +158,10 @@ int run(const std::string& name, const std::filesystem::path& folder,
             {"y", batch["y"]}};
   };
   const bool validates = name == "ema" || name == "checkpoint" || name == "interrupt";
+  hooks::Batches train_dl = batches_of(start, "x", "y");
+  if (name == "processes")
+    train_dl = gradus::tensor_loader(
+        {{"x", start.at("x").as_tensor()}, {"y", start.at("y").as_tensor()}}, {.batch_size = 4});
   Notes notes;
   auto all = hooks_of(name, out, resume);
   all.insert(all.begin(), std::make_shared<Late>(notes));
@@ -161,7 +169,7 @@ int run(const std::string& name, const std::filesystem::path& folder,
   hooks::Trainer trainer(
       {.model = net,
        .train_step = step,
-       .train_dl = batches_of(start, "x", "y"),
+       .train_dl = train_dl,
        .valid_dl = validates ? hooks::Batches(batches_of(start, "vx", "vy")) : hooks::Batches(),
        .optim =
            std::make_shared<gradus::AdamW>(net->parameters(), gradus::AdamWOptions{.lr = 1e-2}),

@@ -112,8 +112,31 @@ def accelerate_set(rng, run):
     return run
 
 
+def shared_set(rng, index):
+    """Every way to share batches: dispatched or not, split or not, rows or streams. No number of
+    rows is a multiple of a step.
+    """
+    dispatch, split, streams = [None, True, False][index % 3], index // 3 % 2 == 1, index >= 6
+    run = {
+        "model": "classifier", "parameters": class_parameters(rng), "train": class_data(rng, 27),
+        "eval": class_data(rng, 11), "test": class_data(rng, 7), "metrics": "whole", "args": {
+            "per_device_train_batch_size": 4, "per_device_eval_batch_size": 4, "max_steps": 11,
+            "logging_steps": 1, "eval_strategy": "steps", "eval_steps": 4, "save_strategy": "no",
+            "learning_rate": 0.03, "seed": rng.randrange(1000), "dataloader_drop_last":
+                index in (2, 5, 9), "eval_accumulation_steps": [None, 2][index % 2],
+            "accelerator_config": {"dispatch_batches": dispatch, "split_batches": split}
+        }, "calls": [{"do": "train"}, {"do": "evaluate", "prefix": "eval", "data": "test"},
+                     {"do": "predict", "prefix": "test"}]
+    }
+    if streams:  # without dispatching, Python counts the rows of a stream twice
+        run["stream"] = ["train"] if dispatch is False else ["train", "eval", "test"]
+    return run
+
+
 def draw_sets(rng, draw):
-    runs = [accelerate_set(rng, draw(rng, index)) for index in range(SETS)]
+    runs = [draw(rng, index) for index in range(SETS)]
+    if draw is not shared_set:
+        runs = [accelerate_set(rng, run) for run in runs]
     for run in runs:
         # A second train() wraps the model in Python: its evaluations say how long that took.
         # An evaluate() before train() makes accelerate forget to exchange gradients;
@@ -245,6 +268,7 @@ def main():
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         wrong = moves(rng, folder)
+        wrong += option_sets(random.Random(seed), shared_set, folder)
         wrong += option_sets(rng, option_set, folder)
         wrong += option_sets(rng, wide_set, folder)
     return 1 if wrong else 0

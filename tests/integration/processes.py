@@ -2,13 +2,16 @@
 
 The same global batch gives the same losses with 1, 2 and 4 processes; predictions come in order; a
 signal saves once and ends all; a process that fails, dies or hangs ends the others with a message
-that names it; a run that is started again goes on as if nothing had happened. Uses only the
-standard library and 127.0.0.1. Every process is waited for, at most TIMEOUT seconds.
+that names it, whenever that happens; a run that is started again goes on as if nothing had
+happened. With GRADUS_LONG=1 there are 180 such moments instead of 3. Uses only the standard library
+and 127.0.0.1. Every process is waited for, at most TIMEOUT seconds.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -18,6 +21,7 @@ import time
 
 GRADUS, RUN = (str(pathlib.Path(word).resolve()) for word in sys.argv[1:3])
 TIMEOUT = 60
+LONG = os.environ.get("GRADUS_LONG") == "1"
 SETS = {
     "plain": [],
     "windows and clipping": ["--gradient_accumulation_steps", "2", "--max_grad_norm", "0.05"],
@@ -172,6 +176,78 @@ def faults(folder):
             check(name, not alive(target), "processes are left")
 
 
+def pid_of(rank, launcher):
+    """The process with this rank among the children of a launcher."""
+    children = subprocess.run(["pgrep", "-P", str(launcher)], capture_output=True, text=True,
+                              timeout=TIMEOUT).stdout.split()
+    for pid in children:
+        try:
+            if f"RANK={rank}".encode() in pathlib.Path("/proc", pid, "environ").read_bytes().split(
+                    b"\0"):
+                return int(pid)
+        except OSError:
+            pass
+    return None
+
+
+def moment(folder, goal, how, rank, attempt):
+    """One fault at a random moment, which all survive by ending; then the run goes on."""
+    name, target = f"{how} {rank} at moment {attempt}", folder / f"{how}-{rank}-{attempt}"
+    chance = random.Random(f"{how}-{rank}-{attempt}")
+    if how == "throw":
+        process = start(target, 3, *MOMENT_FLAGS,
+                        variables={"FAULT": f"{rank}:{chance.randrange(1, 250)}:throw"})
+        until_then = time.monotonic()
+    else:
+        process = start(target, 3, *MOMENT_FLAGS)
+        until = time.monotonic() + TIMEOUT
+        while not (target / "checkpoint-10").exists() and time.monotonic() < until:
+            time.sleep(0.002)
+        time.sleep(chance.random() * 0.5)
+        pid = pid_of(rank, process.pid)
+        until_then = time.monotonic()
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+    code, output = finish(process)
+    took = time.monotonic() - until_then
+    if code == 0:
+        return None  # it had ended before
+    check(name, f"process {rank}" in output and output.count("[G-DIST-2]") == 1, output[-1500:])
+    check(name, took < MOMENT_TIMEOUT + 10 + (5 if how == "throw" else 0), f"it took {took:.1f} s")
+    check(name, not alive(target), "processes are left")
+    if attempt % 4 == 0:
+        code, output = run(target, 3, *MOMENT_FLAGS)
+        check(name, code == 0 and losses(result(target)) == losses(goal) and
+              result(target)["weights"] == goal["weights"], "the run that went on differs", code,
+              output[-1500:])
+    return took
+
+
+MOMENT_TIMEOUT = 4
+MOMENT_FLAGS = ("--save_steps", "10", "--save_total_limit", "2", "--max_steps", "300",
+                "--ddp_timeout", str(MOMENT_TIMEOUT))
+
+
+def moments(folder):
+    """Faults at random moments in every rank: 20 of each kind with GRADUS_LONG=1, else 1."""
+    code, output = run(folder / "goal", 3, *MOMENT_FLAGS)
+    if not check("moments", code == 0, output[-1500:]):
+        return
+    goal = result(folder / "goal")
+    with concurrent.futures.ThreadPoolExecutor(2 if LONG else 1) as pool:
+        for how in ("kill", "stop", "throw"):
+            jobs = [
+                pool.submit(moment, folder, goal, how, rank, attempt)
+                for rank in range(3)
+                for attempt in range(20 if LONG else 1)
+                if LONG or rank == 1
+            ]
+            times = [job.result() for job in jobs]
+            took = [each for each in times if each is not None]
+            print(f"  {how}: {len(took)} of {len(times)} hit the run, the longest end took "
+                  f"{max(took, default=0):.1f} s", flush=True)
+
+
 def restarts(folder):
     flags = ("--save_steps", "4", "--max_steps", "20")
     code, output = run(folder / "undisturbed", 2, *flags)
@@ -231,7 +307,7 @@ def refusals(folder):
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for part in (same_losses, signals, faults, restarts, other_numbers, refusals):
+        for part in (same_losses, signals, faults, moments, restarts, other_numbers, refusals):
             if len(sys.argv) > 3 and part.__name__ not in sys.argv[3:]:
                 continue
             began = time.monotonic()

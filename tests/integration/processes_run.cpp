@@ -4,7 +4,8 @@
 //
 // FAULT=RANK:STEP:HOW does something to one process after a step of its first start: throw, kill,
 // stop (SIGSTOP), term (SIGTERM) or exit. ODD_RATE=RANK gives one process another learning rate.
-// Writes OUTPUT_DIR/result-RANK.json.
+// TRAIN_ROWS=N trains on N rows in place of 96, TEST_ROWS=N evaluates N in place of 53. STREAM=N
+// trains on N rows that can only be read one after the other. Writes OUTPUT_DIR/result-RANK.json.
 #include <gradus/gradus.h>
 #include <signal.h>
 #include <unistd.h>
@@ -51,6 +52,16 @@ std::shared_ptr<gradus::Dataset> rows(int64_t count) {
   return gradus::from_tensors({{"x", x}, {"kind", kind.to(torch::kLong)}, {"labels", x.sum(1)}});
 }
 
+struct Stream : gradus::IterableDataset {
+  explicit Stream(std::shared_ptr<gradus::Dataset> rows) : rows(std::move(rows)) {}
+  std::optional<gradus::Example> next() override {
+    return at < rows->size() ? std::optional(rows->get(at++)) : std::nullopt;
+  }
+  void reset(int64_t) override { at = 0; }
+  std::shared_ptr<gradus::Dataset> rows;
+  int64_t at = 0;
+};
+
 void suffer(const std::string& how) {
   if (how == "throw") throw std::runtime_error("a bad row");
   if (how == "kill") ::raise(SIGKILL);
@@ -87,7 +98,14 @@ int main(int argc, char** argv) try {
   const auto fault = variable("FAULT");
   const bool is_first_start = variable("TORCHELASTIC_RESTART_COUNT").empty() ||
                               variable("TORCHELASTIC_RESTART_COUNT") == "0";
-  const auto data = rows(96), test = rows(53);
+  const auto count = [](const char* name, int64_t otherwise) {
+    const auto text = variable(name);
+    return text.empty() ? otherwise : std::stoll(text);
+  };
+  const auto stream = variable("STREAM");
+  const auto test = rows(count("TEST_ROWS", 53));
+  gradus::DatasetRef data = rows(count("TRAIN_ROWS", 96));
+  if (!stream.empty()) data = std::make_shared<Stream>(rows(std::stoll(stream)));
   gradus::Trainer trainer({.model = std::make_shared<PartsNet>(),
                            .args = args,
                            .train_dataset = data,

@@ -17,9 +17,9 @@ import sys
 import tempfile
 import time
 
-from processes import GRADUS, TIMEOUT, check, distance, failures, finish, losses, result, run, start
+from processes import (GRADUS, LONG, TIMEOUT, check, distance, failures, finish, losses, result,
+                       run, start)
 
-LONG = os.environ.get("GRADUS_LONG") == "1"
 SHARDED = '{"state_dict_type": "SHARDED_STATE_DICT"}'
 
 

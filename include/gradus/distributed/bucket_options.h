@@ -13,6 +13,11 @@ struct BucketOptions {
   /// `ddp_find_unused_parameters`: a parameter that no process used keeps no gradient. Without it
   /// every process must use every parameter, and one that did not is an error.
   bool find_unused_parameters = false;
+  /// The number format in which gradients travel. In half precision half as many bytes are sent,
+  /// and the mean is rounded.
+  enum class Format { same, fp16, bf16 };
+  /// `same` is that of the gradients.
+  Format format = Format::same;
 };
 
 }  // namespace gradus

@@ -33,13 +33,14 @@ struct TrainState {
   TrainState apply_gradients(const Params& grads) const;
 };
 
-/// The loss of a batch and its gradients, in training mode, with random numbers from `key`. Throws
-/// G-FN-1 when the loss is not a scalar.
+/// The loss of a batch and its gradients, in training mode, with random numbers from `key`. With
+/// several processes both are the means over all (`pmean`). Throws G-FN-1 when the loss is not a
+/// scalar.
 ValueAndGrad value_and_grad(const TrainState& state, Key key, const Batch& batch);
 /// The same with another loss than the state's.
 ValueAndGrad value_and_grad(const TrainState& state, Key key, const Batch& batch,
                             const LossFn& loss_fn);
-/// The loss of a batch in evaluation mode.
+/// The loss of a batch in evaluation mode; the mean over all processes.
 torch::Tensor loss(const TrainState& state, const Batch& batch);
 
 /// Metrics of a step by name, still on the device.

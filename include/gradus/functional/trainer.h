@@ -2,6 +2,7 @@
 
 #include <gradus/data/collators.h>
 #include <gradus/data/data_loader.h>
+#include <gradus/distributed/process_group.h>
 #include <gradus/functional/args.h>
 #include <gradus/functional/train_state.h>
 #include <gradus/trackers/tracker.h>
@@ -102,6 +103,9 @@ Checkpoint restore_checkpoint(const std::filesystem::path& directory, const Trai
 /// Training with the state as a value: a step is a pure function of (state, key, batch), and this
 /// class only calls it.
 ///
+/// When a launcher has started several processes, they train together as devices do under
+/// `jax.pmap`: each has the whole state and `batch_size_per_device` rows of every batch, and
+/// `value_and_grad` gives means of gradients and losses. Process 0 logs and saves.
 /// Follows the trainer of the Flax BigBird example. Thread-safety: none.
 class Trainer {
  public:
@@ -136,6 +140,8 @@ class Trainer {
   void save_checkpoint(const std::filesystem::path& directory, const TrainState& state) const;
 
  private:
+  TrainState run_epochs(TrainState state, const DatasetRef& train_data, const DatasetRef& val_data,
+                        ProcessGroup* group);
   DataLoader loader(const DatasetRef& data, bool shuffle) const;
   /// Evaluates, hands the numbers to the logger and gives the line to show.
   std::string log(const TrainState& state, int64_t steps_of_epoch,

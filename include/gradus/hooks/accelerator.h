@@ -1,7 +1,9 @@
 #pragma once
 
+#include <gradus/distributed/process_group.h>
 #include <torch/types.h>
 
+#include <memory>
 #include <string>
 
 namespace gradus::hooks {
@@ -15,6 +17,8 @@ struct Accelerator {
   int64_t gradient_accumulation_steps = 1;  ///< batches per optimizer step
   std::string mixed_precision = "no";       ///< "no", "fp16" or "bf16"
   bool sync_gradients = true;  ///< whether the batch under way ends an accumulation window
+
+  std::shared_ptr<ProcessGroup> group = {};  ///< for exchanges of your own; null for one process
 
   /// Whether this process is the one that logs and saves.
   bool is_main_process() const { return process_index == 0; }

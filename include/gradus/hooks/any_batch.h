@@ -160,6 +160,10 @@ class Batches {
   /// The batches of pass `epoch` from number `first` on. `state` is what `BatchPass::state`
   /// returned, or null.
   BatchPass iterate(int64_t epoch, int64_t first, const nlohmann::json& state) const;
+  /// The batches of process `rank` of `world`: every `world`-th, from number `rank` on. The last
+  /// round is filled up from the beginning, so that all processes have equally many. Throws `Error`
+  /// G-HOOK-3 for a loader of batches that a user makes, which cannot be cut.
+  Batches share_of(int64_t rank, int64_t world) const;
   /// The loader, for hooks that want to know its options; null for a list.
   const DataLoader* loader() const { return loader_ ? &loader_ : nullptr; }
 

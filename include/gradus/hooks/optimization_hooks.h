@@ -53,6 +53,9 @@ class LRSchedulerHook : public Hook {
   void before_fit(Trainer& trainer) override;  ///< makes the schedule
   void after_step(Trainer& trainer) override;  ///< steps it
 
+  /// How far the schedule goes with every optimizer step: `AccelerateHook` sets the number of
+  /// processes, so that a schedule is planned in batches of one process, as with accelerate.
+  void set_stride(int64_t stride) { stride_ = stride; }
   /// The learning rate of the first parameter group. Throws `Error` G-HOOK-8 before `fit` has made
   /// the schedule.
   double lr() const;
@@ -62,6 +65,7 @@ class LRSchedulerHook : public Hook {
  private:
   Factory factory_;
   std::shared_ptr<LRScheduler> scheduler_;
+  int64_t stride_ = 1;
 };
 
 /// Clips the gradients before an optimizer step: when their total norm is above `max_norm`, all are

@@ -95,6 +95,8 @@ class Trainer {
   void set_precision(torch::ScalarType dtype, GradScalerOptions scaling = {});
   /// What the processes do together.
   void set_strategy(std::shared_ptr<Strategy> strategy);
+  /// Lets this run have its share of the batches only; see `Batches::share_of`.
+  void share_batches(int64_t rank, int64_t world);
   /// The norm to clip to, and the like; read when `before_fit` is over.
   StepOptions& step_options() { return step_options_; }
   /// What makes the steps.
@@ -192,6 +194,7 @@ class Trainer {
  private:
   struct RunScope;
 
+  void run_epochs();
   void call(Point point);
   void check_ready() const;
   BatchPass open_pass();
