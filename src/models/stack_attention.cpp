@@ -61,6 +61,7 @@ Tensor StackAttention::attend(const Tensor& queries, const layers::KeyValueCache
   options.scale = options_.scale;
   options.dropout = is_training() ? options_.dropout : 0.0;
   options.position_bias = pass.bias;
+  options.key_rows = states.rows;
   Tensor weights;
   if (pass.attentions != nullptr) options.weights = &weights;
   const auto attended =

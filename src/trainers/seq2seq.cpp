@@ -177,6 +177,12 @@ PredictionStep Seq2SeqTrainer::prediction_step(Model& model, Batch inputs,
     for (const char* name : {"decoder_input_ids", "decoder_attention_mask"})
       prompt.pop_or_undefined(name);
   const auto labels = prompt.pop_or_undefined("labels");
+  if (labels.defined() && generator.is_encoder_decoder() && !generator.is_training()) {
+    // The encoder reads the batch once, for the text and for the loss.
+    const auto states = generator.encode(prompt);
+    prompt.set("encoder_hidden_states", states);
+    inputs.set("encoder_hidden_states", states);
+  }
   const auto generated = generator.generate(prompt, generation_options());
   make_explicit(generator.generation_config);  // only now, as in transformers: a first batch may be
                                                // one token longer than the default

@@ -71,6 +71,12 @@ SAMPLES = [
     dict(num_beams=3, num_return_sequences=2, top_k=4, temperature=0.8),
     dict(num_beams=2, top_p=0.1, eos_token_id=[3, 8])
 ]
+LEAVERS = [  # many rows, which end one after the other
+    dict(),
+    dict(top_k=0, temperature=2.0, num_return_sequences=2),
+    dict(num_beams=3),
+    dict(num_beams=2, temperature=1.5, early_stopping=True, num_return_sequences=2)
+]
 REFUSED = [
     dict(max_length=2),
     dict(num_return_sequences=2),
@@ -108,6 +114,13 @@ def jobs_of(seq2seq):
             "inputs": batch_of(rows(2), seq2seq),
             "options": {"do_sample": True, "max_new_tokens": 7, **options}, "seed": seed
         }
+    for seed, options in enumerate(LEAVERS):
+        options = {"max_new_tokens": 30, "eos_token_id": list(range(3, 60, 5)), **options}
+        for do_sample in (True, False) if options.get("num_beams") else (True,):
+            yield {
+                "inputs": batch_of(rows(12), seq2seq),
+                "options": {"do_sample": do_sample, **options}, "seed": seed
+            }
     for options in REFUSED:
         if seq2seq and options == dict(max_length=2):
             options = dict(max_length=1)

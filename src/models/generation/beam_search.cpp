@@ -108,10 +108,14 @@ class BeamSearch {
   /// left when some end.
   std::vector<std::vector<Continuation>> best_continuations(const Tensor& log_probs) const {
     std::vector<float> scores;
-    for (const auto& prompt : prompts_)
+    OpenPrompts open{{}, int64_t(settled_.size())};
+    for (const auto& prompt : prompts_) {
       scores.insert(scores.end(), prompt.scores.begin(), prompt.scores.end());
-    return *plan_.options.do_sample ? drawn_continuations(log_probs, scores, beams_, candidates_)
-                                    : top_continuations(log_probs, scores, beams_, candidates_);
+      open.numbers.push_back(prompt.number);
+    }
+    return *plan_.options.do_sample
+               ? drawn_continuations(log_probs, scores, beams_, candidates_, open)
+               : top_continuations(log_probs, scores, beams_, candidates_);
   }
 
   /// One token more for a prompt. Appends the rows that the beams came from to `origins`; returns

@@ -86,8 +86,8 @@ struct DecodingPlan {
   StopRules stop;
 
   torch::Tensor process(const torch::Tensor& ids, torch::Tensor scores) const;
-  /// Whether the model need not go on with rows that are finished: nothing else looks at them, and
-  /// no random numbers are drawn for them.
+  /// Whether the model need not go on with rows that are finished: nothing else looks at them.
+  /// Random numbers are drawn for all rows nevertheless, so that the text stays the same.
   bool may_leave_out_rows() const;
 };
 

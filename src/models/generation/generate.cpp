@@ -11,6 +11,8 @@
 #include <fmt/ranges.h>
 
 #include "models/generation/decoding_loop.h"
+#include "models/generation/top_continuations.h"
+#include "models/layers/turned_weights.h"
 
 namespace gradus {
 
@@ -140,6 +142,14 @@ void warn_of_positions(const PreTrainedModel& model, const GenerationOptions& op
       new_tokens, *model.position_limit(), asked));
 }
 
+/// The encoder's output must be that of the prompts.
+void check_states(const Tensor& states, const Tensor& ids) {
+  if (states.dim() != 3 || states.size(0) != ids.size(0) || states.size(1) != ids.size(1))
+    refuse(fmt::format("encoder_hidden_states have shape [{}], input_ids [{}]",
+                       fmt::join(states.sizes(), ", "), fmt::join(ids.sizes(), ", ")),
+           "Give one vector per token, or leave them out.");
+}
+
 Tensor repeated(const Tensor& rows, int64_t copies) {
   return copies == 1 ? rows : rows.repeat_interleave(copies, 0);
 }
@@ -156,7 +166,10 @@ Decoder::Decoder(PreTrainedModel& model, const Batch& inputs, const GenerationOp
       if (name.rfind("decoder_", 0) != 0 && name != "labels")
         encoder.set(name, tensor.to(model.device()));
     if (!encoder.contains("attention_mask")) encoder.set("attention_mask", attention_mask_);
-    encoder_states_ = model.encode(encoder);  // one row for all copies of a prompt, also the mask
+    // One row for all copies of a prompt, also the mask.
+    const auto* given = encoder.find("encoder_hidden_states");
+    encoder_states_ = given != nullptr ? *given : model.encode(encoder);
+    check_states(encoder_states_, given_ids_);
   } else {
     attention_mask_ = repeated(attention_mask_, copies);
   }
@@ -369,7 +382,7 @@ Tensor DecodingPlan::process(const Tensor& ids, Tensor scores) const {
 }
 
 bool DecodingPlan::may_leave_out_rows() const {
-  return !*options.do_sample && options.logits_processors.empty() &&
+  return stop.has_end_tokens() && options.logits_processors.empty() &&
          options.stopping_criteria.empty() && !options.streamer && !options.max_time &&
          options.encoder_repetition_penalty.value_or(1.0) == 1.0 &&
          options.encoder_no_repeat_ngram_size.value_or(0) == 0;
@@ -392,6 +405,14 @@ static Tensor without_finished(Decoder& decoder, const Tensor& open, const Tenso
   return rows.defined() ? rows.index_select(0, left) : left;
 }
 
+/// The next token of each of `all` rows. `scores` are those of `rows`; the others get `pad`.
+static Tensor next_tokens(const Tensor& scores, const Tensor& rows, int64_t all, int64_t pad,
+                          bool is_drawn) {
+  const auto next =
+      is_drawn ? drawn_places(scores.softmax(-1), rows, all, 1).squeeze(1) : scores.argmax(-1);
+  return rows.defined() ? torch::full({all}, pad, next.options()).index_copy_(0, rows, next) : next;
+}
+
 Tensor sample(Decoder& decoder, const DecodingPlan& plan) {
   auto ids = decoder.prompt();
   stream(plan.options, ids);
@@ -402,10 +423,7 @@ Tensor sample(Decoder& decoder, const DecodingPlan& plan) {
   while (open.any().item<bool>()) {
     const auto seen = rows.defined() ? ids.index_select(0, rows) : ids;
     const auto scores = plan.process(seen, decoder.next_logits(seen));
-    auto next =
-        *plan.options.do_sample ? scores.softmax(-1).multinomial(1).squeeze(1) : scores.argmax(-1);
-    if (rows.defined())
-      next = torch::full({ids.size(0)}, pad, ids.options()).index_copy_(0, rows, next);
+    auto next = next_tokens(scores, rows, ids.size(0), pad, *plan.options.do_sample);
     if (plan.stop.has_end_tokens()) next.masked_fill_(open.logical_not(), pad);
     ids = at::cat({ids, next.unsqueeze(1)}, 1);
     stream(plan.options, next);
@@ -423,6 +441,7 @@ Tensor PreTrainedModel::generate(const Batch& inputs, const GenerationOptions& g
   const auto options = complete_options(given, generation_config.options);
   torch::NoGradGuard no_grad;
   const EvalMode mode(*this);
+  const layers::TurnedWeights turned;
   const auto beams = *options.num_beams;
   Decoder decoder(*this, inputs, options, std::max(beams, *options.num_return_sequences));
   const auto prompt = decoder.prompt().size(1);

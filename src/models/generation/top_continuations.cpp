@@ -102,10 +102,22 @@ Continuations top_continuations(const Tensor& log_probs, const std::vector<float
 }
 
 Continuations drawn_continuations(const Tensor& log_probs, const std::vector<float>& scores,
-                                  int64_t beams, int64_t count) {
+                                  int64_t beams, int64_t count, const OpenPrompts& prompts) {
   const auto joined = joined_scores(log_probs, scores, beams);
-  const auto places = joined.softmax(-1).multinomial(count);
+  Tensor rows;
+  if (joined.size(0) < prompts.all)
+    rows = torch::tensor(prompts.numbers, torch::kLong).to(joined.device());
+  const auto places = drawn_places(joined.softmax(-1), rows, prompts.all, count);
   return on_host(joined.gather(1, places), places, log_probs.size(-1));
+}
+
+Tensor drawn_places(const Tensor& probabilities, const Tensor& rows, int64_t all, int64_t count) {
+  if (!rows.defined()) return probabilities.multinomial(count);
+  // What is drawn for the others does not matter, so they get any probabilities.
+  return torch::ones({all, probabilities.size(1)}, probabilities.options())
+      .index_copy_(0, rows, probabilities)
+      .multinomial(count)
+      .index_select(0, rows);
 }
 
 }  // namespace gradus

@@ -20,9 +20,22 @@ std::vector<std::vector<Continuation>> top_continuations(const torch::Tensor& lo
                                                          const std::vector<float>& scores,
                                                          int64_t beams, int64_t count);
 
-/// The same, drawn by their probabilities, in the order in which they were drawn.
+/// The prompts that are still being written, where some have been left out.
+struct OpenPrompts {
+  std::vector<int64_t> numbers;  ///< among all
+  int64_t all;                   ///< how many there were at first
+};
+
+/// The same, drawn by their probabilities, in the order in which they were drawn. The random
+/// numbers are those of all prompts, also of those that are left out.
 std::vector<std::vector<Continuation>> drawn_continuations(const torch::Tensor& log_probs,
                                                            const std::vector<float>& scores,
-                                                           int64_t beams, int64_t count);
+                                                           int64_t beams, int64_t count,
+                                                           const OpenPrompts& prompts);
+
+/// Draws `count` places in each row of `probabilities` (rows, places) without replacement. They are
+/// `rows` of `all` rows, undefined for all; the random numbers are those of all.
+torch::Tensor drawn_places(const torch::Tensor& probabilities, const torch::Tensor& rows,
+                           int64_t all, int64_t count);
 
 }  // namespace gradus

@@ -79,12 +79,13 @@ class Attention : public torch::nn::Module {
     const auto parts = kernels::split_heads(c_attn_->forward(x), heads_);
     const auto query = parts.query.transpose(1, 2);
     auto key = parts.key.transpose(1, 2), value = parts.value.transpose(1, 2);
-    if (pass.cache != nullptr)
-      std::tie(key, value) = [&] {
-        auto all = pass.cache->update(layer_, key, value);
-        return std::pair(all.keys, all.values);
-      }();
     layers::AttentionOptions options;
+    if (pass.cache != nullptr) {
+      auto all = pass.cache->update(layer_, key, value);
+      key = all.keys;
+      value = all.values;
+      options.key_rows = all.rows;
+    }
     options.dropout = is_training() ? attention_dropout_ : 0.0;
     options.scale = scale_;
     Tensor weights;

@@ -1,27 +1,29 @@
 #include <gradus/core/error.h>
 #include <gradus/models/layers/attention.h>
+#include <gradus/models/layers/linear.h>
 #include <gradus/models/layers/no_dropout.h>
 
+#include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/index_select.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <utility>
+
+#include "models/layers/cached_attention.h"
+#include "models/layers/dropout_mask.h"
 
 namespace gradus::layers {
 
 using torch::Tensor;
 
 namespace {
-
-constexpr int64_t kCacheStep = 64;  // tokens by which the cache grows
 
 /// Whether every entry is set; unknown (false) where looking would wait for a device.
 bool all_set(const Tensor& mask) { return mask.is_cpu() && mask.all().item<bool>(); }
@@ -54,13 +56,6 @@ Tensor mask_by_place(const MaskRequest& request) {
   return mask.view({1, 1, request.queries, request.keys});
 }
 
-/// Whether `rows` are all rows in their order; unknown (false) where looking would wait for a
-/// device.
-bool keeps_order(const Tensor& rows, int64_t count) {
-  return rows.is_cpu() && rows.size(0) == count &&
-         at::equal(rows, at::arange(count, rows.options()));
-}
-
 /// The same with the weights in hand, for output_attentions.
 Tensor attention_with_weights(const Tensor& query, const Tensor& key, const Tensor& value,
                               const AttentionMask& mask, const Tensor& bias, double scale, double p,
@@ -87,6 +82,31 @@ Tensor attention_with_weights(const Tensor& query, const Tensor& key, const Tens
   }
   weights = scores.softmax(-1, torch::kFloat).to(query.scalar_type());
   return (p > 0.0 ? at::dropout(weights, p, true) : weights).matmul(values);
+}
+
+/// Whether a dropout of the weights goes through `attention_with_dropout`.
+bool drops_weights_here(const Tensor& query, const Tensor& key, const std::optional<Tensor>& added,
+                        double p) {
+  return p > 0.0 && p < 1.0 && query.is_cpu() && query.scalar_type() == torch::kFloat &&
+         key.scalar_type() == torch::kFloat && query.size(1) == key.size(1) &&
+         (!added || added->scalar_type() == torch::kBool ||
+          added->scalar_type() == torch::kFloat) &&
+         dropout_mask_equals_aten();
+}
+
+/// scaled_dot_product_attention with dropout, in the operations that ATen composes it of on the
+/// CPU, so that all bits are the same. Only the dropout is our own, which is faster.
+Tensor attention_with_dropout(const Tensor& query, const Tensor& key, const Tensor& value,
+                              std::optional<Tensor> added, bool causal, double scale, double p) {
+  const auto factor = std::sqrt(scale);
+  auto scores = at::matmul(query * factor, key.transpose(-2, -1) * factor);
+  if (causal)
+    added = at::ones({query.size(2), key.size(2)}, query.options().dtype(torch::kBool)).tril();
+  if (added && added->scalar_type() == torch::kBool)
+    added = at::zeros_like(*added, query.options())
+                .masked_fill_(added->logical_not(), -std::numeric_limits<double>::infinity());
+  if (added) scores.add_(*added);
+  return at::matmul(layers::dropout(at::_safe_softmax(scores, -1), p, true), value);
 }
 
 }  // namespace
@@ -156,76 +176,35 @@ Tensor packed_sequence_ids(const Batch& inputs, int64_t batch, int64_t length) {
 
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value,
                  const AttentionMask& mask, const AttentionOptions& options) {
+  if (options.key_rows.defined()) {
+    if (cached_attention_fits(query, key, value, options))
+      return cached_attention(query, key, value, mask, options);
+    auto plain = options;
+    plain.key_rows = Tensor();
+    return attention(query, gathered_rows(key, options.key_rows),
+                     gathered_rows(value, options.key_rows), mask, plain);
+  }
   Tensor output;
-  const auto dropout = NoDropout::is_on() ? 0.0 : options.dropout;
+  const auto p = NoDropout::is_on() ? 0.0 : options.dropout;
+  const auto scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
   const auto bias = options.position_bias.defined()
                         ? masked_bias(options.position_bias, mask, key.scalar_type())
                         : Tensor();
   if (options.weights != nullptr) {
-    const auto scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
-    output =
-        attention_with_weights(query, key, value, mask, bias, scale, dropout, *options.weights);
+    output = attention_with_weights(query, key, value, mask, bias, scale, p, *options.weights);
   } else {
     std::optional<Tensor> given;
     if (bias.defined())
       given = bias;
     else if (mask.mask.defined())
       given = mask.mask;
-    output =
-        at::scaled_dot_product_attention(query, key, value, given, dropout, mask.causal && !given,
-                                         options.scale, query.size(1) != key.size(1));
+    const bool causal = mask.causal && !given;
+    output = drops_weights_here(query, key, given, p)
+                 ? attention_with_dropout(query, key, value, given, causal, scale, p)
+                 : at::scaled_dot_product_attention(query, key, value, given, p, causal,
+                                                    options.scale, query.size(1) != key.size(1));
   }
   return output.transpose(1, 2).reshape({query.size(0), query.size(2), -1});
-}
-
-KeyValueCache::States KeyValueCache::update(size_t layer, const Tensor& keys,
-                                            const Tensor& values) {
-  if (layer >= layers_.size()) layers_.resize(layer + 1);
-  auto& held = layers_[layer];
-  const auto added = keys.size(2), total = held.length + added;
-  if (!held.keys.defined() || held.keys.size(2) < total) {
-    const auto room = (total + kCacheStep + total / 2) / kCacheStep * kCacheStep;
-    const auto grow = [&](const Tensor& old, const Tensor& like) {
-      auto larger = at::empty({like.size(0), like.size(1), room, like.size(3)}, like.options());
-      if (held.length > 0) larger.narrow(2, 0, held.length).copy_(old.narrow(2, 0, held.length));
-      return larger;
-    };
-    held.keys = grow(held.keys, keys);
-    held.values = grow(held.values, values);
-  }
-  held.keys.narrow(2, held.length, added).copy_(keys);
-  held.values.narrow(2, held.length, added).copy_(values);
-  held.length = total;
-  return {held.keys.narrow(2, 0, total), held.values.narrow(2, 0, total)};
-}
-
-void KeyValueCache::select_rows(const Tensor& rows) {
-  if (layers_.empty() || keeps_order(rows, layers_[0].keys.size(0))) return;
-  for (auto& layer : layers_)
-    for (auto* held : {&layer.keys, &layer.values}) {
-      // Only what is written moves, into the memory of the layer before: the two take turns.
-      auto sizes = held->sizes().vec();
-      sizes[0] = rows.size(0);
-      auto target = spare_.defined() && spare_.sizes() == at::IntArrayRef(sizes)
-                        ? spare_
-                        : at::empty(sizes, held->options());
-      auto written = target.narrow(2, 0, layer.length);
-      at::index_select_out(written, held->narrow(2, 0, layer.length), 0, rows);
-      spare_ = std::exchange(*held, target);
-    }
-}
-
-void KeyValueCache::select_cross(const Tensor& rows) {
-  for (auto& states : cross_) {
-    if (!states.keys.defined()) continue;
-    states.keys = states.keys.index_select(0, rows);
-    states.values = states.values.index_select(0, rows);
-  }
-}
-
-void KeyValueCache::set_cross(size_t layer, States states) {
-  if (layer >= cross_.size()) cross_.resize(layer + 1);
-  cross_[layer] = std::move(states);
 }
 
 }  // namespace gradus::layers

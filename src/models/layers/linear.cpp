@@ -3,12 +3,17 @@
 #include <gradus/models/layers/linear.h>
 #include <gradus/models/layers/no_dropout.h>
 
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <fmt/format.h>
+
+#include "models/layers/dropout_mask.h"
+#include "models/layers/turned_weights.h"
 
 namespace gradus::layers {
 
@@ -17,6 +22,14 @@ using torch::Tensor;
 namespace {
 
 Tensor without_values(torch::IntArrayRef sizes) { return torch::empty(sizes, torch::kFloat); }
+
+/// The linear layer whose weight lies as (in, out).
+Tensor linear_by_turned(const Tensor& x, const Tensor& turned, const Tensor& bias) {
+  const auto rows = x.reshape({-1, x.size(-1)});
+  auto sizes = x.sizes().vec();
+  sizes.back() = turned.size(1);
+  return (bias.defined() ? at::addmm(bias, rows, turned) : at::mm(rows, turned)).view(sizes);
+}
 
 [[noreturn]] void throw_bad_id(const std::string& what, int64_t lowest, int64_t highest,
                                int64_t count) {
@@ -41,7 +54,10 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias) {
 }
 
 Tensor Linear::forward(const Tensor& x) const {
-  const auto y = bias.defined() ? kernels::linear(x, weight, bias) : at::linear(x, weight);
+  const auto turned = TurnedWeights::find(weight, x);
+  const auto y = turned.defined() ? linear_by_turned(x, turned, bias)
+                 : bias.defined() ? kernels::linear(x, weight, bias)
+                                  : at::linear(x, weight);
   return adapter ? adapter->forward(x, y) : y;
 }
 
@@ -99,7 +115,10 @@ RMSNorm::RMSNorm(int64_t width, double epsilon) : eps(epsilon) {
 Tensor RMSNorm::forward(const Tensor& x) const { return kernels::rms_norm(x, weight, eps); }
 
 Tensor dropout(const Tensor& x, double p, bool training) {
-  return training && p > 0.0 && !NoDropout::is_on() ? at::dropout(x, p, true) : x;
+  if (!training || p <= 0.0 || NoDropout::is_on()) return x;
+  const bool drawn_here = x.is_cpu() && x.scalar_type() == torch::kFloat && x.numel() > 0 &&
+                          p < 1.0 && dropout_mask_equals_aten();
+  return drawn_here ? x * dropout_mask(x, p) : at::dropout(x, p, true);
 }
 
 }  // namespace gradus::layers

@@ -55,12 +55,13 @@ class LlamaAttention : public torch::nn::Module {
                                              normed(parts[1], k_norm_.get()), pass.angles);
     const auto query = turned.query.transpose(1, 2);
     auto key = turned.key.transpose(1, 2), value = by_heads(parts[2]).transpose(1, 2);
+    layers::AttentionOptions options;
     if (pass.cache != nullptr) {
       auto all = pass.cache->update(layer_, key, value);
       key = all.keys;
       value = all.values;
+      options.key_rows = all.rows;
     }
-    layers::AttentionOptions options;
     options.dropout = is_training() ? dropout_ : 0.0;
     Tensor weights;
     if (pass.attentions != nullptr) options.weights = &weights;

@@ -1,3 +1,4 @@
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <gradus/core/error.h>
 #include <gradus/models/backbone.h>
@@ -218,15 +219,114 @@ TEST(Attention, WeightsAndOutputAgreeWithTheFastPath) {
   EXPECT_LT(difference(weights.sum(-1), torch::ones({2, 4, 5})), 1e-6);
 }
 
+TEST(Attention, WithDropoutHasTheBitsOfATen) {
+  for (const int kind : {0, 1, 2, 3}) {  // nothing, a bias, a mask, only earlier keys
+    Tensor results[2];
+    std::vector<Tensor> gradients[2];
+    for (int form = 0; form < 2; ++form) {
+      torch::manual_seed(9);
+      const auto q = torch::randn({3, 17, 4, 24}, torch::requires_grad()),
+                 k = torch::randn({3, kind == 3 ? 17 : 21, 4, 24}, torch::requires_grad()),
+                 v = torch::randn({3, kind == 3 ? 17 : 21, 4, 24}, torch::requires_grad());
+      const auto bias = torch::randn({1, 4, 17, 21}, torch::requires_grad());
+      auto seen = torch::rand({3, 1, 17, 21}) < 0.7;
+      seen[1][0][3].fill_(false);
+      const auto heads = [](const Tensor& x) { return x.transpose(1, 2); };
+      AttentionOptions options;
+      options.dropout = 0.1;
+      if (kind == 1) options.position_bias = bias;
+      if (kind == 1) options.scale = 1.0;
+      const auto added = kind == 1   ? std::optional(bias)
+                         : kind == 2 ? std::optional(seen)
+                                     : std::nullopt;
+      const AttentionMask mask{kind == 2 ? seen : Tensor(), kind == 3};
+      results[form] =
+          form == 0 ? attention(heads(q), heads(k), heads(v), mask, options)
+                    : heads(at::scaled_dot_product_attention(heads(q), heads(k), heads(v), added,
+                                                             0.1, kind == 3, options.scale))
+                          .reshape({3, 17, -1});
+      results[form].square().sum().backward();
+      gradients[form] = {q.grad(), k.grad(), v.grad()};
+      if (kind == 1) gradients[form].push_back(bias.grad());
+    }
+    EXPECT_TRUE(torch::equal(results[0], results[1])) << kind;
+    for (size_t i = 0; i < gradients[0].size(); ++i)
+      EXPECT_TRUE(torch::equal(gradients[0][i], gradients[1][i])) << kind << " " << i;
+  }
+}
+
 TEST(KeyValueCache, GrowsAndReorders) {
   KeyValueCache cache;
   const auto all = torch::randn({2, 1, 150, 4});
   cache.update(0, all.narrow(2, 0, 3), all.narrow(2, 0, 3));
   for (int64_t i = 3; i < 150; ++i) cache.update(0, all.narrow(2, i, 1), all.narrow(2, i, 1));
   EXPECT_EQ(cache.length(), 150);
-  cache.select_rows(torch::tensor({1, 0}));
   const auto states = cache.update(0, all.narrow(2, 0, 0), all.narrow(2, 0, 0));
-  EXPECT_TRUE(torch::equal(states.keys, all.index_select(0, torch::tensor({1, 0}))));
+  EXPECT_TRUE(torch::equal(states.keys, all));
+  EXPECT_FALSE(states.rows.defined());
+}
+
+/// Attention over a cache whose rows were selected again and again, and over what it should hold.
+double difference_after_selections(torch::Dtype dtype, int64_t queries, int64_t width) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(8);
+  KeyValueCache cache;
+  Tensor keys, values, output, expected;
+  int64_t rows = 6;
+  for (int64_t token = 0; token < 150; ++token) {
+    const auto key = torch::randn({rows, 2, 1, width}).to(dtype),
+               value = torch::randn({rows, 2, 1, width}).to(dtype);
+    keys = keys.defined() ? torch::cat({keys, key}, 2) : key;
+    values = values.defined() ? torch::cat({values, value}, 2) : value;
+    const auto states = cache.update(0, key, value);
+    AttentionOptions options;
+    options.key_rows = states.rows;
+    const AttentionMask mask{torch::rand({rows, 1, queries, token + 1}) < 0.9};
+    mask.mask.select(3, 0).fill_(true);  // each query sees something
+    const auto query = torch::randn({rows, 4, queries, width}).to(dtype);
+    output = attention(query, states.keys, states.values, mask, options);
+    expected = attention(query, keys, values, mask);
+    if (difference(output, expected) > 1e-2) return 1.0;
+    rows = token == 40 ? 4 : token == 80 ? 7 : rows;  // some leave, and others are there twice
+    const auto selected = torch::randint(keys.size(0), {rows}, torch::kLong);
+    cache.select_rows(selected);
+    keys = keys.index_select(0, selected);
+    values = values.index_select(0, selected);
+  }
+  return difference(output, expected);
+}
+
+TEST(KeyValueCache, RowsThatAreSelectedNeedNoCopies) {
+  EXPECT_LT(difference_after_selections(torch::kFloat, 1, 64), 1e-6);
+  EXPECT_LT(difference_after_selections(torch::kFloat, 1, 21), 1e-6);
+  EXPECT_LT(difference_after_selections(torch::kFloat, 3, 16), 1e-6);
+  EXPECT_EQ(difference_after_selections(torch::kBFloat16, 1, 16), 0.0);
+}
+
+TEST(Dropout, DrawsTheNumbersOfATen) {
+  const auto generator = at::detail::getDefaultCPUGenerator();
+  for (const double p : {0.1, 0.25, 0.9}) {
+    for (const auto& x : {torch::randn({1}), torch::randn({7, 3}), torch::randn({5, 64, 40}),
+                          torch::randn({30, 40}).t(), torch::randn({30, 40}).slice(1, 0, 40, 3)}) {
+      for (const int64_t before : {0, 1}) {  // words of 32 bits that were drawn before
+        Tensor results[2], gradients[2], states[2];
+        for (int form = 0; form < 2; ++form) {
+          torch::manual_seed(21);
+          if (before == 1) torch::rand({1});
+          const auto input = x.detach().clone().requires_grad_();
+          const auto given = x.is_contiguous() ? input : input.t().contiguous().t();
+          results[form] = form == 0 ? layers::dropout(given, p, true) : at::dropout(given, p, true);
+          results[form].square().sum().backward();
+          gradients[form] = input.grad();
+          states[form] = generator.get_state();
+        }
+        EXPECT_TRUE(torch::equal(results[0], results[1])) << p << x.sizes();
+        EXPECT_EQ(results[0].strides(), results[1].strides());
+        EXPECT_TRUE(torch::equal(gradients[0], gradients[1])) << p << x.sizes();
+        EXPECT_TRUE(torch::equal(states[0], states[1])) << p << x.sizes();
+      }
+    }
+  }
 }
 
 TEST(Checkpoint, RepeatsTheRandomNumbers) {

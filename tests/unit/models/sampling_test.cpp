@@ -135,5 +135,45 @@ TEST(Sampling, FollowsTheDistribution) {
   }
 }
 
+/// Scores that depend on the last token; counts the rows that it was given.
+class CountingModel : public FixedModel {
+ public:
+  CountingModel() : FixedModel(torch::zeros({1})), table_(torch::randn({30, 30})) {}
+  Tensor decode(const Batch& inputs, layers::KeyValueCache& cache) override {
+    FixedModel::decode(inputs, cache);
+    const auto& ids = inputs["input_ids"];
+    rows += ids.size(0);
+    return table_.index_select(0, ids.select(1, ids.size(1) - 1));
+  }
+  int64_t rows = 0;
+
+ private:
+  Tensor table_;
+};
+
+TEST(Sampling, RowsThatLeaveChangeNothingForTheOthers) {
+  torch::manual_seed(5);
+  CountingModel model;
+  const auto prompts = torch::randint(30, {24, 3}, torch::kLong);
+  const auto drawn = [&](GenerationOptions options) {
+    options.do_sample = true;
+    options.eos_token_id = std::vector<int64_t>{3, 4, 5};
+    options.pad_token_id = 0;
+    options.max_new_tokens = 40;
+    torch::manual_seed(11);
+    model.rows = 0;
+    return model.generate({{"input_ids", prompts}}, options);
+  };
+  for (const int64_t beams : {1, 3}) {
+    const auto fast = drawn({.num_beams = beams});
+    const auto few = model.rows;
+    // A processor of one's own sees all rows, so none is left out.
+    const auto keep = [](const Tensor&, Tensor scores) { return scores; };
+    const auto slow = drawn({.num_beams = beams, .logits_processors = {keep}});
+    EXPECT_TRUE(torch::equal(fast, slow)) << beams;
+    EXPECT_LT(few * 3, model.rows * 2) << beams;
+  }
+}
+
 }  // namespace
 }  // namespace gradus

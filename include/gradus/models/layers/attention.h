@@ -54,6 +54,9 @@ struct AttentionOptions {
   torch::Tensor position_bias = {};  ///< (1 or batch, heads, queries, keys), added to the scores.
   /// Receives the softmax weights (batch, heads, queries, keys); null when they are not needed.
   torch::Tensor* weights = nullptr;
+  /// (batch, keys) int32: which row of key and value holds a token of a sequence. Undefined when
+  /// row i holds all of sequence i. See `KeyValueCache::States`.
+  torch::Tensor key_rows = {};
 };
 
 /// softmax(q kᵀ · scale + mask) v. The query is (batch, heads, queries, width); key and value
@@ -64,13 +67,16 @@ torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key,
 
 /// Keys and values of all tokens so far, per layer (batch, heads, tokens, width).
 ///
-/// Memory grows in steps, so that most tokens are written in place. Thread-safety: none.
+/// Memory grows in steps, so that most tokens are written in place. In float32 on the CPU the beams
+/// of a search need no copies either: a table says which row holds a token, and `attention` reads
+/// through it. Thread-safety: none.
 class KeyValueCache {
  public:
   /// Keys and values of one layer.
   struct States {
-    torch::Tensor keys;    ///< (batch, heads, tokens, width).
-    torch::Tensor values;  ///< The same shape.
+    torch::Tensor keys;       ///< (batch, heads, tokens, width); more rows where `rows` is defined.
+    torch::Tensor values;     ///< The same shape.
+    torch::Tensor rows = {};  ///< For `AttentionOptions::key_rows`.
   };
 
   /// Appends the new tokens of a layer and returns all of its tokens.
@@ -97,9 +103,13 @@ class KeyValueCache {
     torch::Tensor keys, values;  ///< With room for more tokens.
     int64_t length = 0;
   };
+  void point_to(const torch::Tensor& rows);
+  void copy_rows(const torch::Tensor& rows);
+
   std::vector<Layer> layers_;
   std::vector<States> cross_;
-  torch::Tensor spare_;  ///< Memory that `select_rows` writes to; undefined at first.
+  torch::Tensor rows_;   ///< (batch, room) int32: see `States::rows`; undefined at first.
+  torch::Tensor spare_;  ///< Memory that `copy_rows` writes to; undefined at first.
 };
 
 }  // namespace gradus::layers
