@@ -33,6 +33,8 @@ class Decoder {
   void select_rows(const torch::Tensor& rows);
   /// The same, but only with these prompts: `rows` are theirs.
   void keep_rows(const torch::Tensor& rows, const torch::Tensor& prompts);
+  /// Continues with `rows` of `count` rows, whatever becomes of the other copies of their prompts.
+  void keep_rows_alone(const torch::Tensor& rows, int64_t count);
 
  private:
   void prepare_prompt(const Batch& inputs, const GenerationOptions& options);

@@ -323,6 +323,12 @@ void Decoder::keep_rows(const Tensor& rows, const Tensor& prompts) {
     if (each->defined()) *each = each->index_select(0, rows);
 }
 
+void Decoder::keep_rows_alone(const Tensor& rows, int64_t count) {
+  // Each row gets an encoder output of its own, since a prompt may lose some of its copies.
+  const auto copies = encoder_states_.defined() ? count / encoder_states_.size(0) : 1;
+  keep_rows(rows, copies == 1 ? rows : rows.div(copies, "floor"));
+}
+
 StopRules::StopRules(const GenerationOptions& options, int64_t max_length)
     : options_(options), max_length_(max_length) {
   if (options.eos_token_id) ends_ = options.eos_token_id->ids();
@@ -401,7 +407,7 @@ static Tensor without_finished(Decoder& decoder, const Tensor& open, const Tenso
   const auto left = (rows.defined() ? open.index_select(0, rows) : open).nonzero().squeeze(1);
   const auto count = rows.defined() ? rows.size(0) : open.size(0);
   if (left.size(0) == 0 || left.size(0) * 4 > count * 3) return rows;
-  decoder.keep_rows(left, left);
+  decoder.keep_rows_alone(left, count);
   return rows.defined() ? rows.index_select(0, left) : left;
 }
 
