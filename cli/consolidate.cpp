@@ -61,12 +61,7 @@ void write_plain_checkpoint(const fs::path& from, const fs::path& to,
 
 }  // namespace
 
-std::vector<Flag> consolidate_flags() {
-  ConsolidateFlags flags;
-  OptionSet set;
-  set.add(flags, std::span<const OptionRow<ConsolidateFlags>>(kConsolidateRows));
-  return flags_of(set);
-}
+std::vector<Flag> consolidate_flags() { return flags_of(kConsolidateRows); }
 
 int consolidate(Words words) {
   ConsolidateFlags flags;

@@ -152,23 +152,9 @@ int data(Words words) {
   return 0;
 }
 
-std::vector<Flag> data_flags() {
-  FileOptions file;
-  ShowOptions show;
-  OptionSet set;
-  set.add(show, std::span<const OptionRow<ShowOptions>>(kShowRows));
-  set.add(file, std::span<const OptionRow<FileOptions>>(kFileRows));
-  return flags_of(set);
-}
+std::vector<Flag> data_flags() { return flags_of(kShowRows, kFileRows); }
 
-std::vector<Flag> tokenize_flags() {
-  FileOptions file;
-  TokenizeFlags flags;
-  OptionSet set;
-  set.add(flags, std::span<const OptionRow<TokenizeFlags>>(kTokenizeRows));
-  set.add(file, std::span<const OptionRow<FileOptions>>(kFileRows));
-  return flags_of(set);
-}
+std::vector<Flag> tokenize_flags() { return flags_of(kTokenizeRows, kFileRows); }
 
 int tokenize(Words words) {
   const auto files = take_files(words);

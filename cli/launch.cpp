@@ -234,12 +234,7 @@ std::pair<std::vector<std::string>, std::vector<std::string>> split_launch_words
 
 }  // namespace
 
-std::vector<Flag> launch_flags() {
-  LaunchOptions options;
-  OptionSet set;
-  set.add(options, std::span<const OptionRow<LaunchOptions>>(kLaunchRows));
-  return flags_of(set);
-}
+std::vector<Flag> launch_flags() { return flags_of(kLaunchRows); }
 
 int launch(Words words) {
   LaunchOptions options;

@@ -46,12 +46,7 @@ ModelTask task_of_adapter(const LoraConfig& config) {
 
 }  // namespace
 
-std::vector<Flag> merge_flags() {
-  MergeFlags flags;
-  OptionSet set;
-  set.add(flags, std::span<const OptionRow<MergeFlags>>(kMergeRows));
-  return flags_of(set);
-}
+std::vector<Flag> merge_flags() { return flags_of(kMergeRows); }
 
 int merge(Words words) {
   MergeFlags flags;

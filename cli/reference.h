@@ -2,7 +2,9 @@
 
 #include <gradus/config/option_set.h>
 
+#include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace gradus::cli {
@@ -24,6 +26,14 @@ struct Flag {
 
 /// The flags of a set, in its order.
 std::vector<Flag> flags_of(const OptionSet& set);
+/// The flags of tables, with the defaults of their structs.
+template <class... Options, size_t... sizes>
+std::vector<Flag> flags_of(const OptionRow<Options> (&... rows)[sizes]) {
+  std::tuple<Options...> defaults;
+  OptionSet set;
+  (set.add(std::get<Options>(defaults), std::span<const OptionRow<Options>>(rows)), ...);
+  return flags_of(set);
+}
 /// `--json`, of commands that have no table.
 std::vector<Flag> json_flag();
 

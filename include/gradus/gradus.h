@@ -167,6 +167,7 @@
 #include <gradus/trainers/grpo.h>
 #include <gradus/trainers/kto.h>
 #include <gradus/trainers/on_policy_distillation.h>
+#include <gradus/trainers/preference_trainer.h>
 #include <gradus/trainers/question_answering.h>
 #include <gradus/trainers/registry.h>
 #include <gradus/trainers/reward.h>

@@ -5,6 +5,7 @@
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/trainers/distillation.h>
+#include <gradus/trainers/registry.h>
 
 #include "tasks/class_labels.h"
 #include "tasks/model_source.h"
@@ -55,8 +56,7 @@ class Distillation : public Task {
     const auto teacher = load_teacher(prepared);
     prepared.make_trainer = [own = arguments().as<DistillationArguments>(),
                              teacher](TrainerOptions options) {
-      auto all = convert_options<DistillationTrainerOptions>(options);
-      all.args = own;
+      auto all = with_arguments<DistillationTrainerOptions>(options, own);
       all.teacher = teacher;
       return std::make_unique<DistillationTrainer>(std::move(all));
     };

@@ -7,8 +7,8 @@
 namespace gradus {
 
 std::unique_ptr<Task> make_dpo() {
-  return std::make_unique<tasks::PlainTrlTask<DPOTrainer, DPOConfig, dpo_options>>(
-      "dpo", "DPOTrainer", ModelTask::causal_lm);
+  return std::make_unique<tasks::PlainTrlTask<DPOTrainer, DPOTrainerOptions>>("dpo", "DPOTrainer",
+                                                                              ModelTask::causal_lm);
 }
 
 }  // namespace gradus

@@ -7,8 +7,8 @@
 namespace gradus {
 
 std::unique_ptr<Task> make_kto() {
-  return std::make_unique<tasks::PlainTrlTask<KTOTrainer, KTOConfig, kto_options>>(
-      "kto", "KTOTrainer", ModelTask::causal_lm);
+  return std::make_unique<tasks::PlainTrlTask<KTOTrainer, KTOTrainerOptions>>("kto", "KTOTrainer",
+                                                                              ModelTask::causal_lm);
 }
 
 }  // namespace gradus

@@ -31,7 +31,7 @@ constexpr OptionRow<RewardFlags> kRewardFlagRows[] = {
 };
 
 /// GRPO or RLOO: both have the same flags.
-template <class TrainerClass, class Options, class Config>
+template <class TrainerClass, class Options>
 class PolicyOptimization : public TrlTask {
  public:
   PolicyOptimization(std::string name, std::string trainer)
@@ -57,7 +57,8 @@ class PolicyOptimization : public TrlTask {
   /// The model first, then functions, then the process: the order of --reward_weights.
   std::unique_ptr<Trainer> make(TrainerOptions options,
                                 std::optional<LoraConfig> adapter) override {
-    Options given;
+    auto given =
+        with_arguments<Options>(options, arguments().template as<typename Options::Arguments>());
     auto& rewards = given.reward_funcs;
     if (const auto& folder = flags_.reward_model_name_or_path) {
       const auto path = std::filesystem::path(*folder).lexically_normal();
@@ -72,12 +73,6 @@ class PolicyOptimization : public TrlTask {
       rewards.push_back(command_reward(
           "reward_command", {.command = *flags_.reward_command, .timeout = flags_.reward_timeout}));
     given.reward_processing_classes.resize(rewards.size());
-    given.model = std::move(options.model);
-    given.args = arguments().template as<Config>();
-    given.train_dataset = std::move(options.train_dataset);
-    given.eval_dataset = std::move(options.eval_dataset);
-    given.processing_class = std::move(options.processing_class);
-    given.callbacks = std::move(options.callbacks);
     given.peft_config = std::move(adapter);
     return std::make_unique<TrainerClass>(std::move(given));
   }
@@ -95,12 +90,12 @@ class PolicyOptimization : public TrlTask {
 }  // namespace tasks
 
 std::unique_ptr<Task> make_grpo() {
-  return std::make_unique<tasks::PolicyOptimization<GRPOTrainer, GRPOTrainerOptions, GRPOConfig>>(
+  return std::make_unique<tasks::PolicyOptimization<GRPOTrainer, GRPOTrainerOptions>>(
       "grpo", "GRPOTrainer");
 }
 
 std::unique_ptr<Task> make_rloo() {
-  return std::make_unique<tasks::PolicyOptimization<RLOOTrainer, RLOOTrainerOptions, RLOOConfig>>(
+  return std::make_unique<tasks::PolicyOptimization<RLOOTrainer, RLOOTrainerOptions>>(
       "rloo", "RLOOTrainer");
 }
 

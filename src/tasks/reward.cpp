@@ -7,7 +7,7 @@
 namespace gradus {
 
 std::unique_ptr<Task> make_reward() {
-  return std::make_unique<tasks::PlainTrlTask<RewardTrainer, RewardConfig, reward_options>>(
+  return std::make_unique<tasks::PlainTrlTask<RewardTrainer, RewardTrainerOptions>>(
       "reward", "RewardTrainer", ModelTask::sequence_classification,
       nlohmann::json{{"num_labels", 1}});
 }

@@ -7,8 +7,8 @@
 namespace gradus {
 
 std::unique_ptr<Task> make_sft() {
-  return std::make_unique<tasks::PlainTrlTask<SFTTrainer, SFTConfig, sft_options>>(
-      "sft", "SFTTrainer", ModelTask::causal_lm);
+  return std::make_unique<tasks::PlainTrlTask<SFTTrainer, SFTTrainerOptions>>("sft", "SFTTrainer",
+                                                                              ModelTask::causal_lm);
 }
 
 }  // namespace gradus

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gradus/tasks/task.h>
+#include <gradus/trainers/registry.h>
 
 #include <optional>
 #include <string>
@@ -40,9 +41,8 @@ class TrlTask : public Task {
   SplitFlags splits_;
 };
 
-/// The whole of a task whose trainer needs nothing beside its options: `TrainerClass` with the
-/// arguments `Config`, made by `make_options`.
-template <class TrainerClass, class Config, auto make_options>
+/// The whole of a task whose `TrainerClass` needs nothing beside its options.
+template <class TrainerClass, class Options>
 class PlainTrlTask : public TrlTask {
  public:
   /// `name` is what --task calls it, `trainer` the name in the table of trainers.
@@ -56,7 +56,8 @@ class PlainTrlTask : public TrlTask {
  protected:
   std::unique_ptr<Trainer> make(TrainerOptions options,
                                 std::optional<LoraConfig> adapter) override {
-    auto own = make_options(std::move(options), arguments().template as<Config>());
+    auto own =
+        with_arguments<Options>(options, arguments().template as<typename Options::Arguments>());
     own.peft_config = std::move(adapter);
     return std::make_unique<TrainerClass>(std::move(own));
   }

@@ -1,16 +1,12 @@
 #include <fmt/format.h>
 #include <gradus/data/collators.h>
-#include <gradus/device/runtime.h>
 #include <gradus/models/layers/no_dropout.h>
 #include <gradus/trainers/dpo.h>
 
 #include "trainers/dpo_loss.h"
 #include "trainers/metric_log.h"
-#include "trainers/preference_data.h"
-#include "trainers/reference_columns.h"
-#include "trainers/reference_policy.h"
+#include "trainers/preference_setup.h"
 #include "trainers/token_scores.h"
-#include "trainers/trl_options.h"
 
 namespace gradus {
 
@@ -18,7 +14,7 @@ using torch::Tensor;
 
 namespace {
 
-const std::vector<std::string> kReferenceColumns = {"ref_chosen_logps", "ref_rejected_logps"};
+constexpr const char* kDpoName = "DPOTrainer";
 
 /// What the model takes of a batch.
 Batch model_inputs(const Batch& inputs) {
@@ -32,97 +28,45 @@ Tensor completion_labels(const Batch& inputs) {
 
 }  // namespace
 
-/// What the constructor has made of its options.
-struct DPOTrainer::Prepared {
-  TrainerOptions options;
-  PrepareRows prepare_rows;
-  ReferencePolicy reference;
-};
-
-DPOTrainer::Prepared DPOTrainer::prepare(DPOTrainerOptions given, const DPOConfig& args) {
-  Prepared prepared;
-  auto& options = prepared.options = plain_options(given, args);
-  const auto tokenizer =
-      trl_tokenizer(given.processing_class, {.pad_token = args.pad_token}, "DPOTrainer");
-  options.processing_class = tokenizer;
-  device::seed_all(args.seed);  // the adapter's matrices are random
-  options.model = policy_to_train(given.model, given.peft_config, "DPOTrainer");
+PreferenceSetup DPOTrainer::prepare(const DPOTrainerOptions& given, const DPOConfig& args) {
   const bool keeps_end = args.truncation_mode == "keep_end";
-  options.data_collator = given.data_collator;
-  if (!options.data_collator)
-    options.data_collator = DataCollatorForPreference(
-        {.pad_token_id = *tokenizer->pad_token_id(),
-         .max_length = args.max_length,
-         .truncation_mode = keeps_end ? TruncationMode::keep_end : TruncationMode::keep_start,
-         .pad_to_multiple_of = args.pad_to_multiple_of});
-  const PreferencePreparation how{.tokenizer = tokenizer,
-                                  .who = "DPOTrainer",
-                                  .max_length = args.max_length,
-                                  .keeps_end = keeps_end,
-                                  .longest = longest_input(*options.model)};
-  prepared.prepare_rows = [how](const DatasetRef& rows, const std::string& name) {
-    return prepare_preference_rows(rows, how, name);
-  };
-  prepare_sets(options, "DPOTrainer", prepared.prepare_rows);
-  prepared.reference = reference_to_use(options.model, given.ref_model,
-                                        {.adapter_is_new = given.peft_config.has_value(),
-                                         .asked_once = args.precompute_ref_log_probs,
-                                         .is_synced = args.sync_ref_model},
-                                        "DPOTrainer");
-  return prepared;
+  const PreferenceKind kind{
+      .who = kDpoName,
+      .tokenizer = {.pad_token = args.pad_token},
+      .max_length = args.max_length,
+      .keeps_end = keeps_end,
+      .model = [&](auto&) { return policy_to_train(given.model, given.peft_config, kDpoName); },
+      .collator =
+          [&](int64_t pad_token_id) {
+            return DataCollatorForPreference({.pad_token_id = pad_token_id,
+                                              .max_length = args.max_length,
+                                              .truncation_mode = keeps_end
+                                                                     ? TruncationMode::keep_end
+                                                                     : TruncationMode::keep_start,
+                                              .pad_to_multiple_of = args.pad_to_multiple_of});
+          },
+      .make_tokens = prepare_preference_rows};
+  auto setup = preference_setup(prepare_preferences(plain_options(given, args, kDpoName), kind),
+                                given, args, kDpoName);
+  setup.columns = {"ref_chosen_logps", "ref_rejected_logps"};
+  setup.settings = fmt::format("dpo {} {} {}", args.ld_alpha.value_or(-1),
+                               args.max_length.value_or(-1), args.truncation_mode);
+  return setup;
 }
 
 DPOTrainer::DPOTrainer(DPOTrainerOptions options)
     : DPOTrainer(options.args.resolved(), prepare(options, options.args.resolved())) {}
 
-DPOTrainer::DPOTrainer(DPOConfig args, Prepared prepared)
-    : TrlTrainer(std::move(prepared.options), args.to_dict()),
-      args_(std::move(args)),
-      reference_(std::make_unique<ReferencePolicy>(std::move(prepared.reference))) {
-  loss_is_scaled_for_ga = false;
-  if (const auto own = reference_->own_model()) own->to(device());
-  if (args_.sync_ref_model)
-    add_callback(std::make_shared<SyncRefModelCallback>(
-        reference_->own_model(), args_.ref_model_mixup_alpha, args_.ref_model_sync_steps));
-  set_prepare_rows(prepared.prepare_rows);
-  if (!args_.precompute_ref_log_probs) return;
-  compute_columns([this](const DatasetRef& rows, const std::string& name) {
-    return with_reference(rows, name);
-  });
-  if (reference_->own_model() == model_ptr()) *reference_ = {};
-  set_prepare_rows([this, make_tokens = std::move(prepared.prepare_rows)](const DatasetRef& rows,
-                                                                          const std::string& name) {
-    return with_reference(make_tokens(rows, name), name);
-  });
+DPOTrainer::DPOTrainer(DPOConfig args, PreferenceSetup setup)
+    : PreferenceTrainer(std::move(setup), args.to_dict()), args_(std::move(args)) {
+  ask_reference_once();
 }
 
-DPOTrainer::~DPOTrainer() = default;
-
-DatasetRef DPOTrainer::with_reference(const DatasetRef& rows, const std::string& name) const {
-  ReferenceColumns columns{.names = kReferenceColumns};
-  columns.compute = [this](const std::vector<Example>& batch) {
-    const auto inputs = prepare_inputs(collator()(batch));
-    const auto precision = compute_loss_context_manager();
-    return reference_log_probs(inputs).chunk(2);
-  };
-  const auto usual = name == "train_dataset" ? args_.per_device_train_batch_size
-                                             : args_.per_device_eval_batch_size;
-  columns.batch_size = args_.precompute_ref_batch_size.value_or(usual);
-  const auto own = reference_->own_model();
-  columns.reference = *reference_ ? (own ? own : model_ptr()).get() : nullptr;
-  columns.settings =
-      fmt::format("dpo {} {} {} {}", args_.ld_alpha.value_or(-1), args_.max_length.value_or(-1),
-                  args_.truncation_mode, args().mixed_precision());
-  columns.group = processes();
-  return with_reference_columns(rows, columns, name);
-}
-
-Tensor DPOTrainer::reference_log_probs(const Batch& inputs) const {
-  const torch::NoGradGuard no_grad;
-  const layers::NoDropout no_dropout(args_.disable_dropout);
-  const auto outputs = reference_->forward(model_inputs(inputs));
+std::vector<Tensor> DPOTrainer::reference_log_probs(const Batch& inputs,
+                                                    const ReferencePolicy& reference) const {
+  const auto outputs = reference.forward(model_inputs(inputs));
   const auto scores = score_tokens(outputs["logits"], completion_labels(inputs));
-  return sequence_log_probs(scores.log_probs, scores.mask, args_.ld_alpha);
+  return sequence_log_probs(scores.log_probs, scores.mask, args_.ld_alpha).chunk(2);
 }
 
 Loss DPOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {
@@ -137,17 +81,14 @@ Loss DPOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>)
                                     .log_sum_sq_probs = args_.use_weighting});
   const auto halves = [](const Tensor& both) { return both.chunk(2); };
   const auto by_policy = halves(sequence_log_probs(scores.log_probs, scores.mask, args_.ld_alpha));
-  const auto by_reference =
-      args_.precompute_ref_log_probs
-          ? std::vector{inputs[kReferenceColumns[0]], inputs[kReferenceColumns[1]]}
-          : halves(reference_log_probs(inputs));
+  const auto by_ref = by_reference(inputs);
   const auto lengths = halves(inputs["completion_mask"].sum(1).clamp_min(1).to(torch::kFloat));
   const auto masks = halves(scores.mask), token_log_probs = halves(scores.log_probs);
   const auto chosen_tokens = masks[0].sum();
   const PairLogProbs pairs{.chosen = by_policy[0],
                            .rejected = by_policy[1],
-                           .ref_chosen = by_reference[0],
-                           .ref_rejected = by_reference[1],
+                           .ref_chosen = by_ref[0],
+                           .ref_rejected = by_ref[1],
                            .chosen_tokens = lengths[0],
                            .rejected_tokens = lengths[1],
                            .chosen_nll = -token_log_probs[0].sum() / chosen_tokens};

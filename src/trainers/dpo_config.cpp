@@ -115,20 +115,12 @@ DPOConfig DPOConfig::from_json(const nlohmann::json& dict) {
 
 bool operator==(const DPOConfig&, const DPOConfig&) = default;
 
-DPOConfig::operator TrainingArguments() const {
-  auto common = common_arguments(*this);
-  common.bf16 = bf16.value_or(!fp16);
-  return common;
-}
+DPOConfig::operator TrainingArguments() const { return plain_arguments(*this); }
 
 DPOConfig DPOConfig::resolved() const {
   const auto args = resolve_fields(with_trl_rules(*this));
   check_dpo_args(args);
   return args;
-}
-
-DPOTrainerOptions dpo_options(TrainerOptions options, DPOConfig args) {
-  return trl_options<DPOTrainerOptions>(std::move(options), std::move(args));
 }
 
 }  // namespace gradus

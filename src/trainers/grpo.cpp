@@ -77,23 +77,13 @@ PolicyLoss policy_loss(const GRPOConfig& args, const Tensor& ratio, const Tensor
 
 }  // namespace
 
-/// What the constructor has made of its options.
-struct GRPOTrainer::Prepared {
-  GRPOConfig args;
-  RolloutOptions options;
-};
+GRPOTrainer::GRPOTrainer(GRPOTrainerOptions options)
+    : GRPOTrainer(options.args.resolved(),
+                  rewarded_options(options, options.args.resolved(), kGrpoName)) {}
 
-GRPOTrainer::Prepared GRPOTrainer::prepare(GRPOTrainerOptions given) {
-  auto args = given.args.resolved();
-  auto options = rewarded_options(std::move(given), args, kGrpoName);
-  return {.args = std::move(args), .options = std::move(options)};
-}
-
-GRPOTrainer::GRPOTrainer(GRPOTrainerOptions options) : GRPOTrainer(prepare(std::move(options))) {}
-
-GRPOTrainer::GRPOTrainer(Prepared prepared)
-    : RolloutTrainer(std::move(prepared.options), prepared.args.to_dict()),
-      args_(std::move(prepared.args)),
+GRPOTrainer::GRPOTrainer(GRPOConfig args, RolloutOptions options)
+    : RolloutTrainer(std::move(options), args.to_dict()),
+      args_(std::move(args)),
       entropy_coef_(args_.entropy_coef),
       last_entropy_(std::numeric_limits<double>::infinity()) {
   loss_is_scaled_for_ga = true;

@@ -197,11 +197,7 @@ GRPOConfig GRPOConfig::from_json(const nlohmann::json& dict) {
 
 bool operator==(const GRPOConfig&, const GRPOConfig&) = default;
 
-GRPOConfig::operator TrainingArguments() const {
-  auto common = common_arguments(*this);
-  common.bf16 = bf16.value_or(!fp16);
-  return common;
-}
+GRPOConfig::operator TrainingArguments() const { return plain_arguments(*this); }
 
 GRPOConfig GRPOConfig::resolved() const {
   auto args = resolve_rollout_arguments(*this, "GRPO");

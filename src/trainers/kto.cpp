@@ -1,18 +1,14 @@
 #include <fmt/format.h>
 #include <gradus/core/log.h>
 #include <gradus/data/collators.h>
-#include <gradus/device/runtime.h>
 #include <gradus/models/layers/no_dropout.h>
 #include <gradus/trainers/kto.h>
 
 #include <cmath>
 
 #include "trainers/metric_log.h"
-#include "trainers/preference_data.h"
-#include "trainers/reference_columns.h"
-#include "trainers/reference_policy.h"
+#include "trainers/preference_setup.h"
 #include "trainers/token_scores.h"
-#include "trainers/trl_options.h"
 
 namespace gradus {
 
@@ -20,6 +16,7 @@ using torch::Tensor;
 
 namespace {
 
+constexpr const char* kKtoName = "KTOTrainer";
 constexpr std::string_view kKtoLosses[] = {"kto", "apo_zero_unpaired"};
 
 constexpr OptionRow<KTOConfig> kKtoRows[] = {
@@ -126,11 +123,7 @@ KTOConfig KTOConfig::from_json(const nlohmann::json& dict) {
 
 bool operator==(const KTOConfig&, const KTOConfig&) = default;
 
-KTOConfig::operator TrainingArguments() const {
-  auto common = common_arguments(*this);
-  common.bf16 = bf16.value_or(!fp16);
-  return common;
-}
+KTOConfig::operator TrainingArguments() const { return plain_arguments(*this); }
 
 KTOConfig KTOConfig::resolved() const {
   const auto args = resolve_fields(with_trl_rules(*this));
@@ -138,102 +131,49 @@ KTOConfig KTOConfig::resolved() const {
   return args;
 }
 
-KTOTrainerOptions kto_options(TrainerOptions options, KTOConfig args) {
-  return trl_options<KTOTrainerOptions>(std::move(options), std::move(args));
-}
-
-/// What the constructor has made of its options.
-struct KTOTrainer::Prepared {
-  TrainerOptions options;
-  PrepareRows prepare_rows;
-  ReferencePolicy reference;
-};
-
-KTOTrainer::Prepared KTOTrainer::prepare(KTOTrainerOptions given, const KTOConfig& args) {
-  Prepared prepared;
-  auto& options = prepared.options = plain_options(given, args);
-  const auto tokenizer = trl_tokenizer(given.processing_class, {}, "KTOTrainer");
-  options.processing_class = tokenizer;
-  device::seed_all(args.seed);  // the adapter's matrices are random
-  options.model = policy_to_train(given.model, given.peft_config, "KTOTrainer");
-  options.data_collator = given.data_collator;
-  if (!options.data_collator)
-    options.data_collator =
-        DataCollatorForUnpairedPreference({.pad_token_id = *tokenizer->pad_token_id(),
-                                           .max_length = args.max_length,
-                                           .pad_to_multiple_of = args.pad_to_multiple_of});
-  const PreferencePreparation how{.tokenizer = tokenizer,
-                                  .who = "KTOTrainer",
-                                  .max_length = args.max_length,
-                                  .longest = longest_input(*options.model)};
+PreferenceSetup KTOTrainer::prepare(const KTOTrainerOptions& given, const KTOConfig& args) {
   const auto kl_batch =
       args.loss_type == "kto" ? std::optional(args.per_device_train_batch_size) : std::nullopt;
-  prepared.prepare_rows = [how, kl_batch](const DatasetRef& rows, const std::string& name) {
-    return prepare_unpaired_rows(rows, how, kl_batch, name);
-  };
-  prepare_sets(options, "KTOTrainer", prepared.prepare_rows);
-  check_balance(options.train_dataset, args);
-  prepared.reference = reference_to_use(options.model, given.ref_model,
-                                        {.adapter_is_new = given.peft_config.has_value(),
-                                         .asked_once = args.precompute_ref_log_probs,
-                                         .is_synced = args.sync_ref_model},
-                                        "KTOTrainer");
-  return prepared;
+  const PreferenceKind kind{
+      .who = kKtoName,
+      .max_length = args.max_length,
+      .model = [&](auto&) { return policy_to_train(given.model, given.peft_config, kKtoName); },
+      .collator =
+          [&](int64_t pad_token_id) {
+            return DataCollatorForUnpairedPreference(
+                {.pad_token_id = pad_token_id,
+                 .max_length = args.max_length,
+                 .pad_to_multiple_of = args.pad_to_multiple_of});
+          },
+      .make_tokens =
+          [kl_batch](const DatasetRef& rows, const PreferencePreparation& how,
+                     const std::string& name) {
+            return prepare_unpaired_rows(rows, how, kl_batch, name);
+          }};
+  auto prepared = prepare_preferences(plain_options(given, args, kKtoName), kind);
+  check_balance(prepared.options.train_dataset, args);
+  auto setup = preference_setup(std::move(prepared), given, args, kKtoName);
+  setup.columns = {"ref_logps"};
+  if (kl_batch) setup.columns.push_back("ref_KL_logps");
+  setup.settings = fmt::format("kto {}", args.max_length.value_or(-1));
+  return setup;
 }
 
 KTOTrainer::KTOTrainer(KTOTrainerOptions options)
     : KTOTrainer(options.args.resolved(), prepare(options, options.args.resolved())) {}
 
-KTOTrainer::KTOTrainer(KTOConfig args, Prepared prepared)
-    : TrlTrainer(std::move(prepared.options), args.to_dict()),
-      args_(std::move(args)),
-      reference_(std::make_unique<ReferencePolicy>(std::move(prepared.reference))) {
-  loss_is_scaled_for_ga = false;
-  if (const auto own = reference_->own_model()) own->to(device());
-  if (args_.sync_ref_model)
-    add_callback(std::make_shared<SyncRefModelCallback>(
-        reference_->own_model(), args_.ref_model_mixup_alpha, args_.ref_model_sync_steps));
-  set_prepare_rows(prepared.prepare_rows);
-  if (!args_.precompute_ref_log_probs) return;
-  compute_columns([this](const DatasetRef& rows, const std::string& name) {
-    return with_reference(rows, name);
-  });
-  if (reference_->own_model() == model_ptr()) *reference_ = {};
-  set_prepare_rows([this, make_tokens = std::move(prepared.prepare_rows)](const DatasetRef& rows,
-                                                                          const std::string& name) {
-    return with_reference(make_tokens(rows, name), name);
-  });
+KTOTrainer::KTOTrainer(KTOConfig args, PreferenceSetup setup)
+    : PreferenceTrainer(std::move(setup), args.to_dict()), args_(std::move(args)) {
+  ask_reference_once();
 }
 
-KTOTrainer::~KTOTrainer() = default;
-
-DatasetRef KTOTrainer::with_reference(const DatasetRef& rows, const std::string& name) const {
-  ReferenceColumns columns{.names = {"ref_logps"}};
-  if (estimates_kl()) columns.names.push_back("ref_KL_logps");
-  columns.compute = [this](const std::vector<Example>& batch) {
-    const auto inputs = prepare_inputs(collator()(batch));
-    const auto precision = compute_loss_context_manager();
-    return reference_log_probs(inputs);
-  };
-  const auto usual = name == "train_dataset" ? args_.per_device_train_batch_size
-                                             : args_.per_device_eval_batch_size;
-  columns.batch_size = args_.precompute_ref_batch_size.value_or(usual);
-  const auto own = reference_->own_model();
-  columns.reference = *reference_ ? (own ? own : model_ptr()).get() : nullptr;
-  columns.settings =
-      fmt::format("kto {} {}", args_.max_length.value_or(-1), args().mixed_precision());
-  columns.group = processes();
-  return with_reference_columns(rows, columns, name);
-}
-
-std::vector<Tensor> KTOTrainer::reference_log_probs(const Batch& inputs) const {
-  const torch::NoGradGuard no_grad;
-  const layers::NoDropout no_dropout(args_.disable_dropout);
+std::vector<Tensor> KTOTrainer::reference_log_probs(const Batch& inputs,
+                                                    const ReferencePolicy& reference) const {
   std::vector<Tensor> found;
   for (const char* prefix : {"", "KL_"}) {
     if (*prefix != '\0' && !estimates_kl()) continue;
     const Completions completions(inputs, prefix);
-    found.push_back(completions.log_probs(reference_->forward(completions.model_inputs)));
+    found.push_back(completions.log_probs(reference.forward(completions.model_inputs)));
   }
   return found;
 }
@@ -241,29 +181,22 @@ std::vector<Tensor> KTOTrainer::reference_log_probs(const Batch& inputs) const {
 Loss KTOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {
   const bool training = model.is_training();
   const layers::NoDropout no_dropout(args_.disable_dropout);
-  std::vector<Tensor> by_reference;
-  if (!args_.precompute_ref_log_probs)
-    by_reference = reference_log_probs(inputs);
-  else if (estimates_kl())
-    by_reference = {inputs["ref_logps"], inputs["ref_KL_logps"]};
-  else
-    by_reference = {inputs["ref_logps"]};
-
+  const auto by_ref = by_reference(inputs);
   const Completions own(inputs, "");
-  auto kl = torch::zeros({}, by_reference[0].options());
+  auto kl = torch::zeros({}, by_ref[0].options());
   if (estimates_kl()) {
     const torch::NoGradGuard no_grad;
     const Completions neighbours(inputs, "KL_");
     const auto log_probs =
         neighbours.log_probs(run_model(model, neighbours.model_inputs, training));
-    kl = mean_over_processes((log_probs - by_reference[1]).mean()).clamp_min(0);
+    kl = mean_over_processes((log_probs - by_ref[1]).mean()).clamp_min(0);
   }
   Loss result;
   result.outputs = run_model(model, own.model_inputs, training);
   const auto scores =
       score_tokens(result.outputs["logits"], own.labels, {.entropy = true, .mean_logits = true});
   const auto log_probs = scores.log_probs.sum(1);
-  const auto ratios = log_probs - by_reference[0];
+  const auto ratios = log_probs - by_ref[0];
   const auto wanted = inputs["label"].to(torch::kBool), unwanted = wanted.logical_not();
   const auto losses =
       torch::where(wanted, args_.desirable_weight * (1 - (args_.beta * (ratios - kl)).sigmoid()),

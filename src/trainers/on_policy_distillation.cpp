@@ -134,11 +134,7 @@ OnPolicyDistillationConfig OnPolicyDistillationConfig::from_json(const nlohmann:
 
 bool operator==(const OnPolicyDistillationConfig&, const OnPolicyDistillationConfig&) = default;
 
-OnPolicyDistillationConfig::operator TrainingArguments() const {
-  auto common = common_arguments(*this);
-  common.bf16 = bf16.value_or(!fp16);
-  return common;
-}
+OnPolicyDistillationConfig::operator TrainingArguments() const { return plain_arguments(*this); }
 
 OnPolicyDistillationConfig OnPolicyDistillationConfig::resolved() const {
   return resolve_common_rollout(*this);
@@ -146,15 +142,13 @@ OnPolicyDistillationConfig OnPolicyDistillationConfig::resolved() const {
 
 /// What the constructor has made of its options.
 struct OnPolicyDistillationTrainer::Prepared {
-  OnPolicyDistillationConfig args;
   RolloutOptions options = {};
   std::shared_ptr<Model> teacher = nullptr;
 };
 
 OnPolicyDistillationTrainer::Prepared OnPolicyDistillationTrainer::prepare(
-    OnPolicyDistillationTrainerOptions given) {
-  Prepared prepared{.args = given.args.resolved()};
-  const auto& args = prepared.args;
+    OnPolicyDistillationTrainerOptions given, const OnPolicyDistillationConfig& args) {
+  Prepared prepared;
   prepared.teacher = frozen_teacher(given, args);
   device::seed_all(args.seed);  // the adapter's matrices are random
   prepared.options = rollout_options(given, args, kDistillationName);
@@ -168,11 +162,13 @@ OnPolicyDistillationTrainer::Prepared OnPolicyDistillationTrainer::prepare(
 }
 
 OnPolicyDistillationTrainer::OnPolicyDistillationTrainer(OnPolicyDistillationTrainerOptions options)
-    : OnPolicyDistillationTrainer(prepare(std::move(options))) {}
+    : OnPolicyDistillationTrainer(options.args.resolved(),
+                                  prepare(options, options.args.resolved())) {}
 
-OnPolicyDistillationTrainer::OnPolicyDistillationTrainer(Prepared prepared)
-    : RolloutTrainer(std::move(prepared.options), prepared.args.to_dict()),
-      args_(std::move(prepared.args)),
+OnPolicyDistillationTrainer::OnPolicyDistillationTrainer(OnPolicyDistillationConfig args,
+                                                         Prepared prepared)
+    : RolloutTrainer(std::move(prepared.options), args.to_dict()),
+      args_(std::move(args)),
       teacher_(std::move(prepared.teacher)) {
   loss_is_scaled_for_ga = true;
 }

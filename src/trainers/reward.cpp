@@ -1,19 +1,19 @@
 #include <fmt/format.h>
 #include <gradus/data/collators.h>
-#include <gradus/device/runtime.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/layers/no_dropout.h>
 #include <gradus/trainers/reward.h>
 
 #include "trainers/metric_log.h"
-#include "trainers/preference_data.h"
-#include "trainers/trl_options.h"
+#include "trainers/preference_setup.h"
 
 namespace gradus {
 
 using torch::Tensor;
 
 namespace {
+
+constexpr const char* kRewardName = "RewardTrainer";
 
 constexpr OptionRow<RewardConfig> kRewardRows[] = {
     {&RewardConfig::model_init_kwargs, "model_init_kwargs", Group::trainer,
@@ -40,7 +40,7 @@ constexpr OptionRow<RewardConfig> kRewardRows[] = {
 };
 
 std::shared_ptr<Model> reward_model(const RewardTrainerOptions& given, const Tokenizer& tokenizer) {
-  if (!given.model) refuse_options("RewardTrainer has no model", "Set `model`.");
+  if (!given.model) refuse_options(std::string(kRewardName) + " has no model", "Set `model`.");
   const auto config = given.model->config();  // null: a model of the user's own
   const auto labels = config.is_object() ? num_labels(config) : 1;
   if (labels != 1)
@@ -62,54 +62,30 @@ RewardConfig RewardConfig::from_json(const nlohmann::json& dict) {
 
 bool operator==(const RewardConfig&, const RewardConfig&) = default;
 
-RewardConfig::operator TrainingArguments() const {
-  auto common = common_arguments(*this);
-  common.bf16 = bf16.value_or(!fp16);
-  return common;
-}
+RewardConfig::operator TrainingArguments() const { return plain_arguments(*this); }
 
 RewardConfig RewardConfig::resolved() const { return resolve_fields(with_trl_rules(*this)); }
 
-RewardTrainerOptions reward_options(TrainerOptions options, RewardConfig args) {
-  return trl_options<RewardTrainerOptions>(std::move(options), std::move(args));
-}
-
-/// What the constructor has made of its options.
-struct RewardTrainer::Prepared {
-  TrainerOptions options;
-  PrepareRows prepare_rows;
-};
-
-RewardTrainer::Prepared RewardTrainer::prepare(RewardTrainerOptions given,
-                                               const RewardConfig& args) {
-  Prepared prepared;
-  auto& options = prepared.options = plain_options(given, args);
-  const auto tokenizer =
-      trl_tokenizer(given.processing_class,
-                    {args.eos_token, args.pad_token, args.chat_template_path}, "RewardTrainer");
-  options.processing_class = tokenizer;
-  device::seed_all(args.seed);  // the adapter's matrices are random
-  options.model = reward_model(given, *tokenizer);
-  options.data_collator = given.data_collator;
-  if (!options.data_collator)
-    options.data_collator =
-        DataCollatorForPreference({.pad_token_id = *tokenizer->pad_token_id(),
-                                   .pad_to_multiple_of = args.pad_to_multiple_of});
-  const PreferencePreparation how{.tokenizer = tokenizer,
-                                  .who = "RewardTrainer",
-                                  .max_length = args.max_length,
-                                  .longest = longest_input(*options.model)};
-  prepared.prepare_rows = [how](const DatasetRef& rows, const std::string& name) {
-    return prepare_reward_rows(rows, how, name);
-  };
-  prepare_sets(options, "RewardTrainer", prepared.prepare_rows);
-  return prepared;
+PreparedPreferences RewardTrainer::prepare(const RewardTrainerOptions& given,
+                                           const RewardConfig& args) {
+  const PreferenceKind kind{
+      .who = kRewardName,
+      .tokenizer = {args.eos_token, args.pad_token, args.chat_template_path},
+      .max_length = args.max_length,
+      .model = [&](const Tokenizer& tokenizer) { return reward_model(given, tokenizer); },
+      .collator =
+          [&](int64_t pad_token_id) {
+            return DataCollatorForPreference(
+                {.pad_token_id = pad_token_id, .pad_to_multiple_of = args.pad_to_multiple_of});
+          },
+      .make_tokens = prepare_reward_rows};
+  return prepare_preferences(plain_options(given, args, kRewardName), kind);
 }
 
 RewardTrainer::RewardTrainer(RewardTrainerOptions options)
     : RewardTrainer(options.args.resolved(), prepare(options, options.args.resolved())) {}
 
-RewardTrainer::RewardTrainer(RewardConfig args, Prepared prepared)
+RewardTrainer::RewardTrainer(RewardConfig args, PreparedPreferences prepared)
     : TrlTrainer(std::move(prepared.options), args.to_dict()), args_(std::move(args)) {
   loss_is_scaled_for_ga = false;
   set_prepare_rows(std::move(prepared.prepare_rows));

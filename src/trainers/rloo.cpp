@@ -128,11 +128,7 @@ RLOOConfig RLOOConfig::from_json(const nlohmann::json& dict) {
 
 bool operator==(const RLOOConfig&, const RLOOConfig&) = default;
 
-RLOOConfig::operator TrainingArguments() const {
-  auto common = common_arguments(*this);
-  common.bf16 = bf16.value_or(!fp16);
-  return common;
-}
+RLOOConfig::operator TrainingArguments() const { return plain_arguments(*this); }
 
 RLOOConfig RLOOConfig::resolved() const {
   auto args = resolve_rollout_arguments(*this, "RLOO");
@@ -145,23 +141,12 @@ RLOOConfig RLOOConfig::resolved() const {
   return args;
 }
 
-/// What the constructor has made of its options.
-struct RLOOTrainer::Prepared {
-  RLOOConfig args;
-  RolloutOptions options;
-};
+RLOOTrainer::RLOOTrainer(RLOOTrainerOptions options)
+    : RLOOTrainer(options.args.resolved(),
+                  rewarded_options(options, options.args.resolved(), kRlooName)) {}
 
-RLOOTrainer::Prepared RLOOTrainer::prepare(RLOOTrainerOptions given) {
-  auto args = given.args.resolved();
-  auto options = rewarded_options(std::move(given), args, kRlooName);
-  return {.args = std::move(args), .options = std::move(options)};
-}
-
-RLOOTrainer::RLOOTrainer(RLOOTrainerOptions options) : RLOOTrainer(prepare(std::move(options))) {}
-
-RLOOTrainer::RLOOTrainer(Prepared prepared)
-    : RolloutTrainer(std::move(prepared.options), prepared.args.to_dict()),
-      args_(std::move(prepared.args)) {
+RLOOTrainer::RLOOTrainer(RLOOConfig args, RolloutOptions options)
+    : RolloutTrainer(std::move(options), args.to_dict()), args_(std::move(args)) {
   loss_is_scaled_for_ga = false;
 }
 

@@ -139,17 +139,16 @@ CallbackHandle syncing_callback(const ReferencePolicy& reference, double mixup_a
 
 /// The common options of a rollout trainer's options.
 template <class Options, class Config>
-RolloutOptions rollout_options(Options& given, const Config& args, const std::string& trainer) {
+RolloutOptions rollout_options(const Options& given, const Config& args,
+                               const std::string& trainer) {
+  refuse_unused({{"data_collator", bool(given.data_collator)},
+                 {"compute_loss_func", bool(given.compute_loss_func)},
+                 {"compute_metrics", bool(given.compute_metrics)},
+                 {"preprocess_logits_for_metrics", bool(given.preprocess_logits_for_metrics)}},
+                trainer);
   RolloutOptions options;
-  auto& common = options.trainer;
-  common.model = policy_to_train(given.model, given.peft_config, trainer);
-  common.args = args;
-  common.train_dataset = given.train_dataset;
-  common.eval_dataset = given.eval_dataset;
-  common.processing_class = given.processing_class;
-  common.callbacks = given.callbacks;
-  common.optimizers = given.optimizers;
-  common.optimizer_factory = given.optimizer_factory;
+  options.trainer = plain_options(given, args, trainer);
+  options.trainer.model = policy_to_train(given.model, given.peft_config, trainer);
   options.rollout_func = given.rollout_func;
   return options;
 }

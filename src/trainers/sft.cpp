@@ -95,23 +95,12 @@ SFTConfig SFTConfig::from_json(const nlohmann::json& dict) {
 
 bool operator==(const SFTConfig&, const SFTConfig&) = default;
 
-SFTConfig::operator TrainingArguments() const {
-  auto common = common_arguments(*this);
-  common.bf16 = bf16.value_or(!fp16);
-  return common;
-}
+SFTConfig::operator TrainingArguments() const { return plain_arguments(*this); }
 
 SFTConfig SFTConfig::resolved() const {
   auto args = with_trl_rules(*this);
   if (args.loss_type == "chunked_nll") args.loss_type = "nll";
   return resolve_fields(args);
-}
-
-SFTTrainerOptions sft_options(TrainerOptions options, SFTConfig args) {
-  auto loss = std::move(options.compute_loss_func);
-  auto sft = trl_options<SFTTrainerOptions>(std::move(options), std::move(args));
-  sft.compute_loss_func = std::move(loss);
-  return sft;
 }
 
 /// What the constructor has made of its options.
@@ -123,19 +112,17 @@ struct SFTTrainer::Prepared {
 SFTTrainer::Prepared SFTTrainer::prepare(SFTTrainerOptions given, const SFTConfig& args) {
   check_sft_args(args, bool(given.data_collator));
   Prepared prepared;
-  auto& options = prepared.options = plain_options(given, args);
+  auto& options = prepared.options = plain_options(given, args, "SFTTrainer");
   const auto tokenizer =
       trl_tokenizer(given.processing_class,
                     {args.eos_token, args.pad_token, args.chat_template_path}, "SFTTrainer");
   device::seed_all(args.seed);  // the adapter's matrices are random
   options.model = policy_to_train(given.model, given.peft_config, "SFTTrainer");
   options.processing_class = tokenizer;
-  options.data_collator =
-      given.data_collator
-          ? given.data_collator
-          : DataCollator(DataCollatorForSft({.pad_token_id = *tokenizer->pad_token_id(),
-                                             .padding_free = is_padding_free(args),
-                                             .pad_to_multiple_of = args.pad_to_multiple_of}));
+  if (!options.data_collator)
+    options.data_collator = DataCollatorForSft({.pad_token_id = *tokenizer->pad_token_id(),
+                                                .padding_free = is_padding_free(args),
+                                                .pad_to_multiple_of = args.pad_to_multiple_of});
 
   SftPreparation how{
       .tokenizer = *tokenizer, .args = args, .formatting_func = given.formatting_func};
@@ -157,8 +144,7 @@ SFTTrainer::Prepared SFTTrainer::prepare(SFTTrainerOptions given, const SFTConfi
     how.packing = name == "train_dataset" ? args.packing : packs_eval;
     return DatasetRef(prepare_sft_rows(set, how, name));
   });
-  prepared.has_loss_function = bool(given.compute_loss_func);
-  options.compute_loss_func = std::move(given.compute_loss_func);
+  prepared.has_loss_function = bool(options.compute_loss_func);
   return prepared;
 }
 

@@ -11,6 +11,13 @@ void refuse_options(const std::string& message, const std::string& advice) {
   throw Error("G-TRL-1", ErrorKind::usage, message, advice);
 }
 
+void refuse_unused(std::initializer_list<UnusedMember> members, const std::string& who) {
+  for (const auto& member : members)
+    if (member.is_set)
+      refuse_options(fmt::format("{} does not take {}", who, member.name),
+                     "Leave it out, as in trl.");
+}
+
 std::shared_ptr<Tokenizer> trl_tokenizer(const std::shared_ptr<TokenizerLike>& given,
                                          const TokenizerSettings& settings,
                                          const std::string& who) {

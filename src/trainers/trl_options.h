@@ -1,9 +1,11 @@
 #pragma once
 
+#include <gradus/config/trainer_arguments.h>
 #include <gradus/models/lora_config.h>
 #include <gradus/text/tokenizer.h>
 #include <gradus/train/trainer_options.h>
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,38 +57,29 @@ void prepare_sets(TrainerOptions& options, const std::string& who, const Prepare
   options.eval_dataset = prepared_sets(options.eval_dataset, prepare);
 }
 
-/// The members that all options have, for the constructor of `TrainerOptions`; without model,
-/// collator and tokenizer.
+/// A member of a trainer's options that it has no use for.
+struct UnusedMember {
+  const char* name;
+  bool is_set;
+};
+/// Throws `Error` G-TRL-1 for the first one that is set.
+void refuse_unused(std::initializer_list<UnusedMember> members, const std::string& who);
+
+/// The options of the base class, with resolved arguments.
 template <class Given, class Config>
-TrainerOptions plain_options(const Given& given, const Config& args) {
-  TrainerOptions options;
+TrainerOptions plain_options(const Given& given, const Config& args, const std::string& who) {
+  refuse_unused({{"model_init", bool(given.model_init)}}, who);
+  auto options = convert_options<TrainerOptions>(given);
   options.args = args;
-  options.train_dataset = given.train_dataset;
-  options.eval_dataset = given.eval_dataset;
-  options.compute_metrics = given.compute_metrics;
-  options.callbacks = given.callbacks;
-  options.optimizers = given.optimizers;
-  options.optimizer_factory = given.optimizer_factory;
-  options.preprocess_logits_for_metrics = given.preprocess_logits_for_metrics;
   return options;
 }
 
-/// The other way round, for the table of trainers and for tasks.
-template <class Given, class Config>
-Given trl_options(TrainerOptions options, Config args) {
-  Given given;
-  given.model = std::move(options.model);
-  given.args = std::move(args);
-  given.data_collator = std::move(options.data_collator);
-  given.train_dataset = std::move(options.train_dataset);
-  given.eval_dataset = std::move(options.eval_dataset);
-  given.processing_class = std::move(options.processing_class);
-  given.compute_metrics = std::move(options.compute_metrics);
-  given.callbacks = std::move(options.callbacks);
-  given.optimizers = std::move(options.optimizers);
-  given.optimizer_factory = std::move(options.optimizer_factory);
-  given.preprocess_logits_for_metrics = std::move(options.preprocess_logits_for_metrics);
-  return given;
+/// The fields of `TrainingArguments`, with `bf16` decided.
+template <class Config>
+TrainingArguments plain_arguments(const Config& args) {
+  auto plain = common_arguments(args);
+  plain.bf16 = args.bf16.value_or(!args.fp16);
+  return plain;
 }
 
 /// The arguments with what trl derives from others.

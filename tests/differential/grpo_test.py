@@ -9,30 +9,14 @@ every logged metric (1e-5 in the first ten steps, 1e-4 after).
 By default a selection runs; GRADUS_FULL_MATRIX=1 runs all. Without the peer: exit code 77.
 """
 import json
-import os
 import pathlib
 import random
-import subprocess
 import sys
-import tempfile
 import warnings
 
-try:
-    import datasets
-    import peft
-    import torch
-    import transformers
-    import trl
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+from trl_runs import (FULL, LLAMA, answer_of, chosen, compare, given_to_trl, make_model,
+                      make_tokenizer, sentence, transformers, trl, write_rows)
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from sft_test import LLAMA, make_tokenizer, sentence
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TOOL = pathlib.Path(os.environ.get("GRADUS_BUILD", ROOT / "build/release")) / "bin/grpo_tool"
-FULL = os.environ.get("GRADUS_FULL_MATRIX") == "1"
 ARGS = dict(max_steps=6, per_device_train_batch_size=4, per_device_eval_batch_size=4,
             learning_rate=5e-3, warmup_steps=1, logging_steps=1, save_strategy="no", seed=5,
             report_to="none", use_cpu=True, disable_tqdm=True, bf16=False,
@@ -118,28 +102,12 @@ def level(completion_ids, level, log_metric, **_):
     return [None if each is None else each + len(ids) for each, ids in zip(level, completion_ids)]
 
 
-class FirstGradients(transformers.TrainerCallback):
-
-    def __init__(self):
-        self.gradients = {}
-
-    def on_pre_optimizer_step(self, args, state, control, model=None, **_):
-        if state.global_step == 0:
-            self.gradients = {name: p.grad.flatten().tolist()
-                              for name, p in model.named_parameters() if p.grad is not None}
-
-
-def trained_by_trl(job, place):
-    rows = {name: datasets.Dataset.from_list(
-        [json.loads(line) for line in pathlib.Path(job[name]).read_text().splitlines()])
-        for name in ("train", "eval")}
-    first = FirstGradients()
-    given = dict(
-        model=transformers.AutoModelForCausalLM.from_pretrained(job["folder"]),
-        train_dataset=rows["train"], eval_dataset=rows["eval"], callbacks=[first],
-        processing_class=transformers.AutoTokenizer.from_pretrained(job["folder"]),
-        peft_config=peft.LoraConfig(**job["lora"]) if "lora" in job else None)
-    args = {**job["args"], "output_dir": str(place / "trl")}
+def trained_by_trl(job):
+    warnings.simplefilter("ignore")
+    transformers.utils.logging.disable_progress_bar()
+    given, gradients = given_to_trl(job)
+    given["model"] = transformers.AutoModelForCausalLM.from_pretrained(job["folder"])
+    args = job["args"]
     if job["trainer"] == "distillation":
         trainer = trl.DistillationTrainer(args=trl.DistillationConfig(**args),
                                           teacher_model=transformers.AutoModelForCausalLM.
@@ -178,52 +146,7 @@ def trained_by_trl(job, place):
         trainer._generate_single_turn = ((lambda *_: (last["ids"], None))
                                          if job["trainer"] == "grpo" else lambda *_: last["ids"])
     trainer.remove_callback(transformers.PrinterCallback)
-    trainer.train()
-    return {
-        "log_history": trainer.state.log_history,
-        "trainable": sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
-        "gradients": first.gradients
-    }
-
-
-def near(value, other, bound):
-    return abs(value - other) <= bound * max(1.0, abs(other))
-
-
-def failures_of(label, mine, theirs, bound=1e-5):
-    failures = []
-    if mine["trainable"] != theirs["trainable"]:
-        failures.append(f"{label}: {mine['trainable']} trainable, trl {theirs['trainable']}")
-    if "adapter" not in label:
-        if set(mine["gradients"]) != set(theirs["gradients"]):
-            failures.append(f"{label}: gradients of other parameters")
-        for name, values in theirs["gradients"].items():
-            ours = mine["gradients"].get(name, [])
-            worst = max((abs(a - b) for a, b in zip(ours, values)), default=0)
-            if len(ours) != len(values) or worst > bound:
-                failures.append(f"{label}: the gradient of {name} differs by {worst}")
-    ours, others = mine["log_history"], theirs["log_history"]
-    exact_steps = 10 if "samples" in label else 6
-    if len(ours) != len(others):
-        failures.append(f"{label}: {len(ours)} log entries, trl {len(others)}")
-    for entry, other in zip(ours, others):
-        # Steps between two generations log the rewards of the completions they train on.
-        missing = {name for name in set(entry) - set(other) if not name.startswith("reward")}
-        if missing:
-            failures.append(f"{label}, step {other['step']}: trl has no {missing}")
-        for name, value in other.items():
-            if name.endswith(("_runtime", "_per_second", "total_flos", "step_time")):
-                continue
-            if value is None:
-                if name in entry:
-                    failures.append(f"{label}, step {other['step']}: {name} is there")
-                continue
-            if name not in entry:
-                failures.append(f"{label}, step {other['step']}: no {name}")
-            elif not near(entry[name], value, bound if other["step"] <= exact_steps else 1e-4):
-                failures.append(
-                    f"{label}, step {other['step']}, {name}: {entry[name]}, trl {value}")
-    return failures
+    return answer_of(trainer, gradients)
 
 
 def made_completions(rng, tokenizer, rows):
@@ -245,14 +168,10 @@ def make_place(place, rng):
     for number, folder in enumerate(("model", "teacher", "judge")):
         if number:
             make_tokenizer(place / folder, vocab_size=290 if folder == "judge" else 320)
-        torch.manual_seed(number)
-        more = dict(num_labels=1) if folder == "judge" else {}
-        config = transformers.AutoConfig.for_model(
-            **SMALL, **more, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=tokenizer.eos_token_id, bos_token_id=None)
-        kind = (transformers.AutoModelForSequenceClassification
-                if folder == "judge" else transformers.AutoModelForCausalLM)
-        kind.from_config(config).save_pretrained(place / folder)
+        kind, config = transformers.AutoModelForCausalLM, SMALL
+        if folder == "judge":
+            kind, config = transformers.AutoModelForSequenceClassification, dict(SMALL, num_labels=1)
+        make_model(place / folder, config, tokenizer, number, kind)
     rows = {}
     for split, count in (("train", 12), ("eval", 4)):
         rows[split] = [dict(prompt=f"{i} " + sentence(rng), level=rng.choice([None, 0, 1, 2]))
@@ -264,16 +183,11 @@ def make_place(place, rng):
         made_completions(rng, tokenizer, rows["train"] + rows["eval"])))
 
 
-def write_rows(file, rows):
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def make_job(number, case, place):
-    _, trainer, is_given, changes, more = case
+def make_job(case, place):
+    label, trainer, is_given, changes, more = case
     form = "_chat" if more.get("chat") else ""
-    args = {**(ARGS if trainer == "distillation" else GROUPS), **changes,
-            "output_dir": str(place / f"run{number}")}
-    job = dict(trainer=trainer, folder=str(place / "model"), args=args,
+    job = dict(trainer=trainer, folder=str(place / "model"),
+               args={**(ARGS if trainer == "distillation" else GROUPS), **changes},
                train=str(place / f"train{form}.jsonl"), eval=str(place / f"eval{form}.jsonl"),
                **more)
     if is_given:
@@ -282,30 +196,14 @@ def make_job(number, case, place):
         job["judge"] = str(place / "judge")
     if trainer == "distillation":
         job["teacher"] = str(place / "teacher")
-    return job
+    return label, job
 
 
-def main():
-    warnings.simplefilter("ignore")
-    transformers.utils.logging.disable_progress_bar()
-    chosen = [case for case in cases() if not sys.argv[1:] or sys.argv[1] in case[0]]
-    with tempfile.TemporaryDirectory() as name:
-        place = pathlib.Path(name)
-        make_place(place, random.Random(4))
-        jobs = [make_job(number, case, place) for number, case in enumerate(chosen)]
-        (place / "jobs.json").write_text(json.dumps(jobs))
-        subprocess.run([str(TOOL), str(place / "jobs.json"), str(place / "answers.json")],
-                       check=True)
-        answers = json.loads((place / "answers.json").read_text())
-        failures = []
-        for (label, *_), job, answer in zip(chosen, jobs, answers):
-            found = failures_of(label, answer, trained_by_trl(job, place))
-            print(f"{label}: {'failed' if found else 'equal'}")
-            failures += found
-    print("\n".join(failures[:60]))
-    print(f"{len(chosen)} runs, {len(failures)} differences")
-    return 1 if failures else 0
+def make_cases(place, cases=cases):
+    make_place(place, random.Random(4))
+    return [make_job(case, place) for case in chosen(cases())]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Steps between two generations log the rewards of the completions they train on.
+    sys.exit(compare("grpo_tool", make_cases, trained_by_trl, more="reward"))

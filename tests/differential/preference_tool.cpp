@@ -1,8 +1,10 @@
-// preference_tool JOBS.json ANSWERS.json: answers preference_test.py and trl_processes_test.py.
+// preference_tool JOBS.json ANSWERS.json: answers sft_test.py, preference_test.py and
+// trl_processes_test.py.
 //
 // A job is {"trainer": "sft", "reward", "dpo" or "kto", "folder", "train", "eval", "args"}, files
-// of rows, and may have "lora", "ref" (folder of a reference) and "adapter" (folder of one to go on
-// with). The answer is {"log_history", "trainable", "gradients"}: those of the first step, by name.
+// of rows, and may have "lora", "ref" (folder of a reference), "adapter" (folder of one to go on
+// with) and "zero_stage". The answer is {"log_history", "trainable", "gradients"}: those of the
+// first step, by name; null where no process has them whole.
 #include <gradus/data/load_dataset.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/peft_model.h>
@@ -33,7 +35,7 @@ json gradients_of(gradus::Model& model) {
   return gradients;
 }
 
-template <class TrainerClass, class Options, class Config>
+template <class TrainerClass, class Options>
 json trained(const json& job, gradus::ModelTask task) {
   const auto folder = job.at("folder").get<std::string>();
   Options options;
@@ -44,7 +46,8 @@ json trained(const json& job, gradus::ModelTask task) {
   if (job.contains("adapter"))
     options.model = gradus::PeftModel::from_pretrained(base, job.at("adapter").get<std::string>(),
                                                        "default", /*is_trainable=*/true);
-  options.args = Config::from_json(job.at("args"));
+  options.args = Options::Arguments::from_json(job.at("args"));
+  options.args.zero_stage = job.value("zero_stage", int64_t{0});
   options.train_dataset = gradus::load_dataset(job.at("train").get<std::string>());
   options.eval_dataset =
       gradus::DatasetRef(gradus::load_dataset(job.at("eval").get<std::string>()));
@@ -56,8 +59,9 @@ json trained(const json& job, gradus::ModelTask task) {
           gradus::AutoModelForCausalLM::from_pretrained(job.at("ref").get<std::string>());
   TrainerClass trainer(std::move(options));
   json gradients;
+  const bool is_sharded = job.contains("zero_stage");
   trainer.on(gradus::Event::pre_optimizer_step, [&](const auto& at, auto&) {
-    if (gradients.is_null()) gradients = gradients_of(*at.model);
+    if (gradients.is_null() && !is_sharded) gradients = gradients_of(*at.model);
   });
   trainer.train();
   return {{"log_history", trainer.state().log_history},
@@ -72,12 +76,9 @@ int main(int argc, char** argv) {
   return gradus::testing::answer_jobs(argc, argv, "preference_tool", [](const json& job) -> json {
     const auto& trainer = job.at("trainer");
     if (trainer == "reward")
-      return trained<RewardTrainer, RewardTrainerOptions, RewardConfig>(
-          job, ModelTask::sequence_classification);
-    if (trainer == "sft")
-      return trained<SFTTrainer, SFTTrainerOptions, SFTConfig>(job, ModelTask::causal_lm);
-    if (trainer == "dpo")
-      return trained<DPOTrainer, DPOTrainerOptions, DPOConfig>(job, ModelTask::causal_lm);
-    return trained<KTOTrainer, KTOTrainerOptions, KTOConfig>(job, ModelTask::causal_lm);
+      return trained<RewardTrainer, RewardTrainerOptions>(job, ModelTask::sequence_classification);
+    if (trainer == "sft") return trained<SFTTrainer, SFTTrainerOptions>(job, ModelTask::causal_lm);
+    if (trainer == "dpo") return trained<DPOTrainer, DPOTrainerOptions>(job, ModelTask::causal_lm);
+    return trained<KTOTrainer, KTOTrainerOptions>(job, ModelTask::causal_lm);
   });
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gradus/models/lora_config.h>
-#include <gradus/trainers/trl_trainer.h>
+#include <gradus/trainers/preference_trainer.h>
 
 #include <memory>
 #include <optional>
@@ -9,8 +9,6 @@
 #include <vector>
 
 namespace gradus {
-
-class ReferencePolicy;
 
 /// Where the defaults of preference optimization differ from those of transformers.
 struct DPODefaults : TrlDefaults {
@@ -66,21 +64,17 @@ struct DPOConfig {
 };
 
 /// The members of `TrainerOptions`, a reference and an adapter.
+///
+/// `model` (a causal language model), `train_dataset` (rows with `chosen` and `rejected`) and
+/// `processing_class` (a `Tokenizer`) are needed. `model_init` and `compute_loss_func` are not
+/// taken.
 struct DPOTrainerOptions {
-  std::shared_ptr<Model> model = nullptr;  ///< A causal language model. Needed.
+  using Arguments = DPOConfig;           ///< Their type.
+  using ScoreFunction = ComputeMetrics;  ///< Scores tensors.
+#include <gradus/train/trainer_options_fields.inc>
   /// What the policy is compared with. Unset: the model as it is now, as a frozen copy; with an
   /// adapter the model without it, or with the adapter as it is now.
   std::shared_ptr<Model> ref_model = nullptr;
-  DPOConfig args = {};                   ///< Checked and completed by the trainer.
-  DataCollator data_collator = nullptr;  ///< By default that of trl's DPOTrainer.
-  DatasetRef train_dataset = nullptr;    ///< Rows with `chosen` and `rejected`. Needed.
-  EvalDatasets eval_dataset = nullptr;   ///< The same, to evaluate on.
-  std::shared_ptr<TokenizerLike> processing_class = nullptr;  ///< A `Tokenizer`. Needed.
-  ComputeMetrics compute_metrics = nullptr;                   ///< Metrics of evaluations.
-  std::vector<CallbackHandle> callbacks = {};                 ///< Run in this order.
-  Optimizers optimizers = {};                                 ///< By default made here.
-  OptimizerFactory optimizer_factory = nullptr;               ///< Not together with `optimizers`.
-  PreprocessLogits preprocess_logits_for_metrics = nullptr;   ///< Changes logits before they stay.
   /// Trains an adapter on the model instead of the model. Its random numbers follow `args.seed`.
   std::optional<LoraConfig> peft_config = std::nullopt;
 };
@@ -91,12 +85,11 @@ struct DPOTrainerOptions {
 /// both beginning with it, as texts or as messages. Logs have `rewards/chosen`, `rewards/rejected`,
 /// `rewards/accuracies`, `rewards/margins`, `logps/…`, `logits/…`, `entropy`,
 /// `mean_token_accuracy` and `num_tokens`, as in trl. Thread-safety: as `Trainer`.
-class DPOTrainer : public TrlTrainer {
+class DPOTrainer : public PreferenceTrainer {
  public:
   /// Prepares the data, the reference and, with `peft_config`, the adapter. Throws `Error` G-TRL-1
   /// for options that contradict each other, G-TRL-2 for rows that cannot be used.
   explicit DPOTrainer(DPOTrainerOptions options);
-  ~DPOTrainer() override;
 
   /// As given and resolved.
   const DPOConfig& dpo_args() const { return args_; }
@@ -106,21 +99,15 @@ class DPOTrainer : public TrlTrainer {
                     std::optional<torch::Tensor> num_items_in_batch) override;
   /// Rows are pairs.
   int64_t rows_of_loss(int64_t rows) const override { return rows / 2; }
+  /// Of the sequences that were chosen, and of those that were rejected.
+  std::vector<torch::Tensor> reference_log_probs(const Batch& inputs,
+                                                 const ReferencePolicy& reference) const override;
 
  private:
-  struct Prepared;
-  DPOTrainer(DPOConfig args, Prepared prepared);
-  static Prepared prepare(DPOTrainerOptions options, const DPOConfig& args);
-  /// The rows with the log probabilities of the reference.
-  DatasetRef with_reference(const DatasetRef& rows, const std::string& name) const;
-  /// The log probability of each sequence by the reference: chosen, then rejected.
-  torch::Tensor reference_log_probs(const Batch& inputs) const;
+  DPOTrainer(DPOConfig args, PreferenceSetup setup);
+  static PreferenceSetup prepare(const DPOTrainerOptions& options, const DPOConfig& args);
 
   DPOConfig args_;
-  std::unique_ptr<ReferencePolicy> reference_;  ///< None once its numbers are in the rows.
 };
-
-/// Options of a `DPOTrainer` from those of any trainer; for the table of trainers and for tasks.
-DPOTrainerOptions dpo_options(TrainerOptions options, DPOConfig args);
 
 }  // namespace gradus

@@ -140,16 +140,16 @@ struct GRPOConfig {
   friend bool operator==(const GRPOConfig&, const GRPOConfig&);
 };
 
-/// What a `GRPOTrainer` is built from.
+/// The members of `TrainerOptions`, rewards, a reference and an adapter.
+///
+/// `model` (a causal language model), `train_dataset` (rows with a column `prompt`) and
+/// `processing_class` (a `Tokenizer`) are needed. What has no meaning for sampled completions is
+/// not taken: `data_collator`, `model_init`, `compute_loss_func`, `compute_metrics` and
+/// `preprocess_logits_for_metrics`.
 struct GRPOTrainerOptions {
-  std::shared_ptr<Model> model = nullptr;  ///< A causal language model. Needed.
-  GRPOConfig args = {};                    ///< Checked and completed by the trainer.
-  DatasetRef train_dataset = nullptr;      ///< Rows with a column `prompt`. Needed.
-  EvalDatasets eval_dataset = nullptr;     ///< The same, to evaluate on.
-  std::shared_ptr<TokenizerLike> processing_class = nullptr;  ///< A `Tokenizer`. Needed.
-  std::vector<CallbackHandle> callbacks = {};                 ///< Run in this order.
-  Optimizers optimizers = {};                                 ///< By default made here.
-  OptimizerFactory optimizer_factory = nullptr;               ///< Not together with `optimizers`.
+  using Arguments = GRPOConfig;          ///< Their type.
+  using ScoreFunction = ComputeMetrics;  ///< Scores tensors.
+#include <gradus/train/trainer_options_fields.inc>
   /// Trains an adapter on the model instead of the model. Its random numbers follow `args.seed`.
   std::optional<LoraConfig> peft_config = std::nullopt;
   /// What the divergence is measured from, with `beta`; by default the model as it is now.
@@ -185,9 +185,7 @@ class GRPOTrainer : public RolloutTrainer {
   void load_own_state(const StateTree& state) override;
 
  private:
-  struct Prepared;
-  explicit GRPOTrainer(Prepared prepared);
-  static Prepared prepare(GRPOTrainerOptions options);
+  GRPOTrainer(GRPOConfig args, RolloutOptions options);
   torch::Tensor high_entropy_mask(const torch::Tensor& entropy, const torch::Tensor& mask) const;
   torch::Tensor kept_on_policy(const Batch& inputs, const torch::Tensor& log_probs,
                                const torch::Tensor& old, const torch::Tensor& mask) const;

@@ -1,15 +1,13 @@
 #pragma once
 
 #include <gradus/models/lora_config.h>
-#include <gradus/trainers/trl_trainer.h>
+#include <gradus/trainers/preference_trainer.h>
 
 #include <memory>
 #include <optional>
 #include <string>
 
 namespace gradus {
-
-class ReferencePolicy;
 
 /// Where the defaults of KTO differ from those of transformers.
 struct KTODefaults : TrlDefaults {
@@ -59,21 +57,17 @@ struct KTOConfig {
 };
 
 /// The members of `TrainerOptions`, a reference and an adapter.
+///
+/// `model` (a causal language model), `train_dataset` (rows with `completion` and `label`, or
+/// pairs) and `processing_class` (a `Tokenizer`) are needed. `model_init` and `compute_loss_func`
+/// are not taken.
 struct KTOTrainerOptions {
-  std::shared_ptr<Model> model = nullptr;  ///< A causal language model. Needed.
+  using Arguments = KTOConfig;           ///< Their type.
+  using ScoreFunction = ComputeMetrics;  ///< Scores tensors.
+#include <gradus/train/trainer_options_fields.inc>
   /// What the policy is compared with. Unset: the model as it is now, as a frozen copy; with an
   /// adapter the model without it, or with the adapter as it is now.
   std::shared_ptr<Model> ref_model = nullptr;
-  KTOConfig args = {};                   ///< Checked and completed by the trainer.
-  DataCollator data_collator = nullptr;  ///< By default that of trl's KTOTrainer.
-  DatasetRef train_dataset = nullptr;    ///< Rows with `completion` and `label`, or pairs. Needed.
-  EvalDatasets eval_dataset = nullptr;   ///< The same, to evaluate on.
-  std::shared_ptr<TokenizerLike> processing_class = nullptr;  ///< A `Tokenizer`. Needed.
-  ComputeMetrics compute_metrics = nullptr;                   ///< Metrics of evaluations.
-  std::vector<CallbackHandle> callbacks = {};                 ///< Run in this order.
-  Optimizers optimizers = {};                                 ///< By default made here.
-  OptimizerFactory optimizer_factory = nullptr;               ///< Not together with `optimizers`.
-  PreprocessLogits preprocess_logits_for_metrics = nullptr;   ///< Changes logits before they stay.
   /// Trains an adapter on the model instead of the model. Its random numbers follow `args.seed`.
   std::optional<LoraConfig> peft_config = std::nullopt;
 };
@@ -84,12 +78,11 @@ struct KTOTrainerOptions {
 /// counts as two. Texts or messages. Logs have `kl`, `rewards/chosen`, `rewards/rejected`,
 /// `rewards/margins`, `logps/*`, `logits/*`, `entropy` and `num_tokens`, as in trl. Thread-safety:
 /// as `Trainer`.
-class KTOTrainer : public TrlTrainer {
+class KTOTrainer : public PreferenceTrainer {
  public:
   /// Prepares the data, the reference and, with `peft_config`, the adapter. Throws `Error` G-TRL-1
   /// for options that contradict each other, G-TRL-2 for rows that cannot be used.
   explicit KTOTrainer(KTOTrainerOptions options);
-  ~KTOTrainer() override;
 
   /// As given and resolved.
   const KTOConfig& kto_args() const { return args_; }
@@ -97,23 +90,17 @@ class KTOTrainer : public TrlTrainer {
  protected:
   Loss compute_loss(Model& model, Batch inputs,
                     std::optional<torch::Tensor> num_items_in_batch) override;
+  /// Of the completions, and of the neighbours' where the loss needs them.
+  std::vector<torch::Tensor> reference_log_probs(const Batch& inputs,
+                                                 const ReferencePolicy& reference) const override;
 
  private:
-  struct Prepared;
-  KTOTrainer(KTOConfig args, Prepared prepared);
-  static Prepared prepare(KTOTrainerOptions options, const KTOConfig& args);
-  /// The rows with the log probabilities of the reference.
-  DatasetRef with_reference(const DatasetRef& rows, const std::string& name) const;
-  /// The log probabilities of the completions by the reference, then those of the neighbours'.
-  std::vector<torch::Tensor> reference_log_probs(const Batch& inputs) const;
+  KTOTrainer(KTOConfig args, PreferenceSetup setup);
+  static PreferenceSetup prepare(const KTOTrainerOptions& options, const KTOConfig& args);
   /// Whether the loss needs the neighbours' completions.
   bool estimates_kl() const { return args_.loss_type == "kto"; }
 
   KTOConfig args_;
-  std::unique_ptr<ReferencePolicy> reference_;  ///< None once its numbers are in the rows.
 };
-
-/// Options of a `KTOTrainer` from those of any trainer; for the table of trainers and for tasks.
-KTOTrainerOptions kto_options(TrainerOptions options, KTOConfig args);
 
 }  // namespace gradus

@@ -72,16 +72,16 @@ struct OnPolicyDistillationConfig {
   friend bool operator==(const OnPolicyDistillationConfig&, const OnPolicyDistillationConfig&);
 };
 
-/// What a `OnPolicyDistillationTrainer` is built from.
+/// The members of `TrainerOptions`, a teacher and an adapter.
+///
+/// `model` (a causal language model), `train_dataset` (rows with a column `prompt`) and
+/// `processing_class` (a `Tokenizer`) are needed. What has no meaning for sampled completions is
+/// not taken: `data_collator`, `model_init`, `compute_loss_func`, `compute_metrics` and
+/// `preprocess_logits_for_metrics`.
 struct OnPolicyDistillationTrainerOptions {
-  std::shared_ptr<Model> model = nullptr;  ///< A causal language model. Needed.
-  OnPolicyDistillationConfig args = {};    ///< Checked and completed by the trainer.
-  DatasetRef train_dataset = nullptr;      ///< Rows with a column `prompt`. Needed.
-  EvalDatasets eval_dataset = nullptr;     ///< The same, to evaluate on.
-  std::shared_ptr<TokenizerLike> processing_class = nullptr;  ///< A `Tokenizer`. Needed.
-  std::vector<CallbackHandle> callbacks = {};                 ///< Run in this order.
-  Optimizers optimizers = {};                                 ///< By default made here.
-  OptimizerFactory optimizer_factory = nullptr;               ///< Not together with `optimizers`.
+  using Arguments = OnPolicyDistillationConfig;  ///< Their type.
+  using ScoreFunction = ComputeMetrics;          ///< Scores tensors.
+#include <gradus/train/trainer_options_fields.inc>
   /// Trains an adapter on the model instead of the model. Its random numbers follow `args.seed`.
   std::optional<LoraConfig> peft_config = std::nullopt;
   /// Whose distribution the student learns; it has the same vocabulary. By default that of
@@ -115,8 +115,9 @@ class OnPolicyDistillationTrainer : public RolloutTrainer {
 
  private:
   struct Prepared;
-  explicit OnPolicyDistillationTrainer(Prepared prepared);
-  static Prepared prepare(OnPolicyDistillationTrainerOptions options);
+  OnPolicyDistillationTrainer(OnPolicyDistillationConfig args, Prepared prepared);
+  static Prepared prepare(OnPolicyDistillationTrainerOptions options,
+                          const OnPolicyDistillationConfig& args);
   torch::Tensor divergence(const torch::Tensor& student, const torch::Tensor& teacher) const;
 
   OnPolicyDistillationConfig args_;

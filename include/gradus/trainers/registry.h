@@ -26,32 +26,23 @@ struct TrainerEntry {
       make = nullptr;
 };
 
-/// `options` for a trainer with arguments of its own: all members but `args`, which is replaced by
-/// `arguments`.
-template <class Arguments>
-TrainerOptionsWith<Arguments> with_arguments(TrainerOptions options, Arguments arguments) {
-  return {std::move(options.model),
-          std::move(arguments),
-          std::move(options.data_collator),
-          std::move(options.train_dataset),
-          std::move(options.eval_dataset),
-          std::move(options.processing_class),
-          std::move(options.model_init),
-          std::move(options.compute_loss_func),
-          std::move(options.compute_metrics),
-          std::move(options.callbacks),
-          std::move(options.optimizers),
-          std::move(options.optimizer_factory),
-          std::move(options.preprocess_logits_for_metrics)};
+/// `options` for a trainer with arguments of its own: all members that both have but `args`, which
+/// is replaced by `arguments`.
+template <class Options>
+Options with_arguments(const TrainerOptions& options, typename Options::Arguments arguments) {
+  auto given = convert_options<Options>(options);
+  given.args = std::move(arguments);
+  return given;
 }
 
-/// The row of a trainer class that is made from `TrainerOptionsWith<Arguments>`.
-template <class TrainerClass, class Arguments>
+/// The row of a trainer class that is made from `Options`: a `TrainerOptionsWith<Arguments>`, or a
+/// struct with further members, which stay unset here.
+template <class TrainerClass, class Arguments, class Options = TrainerOptionsWith<Arguments>>
 TrainerEntry trainer_entry(std::string name) {
   return {std::move(name), [] { return std::make_unique<ArgumentsOf<Arguments>>(); },
           [](TrainerOptions options, const TrainerArguments& arguments) {
             return std::make_unique<TrainerClass>(
-                with_arguments(std::move(options), arguments.as<Arguments>()));
+                with_arguments<Options>(options, arguments.as<Arguments>()));
           }};
 }
 

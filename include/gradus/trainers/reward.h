@@ -8,6 +8,8 @@
 
 namespace gradus {
 
+struct PreparedPreferences;
+
 /// Where the defaults of reward modelling differ from those of transformers.
 struct RewardDefaults : TrlDefaults {
   /// Higher than for other training: the head is new.
@@ -48,18 +50,14 @@ struct RewardConfig {
 };
 
 /// The members of `TrainerOptions`, and an adapter.
+///
+/// `model` (a sequence classifier with one label), `train_dataset` (rows with `chosen` and
+/// `rejected`) and `processing_class` (a `Tokenizer`) are needed. `model_init` and
+/// `compute_loss_func` are not taken.
 struct RewardTrainerOptions {
-  std::shared_ptr<Model> model = nullptr;  ///< A sequence classifier with one label. Needed.
-  RewardConfig args = {};                  ///< Checked and completed by the trainer.
-  DataCollator data_collator = nullptr;    ///< By default that of trl's RewardTrainer.
-  DatasetRef train_dataset = nullptr;      ///< Rows with `chosen` and `rejected`. Needed.
-  EvalDatasets eval_dataset = nullptr;     ///< The same, to evaluate on.
-  std::shared_ptr<TokenizerLike> processing_class = nullptr;  ///< A `Tokenizer`. Needed.
-  ComputeMetrics compute_metrics = nullptr;                   ///< Metrics of evaluations.
-  std::vector<CallbackHandle> callbacks = {};                 ///< Run in this order.
-  Optimizers optimizers = {};                                 ///< By default made here.
-  OptimizerFactory optimizer_factory = nullptr;               ///< Not together with `optimizers`.
-  PreprocessLogits preprocess_logits_for_metrics = nullptr;   ///< Changes logits before they stay.
+  using Arguments = RewardConfig;        ///< Their type.
+  using ScoreFunction = ComputeMetrics;  ///< Scores tensors.
+#include <gradus/train/trainer_options_fields.inc>
   /// Trains an adapter on the model instead of the model. Its `modules_to_save` should name the
   /// head ("score"), which is new. Its random numbers follow `args.seed`.
   std::optional<LoraConfig> peft_config = std::nullopt;
@@ -87,14 +85,10 @@ class RewardTrainer : public TrlTrainer {
   int64_t rows_of_loss(int64_t rows) const override { return rows / 2; }
 
  private:
-  struct Prepared;
-  RewardTrainer(RewardConfig args, Prepared prepared);
-  static Prepared prepare(RewardTrainerOptions options, const RewardConfig& args);
+  RewardTrainer(RewardConfig args, PreparedPreferences prepared);
+  static PreparedPreferences prepare(const RewardTrainerOptions& options, const RewardConfig& args);
 
   RewardConfig args_;
 };
-
-/// Options of a `RewardTrainer` from those of any trainer; for the table of trainers and for tasks.
-RewardTrainerOptions reward_options(TrainerOptions options, RewardConfig args);
 
 }  // namespace gradus

@@ -91,16 +91,16 @@ struct RLOOConfig {
   friend bool operator==(const RLOOConfig&, const RLOOConfig&);
 };
 
-/// What a `RLOOTrainer` is built from.
+/// The members of `TrainerOptions`, rewards, a reference and an adapter.
+///
+/// `model` (a causal language model), `train_dataset` (rows with a column `prompt`) and
+/// `processing_class` (a `Tokenizer`) are needed. What has no meaning for sampled completions is
+/// not taken: `data_collator`, `model_init`, `compute_loss_func`, `compute_metrics` and
+/// `preprocess_logits_for_metrics`.
 struct RLOOTrainerOptions {
-  std::shared_ptr<Model> model = nullptr;  ///< A causal language model. Needed.
-  RLOOConfig args = {};                    ///< Checked and completed by the trainer.
-  DatasetRef train_dataset = nullptr;      ///< Rows with a column `prompt`. Needed.
-  EvalDatasets eval_dataset = nullptr;     ///< The same, to evaluate on.
-  std::shared_ptr<TokenizerLike> processing_class = nullptr;  ///< A `Tokenizer`. Needed.
-  std::vector<CallbackHandle> callbacks = {};                 ///< Run in this order.
-  Optimizers optimizers = {};                                 ///< By default made here.
-  OptimizerFactory optimizer_factory = nullptr;               ///< Not together with `optimizers`.
+  using Arguments = RLOOConfig;          ///< Their type.
+  using ScoreFunction = ComputeMetrics;  ///< Scores tensors.
+#include <gradus/train/trainer_options_fields.inc>
   /// Trains an adapter on the model instead of the model. Its random numbers follow `args.seed`.
   std::optional<LoraConfig> peft_config = std::nullopt;
   /// What the divergence is measured from, with `beta`; by default the model as it is now.
@@ -133,9 +133,7 @@ class RLOOTrainer : public RolloutTrainer {
                     std::optional<torch::Tensor> num_items_in_batch) override;
 
  private:
-  struct Prepared;
-  explicit RLOOTrainer(Prepared prepared);
-  static Prepared prepare(RLOOTrainerOptions options);
+  RLOOTrainer(RLOOConfig args, RolloutOptions options);
 
   RLOOConfig args_;
 };

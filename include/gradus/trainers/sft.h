@@ -59,19 +59,13 @@ struct SFTConfig {
 };
 
 /// The members of `TrainerOptions`, and an adapter.
+///
+/// `model` (a causal language model), `train_dataset` (rows in one of the forms of
+/// docs/user/sft.md) and `processing_class` (a `Tokenizer`) are needed. `model_init` is not taken.
 struct SFTTrainerOptions {
-  std::shared_ptr<Model> model = nullptr;  ///< A causal language model. Needed.
-  SFTConfig args = {};                     ///< Checked and completed by the trainer.
-  DataCollator data_collator = nullptr;    ///< By default that of trl's SFTTrainer.
-  DatasetRef train_dataset = nullptr;      ///< Rows in one of the forms of docs/user/sft.md.
-  EvalDatasets eval_dataset = nullptr;     ///< The same, to evaluate on.
-  std::shared_ptr<TokenizerLike> processing_class = nullptr;  ///< A `Tokenizer`. Needed.
-  ComputeLossFunction compute_loss_func = nullptr;            ///< Replaces the loss.
-  ComputeMetrics compute_metrics = nullptr;                   ///< Metrics of evaluations.
-  std::vector<CallbackHandle> callbacks = {};                 ///< Run in this order.
-  Optimizers optimizers = {};                                 ///< By default made here.
-  OptimizerFactory optimizer_factory = nullptr;               ///< Not together with `optimizers`.
-  PreprocessLogits preprocess_logits_for_metrics = nullptr;   ///< Changes logits before they stay.
+  using Arguments = SFTConfig;           ///< Their type.
+  using ScoreFunction = ComputeMetrics;  ///< Scores tensors.
+#include <gradus/train/trainer_options_fields.inc>
   /// Trains an adapter on the model instead of the model. Its random numbers follow `args.seed`.
   std::optional<LoraConfig> peft_config = std::nullopt;
   /// Makes a text of a row.
@@ -109,8 +103,5 @@ class SFTTrainer : public TrlTrainer {
   bool has_loss_function_ = false;
   mutable int64_t eval_rows_left_ = 0;  ///< Of the evaluation under way.
 };
-
-/// Makes an `SFTTrainer` from the options of any trainer; for the table of trainers.
-SFTTrainerOptions sft_options(TrainerOptions options, SFTConfig args);
 
 }  // namespace gradus

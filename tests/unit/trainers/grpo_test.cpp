@@ -1,6 +1,7 @@
 // What GRPOTrainer refuses, and what it passes on; its numbers are compared with trl's in
 // tests/differential/grpo_test.py.
 #include <gradus/core/files.h>
+#include <gradus/data/collators.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/text/tokenizer.h>
 #include <gradus/trainers/grpo.h>
@@ -102,6 +103,13 @@ TEST_F(Grpo, RefusesAReferenceThatIsTheModel) {
   distillation.teacher_model = distillation.model;
   expect_error([&] { OnPolicyDistillationTrainer trainer(distillation); }, "G-TRL-1",
                {"the teacher is the model"});
+}
+
+TEST_F(Grpo, RefusesACollatorOfTheUsers) {
+  auto given = options(ones);
+  given.data_collator = default_data_collator;
+  expect_error([&] { GRPOTrainer trainer(given); }, "G-TRL-1",
+               {"GRPOTrainer does not take data_collator"});
 }
 
 TEST_F(Grpo, RefusesWrongNumbersOfRewards) {

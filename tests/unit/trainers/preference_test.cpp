@@ -76,6 +76,19 @@ TEST_F(Preferences, AReferenceIsNotTheModelItself) {
                {"ref_model is the model that is trained", "Leave ref_model out"});
 }
 
+TEST_F(Preferences, WhatTrlDoesNotTakeIsRefused) {
+  auto with_loss = dpo();
+  with_loss.compute_loss_func = [](const ModelOutput&, const torch::Tensor&, const auto&) {
+    return torch::zeros({});
+  };
+  expect_error([&] { DPOTrainer trainer(with_loss); }, "G-TRL-1",
+               {"DPOTrainer does not take compute_loss_func"});
+  auto with_maker = dpo();
+  with_maker.model_init = [this] { return model(); };
+  expect_error([&] { DPOTrainer trainer(with_maker); }, "G-TRL-1",
+               {"DPOTrainer does not take model_init"});
+}
+
 TEST_F(Preferences, ARewardModelHasOneLabel) {
   RewardTrainerOptions options;
   options.model = model(ModelTask::sequence_classification, 2);
