@@ -23,7 +23,8 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 void MetricBatch::add(std::string name, Kind kind, const Tensor& value, const Tensor& count) {
   const auto number = value.detach().to(torch::kDouble);
-  entries_.push_back({std::move(name), kind});
+  entries_.push_back({.name = std::move(name), .kind = kind});
+  entries_.back().has_all = kind == Kind::least || kind == Kind::greatest;
   numbers_.push_back(number);
   numbers_.push_back(count.defined() ? count.detach().to(number.options())
                                      : torch::ones({}, number.options()));
@@ -43,6 +44,7 @@ void MetricBatch::mean_unless_nan(std::string name, const Tensor& sum, const Ten
 
 void MetricBatch::mean(std::string name, const Tensor& values) {
   add(std::move(name), Kind::mean, values.detach().to(torch::kFloat).mean(), {});
+  entries_.back().has_all = true;
 }
 
 void MetricBatch::least(std::string name, const Tensor& value) {
@@ -80,13 +82,13 @@ void MetricBatch::difference(std::string name, const std::string& of, const std:
 
 void MetricBatch::tokens(const Tensor& count) { tokens_ = count.detach().to(torch::kDouble); }
 
-void MetricLog::note(const MetricBatch& batch, bool training) {
+void MetricLog::note(const MetricBatch& batch, bool training, int64_t processes) {
   const torch::NoGradGuard no_grad;
   auto numbers = batch.numbers_;
   const bool has_tokens = batch.tokens_.defined();
   if (has_tokens) numbers.push_back(batch.tokens_);
   if (numbers.empty()) return;
-  noted_.push_back({batch.entries_, at::stack(numbers), has_tokens, training});
+  noted_.push_back({batch.entries_, at::stack(numbers), has_tokens, training, processes});
   if (!group_ || noted_.size() >= kMostNoted) exchange();
 }
 
@@ -109,7 +111,10 @@ void MetricLog::exchange() {
 }
 
 void MetricLog::add(const Noted& noted, const Tensor& all) {
-  const auto sums = all.sum(0), least = all.amin(0), greatest = all.amax(0);
+  const auto first =
+      noted.processes > 0 ? all.narrow(0, 0, std::min(noted.processes, all.size(0))) : all;
+  const auto sums = first.sum(0), sums_of_all = all.sum(0);
+  const auto least = all.amin(0), greatest = all.amax(0);
   if (noted.has_tokens) {
     counts_tokens_ = true;
     const auto tokens = sums[sums.size(0) - 1];
@@ -129,14 +134,15 @@ void MetricLog::add(const Noted& noted, const Tensor& all) {
       counts.push_back(both);
       continue;
     }
-    const auto count = sums[place + 1], any = count.gt(0);
+    const auto& sum = entry.has_all ? sums_of_all : sums;
+    const auto count = sum[place + 1], any = count.gt(0);
     if (entry.kind == Kind::least || entry.kind == Kind::greatest) {
       const auto& found = (entry.kind == Kind::least ? least : greatest)[place];
       values.push_back(at::where(any, found, one * 0));
       counts.push_back(any.to(torch::kDouble));
       continue;
     }
-    const auto mean = at::where(any, sums[place] / count.clamp_min(1e-300), one * 0);
+    const auto mean = at::where(any, sum[place] / count.clamp_min(1e-300), one * 0);
     const bool skips_nan = entry.kind == Kind::mean_unless_nan;
     values.push_back(skips_nan ? mean.masked_fill(mean.isnan(), 0) : mean);
     counts.push_back(skips_nan                  ? mean.isnan().logical_not().to(torch::kDouble)

@@ -46,6 +46,7 @@ class MetricBatch {
     std::string name;
     Kind kind;
     size_t first = 0, second = 0;  ///< entries that a difference is made of
+    bool has_all = false;          ///< Of all processes, also in a last batch that is not full.
   };
   /// A count that is undefined is 1.
   void add(std::string name, Kind kind, const torch::Tensor& value, const torch::Tensor& count);
@@ -68,8 +69,10 @@ class MetricLog : public TrainerCallback, public SharedState {
   /// `group` is null for a single process.
   explicit MetricLog(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}
 
-  /// Takes note of a batch of training, or of an evaluation.
-  void note(const MetricBatch& batch, bool training);
+  /// Takes note of a batch of training, or of an evaluation. Sums with a count are those of the
+  /// first `processes` processes (0: of all), as accelerate's `gather_for_metrics` leaves out what
+  /// only repeats rows.
+  void note(const MetricBatch& batch, bool training, int64_t processes = 0);
   /// Adds the means since the last call to `logs`, with "eval_" before their names unless
   /// `training`, and `num_tokens`; then starts anew.
   void write(Logs& logs, bool training);
@@ -92,6 +95,7 @@ class MetricLog : public TrainerCallback, public SharedState {
     torch::Tensor numbers;
     bool has_tokens = false;
     bool training = true;
+    int64_t processes = 0;  ///< See `note`.
   };
   /// Adds what was noted in all processes since the last exchange to the means.
   void exchange();

@@ -111,8 +111,9 @@ Loss RewardTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tenso
   metrics.least("min_reward", rewards.min());
   metrics.mean("mean_reward", rewards);
   metrics.greatest("max_reward", rewards.max());
-  metrics.mean("accuracy", distance.gt(0));
-  metrics.mean("margin", distance);
+  const auto pairs = torch::full({}, distance.numel(), distance.options());
+  metrics.mean("accuracy", distance.gt(0).sum(), pairs);
+  metrics.mean("margin", distance.sum(), pairs);
   metrics.tokens(inputs["attention_mask"].sum());
   note(metrics, training);
   return result;

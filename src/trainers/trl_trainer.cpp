@@ -46,9 +46,11 @@ EvalLoopOutput TrlTrainer::evaluation_loop(const DataLoader& dataloader,
                                            const std::string& metric_key_prefix) {
   Metrics left, found;
   metrics_->write(left, /*training=*/false);  // of an evaluation that was broken off
+  last_batch_ = last_batch_of(dataloader);
   auto output = Trainer::evaluation_loop(dataloader, description, prediction_loss_only,
                                          std::move(ignore_keys), metric_key_prefix);
   metrics_->write(found, /*training=*/false);
+  last_batch_ = {};
   if (description == "Evaluation") output.metrics.merge(found);
   return output;
 }
@@ -58,14 +60,33 @@ void TrlTrainer::compute_columns(const PrepareRows& compute) {
   eval_dataset_ = prepared_sets(eval_dataset_, compute);
 }
 
-void TrlTrainer::note(const MetricBatch& batch, bool training) { metrics_->note(batch, training); }
+TrlTrainer::LastBatch TrlTrainer::last_batch_of(const DataLoader& loader) const {
+  const auto* options = loader.options();
+  const auto rows = loader.num_examples(), batches = loader.size();
+  if (!group_ || options == nullptr || !rows || !batches) return {};
+  const auto step = options->batch_size * (options->shard.split_batches ? 1 : group_->size());
+  return {.batches_left = *batches, .processes = *rows % step};
+}
+
+// accelerate keeps as many of the gathered numbers as there are rows left, one of each process.
+int64_t TrlTrainer::processes_that_count(bool training) const {
+  return !training && last_batch_.batches_left == 0 ? last_batch_.processes : 0;
+}
+
+void TrlTrainer::note(const MetricBatch& batch, bool training) {
+  metrics_->note(batch, training, processes_that_count(training));
+}
 
 torch::Tensor TrlTrainer::mean_over_processes(const torch::Tensor& value) const {
-  return group_ ? torch::stack(group_->gather(value)).mean(0) : value;
+  if (!group_) return value;
+  const auto all = torch::stack(group_->gather(value));
+  const auto count = processes_that_count(model().is_training());
+  return (count > 0 ? all.narrow(0, 0, std::min(count, all.size(0))) : all).mean(0);
 }
 
 PredictionStep TrlTrainer::prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
                                            const Names& ignore_keys) {
+  --last_batch_.batches_left;
   if (inputs.contains("labels"))
     return Trainer::prediction_step(model, std::move(inputs), prediction_loss_only, ignore_keys);
   const torch::NoGradGuard no_grad;

@@ -168,10 +168,10 @@ def make_place(place, rng):
     for number, folder in enumerate(("model", "teacher", "judge")):
         if number:
             make_tokenizer(place / folder, vocab_size=290 if folder == "judge" else 320)
-        kind, config = transformers.AutoModelForCausalLM, SMALL
+        kind, more = transformers.AutoModelForCausalLM, {}
         if folder == "judge":
-            kind, config = transformers.AutoModelForSequenceClassification, dict(SMALL, num_labels=1)
-        make_model(place / folder, config, tokenizer, number, kind)
+            kind, more = transformers.AutoModelForSequenceClassification, dict(num_labels=1)
+        make_model(place / folder, SMALL | more, tokenizer, number, kind)
     rows = {}
     for split, count in (("train", 12), ("eval", 4)):
         rows[split] = [dict(prompt=f"{i} " + sentence(rng), level=rng.choice([None, 0, 1, 2]))
@@ -187,6 +187,7 @@ def make_job(case, place):
     label, trainer, is_given, changes, more = case
     form = "_chat" if more.get("chat") else ""
     job = dict(trainer=trainer, folder=str(place / "model"),
+               exact_steps=10 if "samples" in label else 6,
                args={**(ARGS if trainer == "distillation" else GROUPS), **changes},
                train=str(place / f"train{form}.jsonl"), eval=str(place / f"eval{form}.jsonl"),
                **more)

@@ -24,7 +24,7 @@ if FULL:
         ("sft", ("sft", LLAMA, "text", {}, {}), 16),
         ("sft, one batch a step",
          ("sft", LLAMA, "pair", dict(gradient_accumulation_steps=1), {}), 16),
-        ("sft, packed, one row is left", ("sft", LLAMA, "pair", dict(packing=True), {}), 9),
+        ("sft, one row is left", ("sft", LLAMA, "pair", {}, {}), 9),
         ("sft, ZeRO-3", ("sft", LLAMA, "pair", {}, dict(zero_stage=3)), 16),
         ("reward", ("reward", LLAMA, "pair", {}, {}), 16),
         ("reward, one row is left", ("reward", LLAMA, "pair", {}, {}), 9),

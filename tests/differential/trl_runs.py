@@ -133,8 +133,8 @@ def gradient_failures(label, mine, theirs, bound):
             yield f"{label}: the gradient of {name} differs by {worst}"
 
 
-def log_failures(label, ours, others, bound, more):
-    """`bound` for steps up to the tenth and after it; `more` begins names that trl may lack."""
+def log_failures(label, ours, others, bound, exact_steps, more):
+    """`bound` for the first steps and those after; `more` begins names that trl may lack."""
     if len(ours) != len(others):
         yield f"{label}: {len(ours)} log entries, trl {len(others)}"
     for entry, other in zip(map(without_clocks, ours), map(without_clocks, others)):
@@ -146,18 +146,19 @@ def log_failures(label, ours, others, bound, more):
         for name in sorted(known):
             if name not in entry:
                 yield f"{where}: no {name}"
-            elif not is_near(entry[name], other[name], bound[other["step"] > 10]):
+            elif not is_near(entry[name], other[name], bound[other["step"] > exact_steps]):
                 yield f"{where}, {name}: {entry[name]}, trl {other[name]}"
 
 
-def failures_of(label, mine, theirs, bound=(1e-5, 1e-4), more=None):
+def failures_of(label, mine, theirs, bound=(1e-5, 1e-4), exact_steps=10, more=None):
     """All differences between two answers, as text."""
     failures = []
     if mine["trainable"] != theirs["trainable"]:
         failures.append(f"{label}: {mine['trainable']} trainable, trl {theirs['trainable']}")
     if mine["gradients"] is not None:
         failures += gradient_failures(label, mine["gradients"], theirs["gradients"], bound[0])
-    failures += log_failures(label, mine["log_history"], theirs["log_history"], bound, more)
+    failures += log_failures(label, mine["log_history"], theirs["log_history"], bound, exact_steps,
+                             more)
     return failures
 
 
@@ -180,7 +181,8 @@ def compare(tool, make_cases, trained_by_trl, more=None):
         failures = []
         for (label, job), answer in zip(cases, answers):
             job["args"]["output_dir"] = str(place / "trl")
-            found = failures_of(label, answer, trained_by_trl(job), more=more)
+            found = failures_of(label, answer, trained_by_trl(job), more=more,
+                                exact_steps=job.get("exact_steps", 10))
             print(f"{label}: {'failed' if found else 'equal'}")
             failures += found
     print("\n".join(failures[:60]))

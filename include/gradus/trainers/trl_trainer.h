@@ -64,7 +64,8 @@ class TrlTrainer : public Trainer {
   void note(const MetricBatch& batch, bool training);
   /// The processes that train together; null for a single one.
   const std::shared_ptr<ProcessGroup>& processes() const { return group_; }
-  /// The mean of a value over all processes.
+  /// The mean of a value over all processes; over those that count in a last batch that is not
+  /// full.
   torch::Tensor mean_over_processes(const torch::Tensor& value) const;
 
   /// A batch without labels has a loss all the same.
@@ -77,6 +78,15 @@ class TrlTrainer : public Trainer {
   nlohmann::ordered_json arguments_to_save() const override;
 
  private:
+  /// The end of the evaluation under way.
+  struct LastBatch {
+    int64_t batches_left = 0;  ///< Before it, and itself.
+    int64_t processes = 0;     ///< How many have rows of their own in it; 0: all.
+  };
+  LastBatch last_batch_of(const DataLoader& loader) const;
+  /// How many processes count in the batch under way; 0: all.
+  int64_t processes_that_count(bool training) const;
+
   nlohmann::ordered_json arguments_;
   DataCollator collator_;
   DatasetRef train_dataset_;
@@ -84,6 +94,7 @@ class TrlTrainer : public Trainer {
   PrepareRows prepare_rows_;
   std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<MetricLog> metrics_;
+  LastBatch last_batch_;
 };
 
 }  // namespace gradus

@@ -111,6 +111,21 @@ TEST(MetricLog, ProcessesExchangeNumbersWithTheLogOnly) {
   });
 }
 
+TEST(MetricLog, SumsOfALastBatchAreThoseOfTheFirstProcesses) {
+  testing::in_processes(2, [](const std::shared_ptr<ProcessGroup>& group) {
+    MetricLog log(group);
+    const double value = group->rank() == 0 ? 1 : 7;
+    auto batch = batch_of(value, 1, value + 1);
+    batch.mean("of all", number(value));
+    log.note(batch, false, /*processes=*/1);
+    EXPECT_EQ(written(log, false), (Logs{{"eval_ratio", 1},
+                                         {"eval_some", 1},
+                                         {"eval_least", 2},
+                                         {"eval_of all", 4},
+                                         {"eval_num_tokens", 0}}));
+  });
+}
+
 TEST(MetricLog, TheStateOfTheFirstProcessHasAllNumbers) {
   testing::in_processes(2, [](const std::shared_ptr<ProcessGroup>& group) {
     MetricLog log(group);
