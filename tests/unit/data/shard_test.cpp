@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace gradus {
 namespace {
 
@@ -54,6 +56,28 @@ TEST(DataShard, SharesTheLastStep) {
       EXPECT_EQ(of({}).back(), (SharedBatches::value_type{{8, 9, 10}, std::nullopt}));
     }
   }
+}
+
+TEST(DataShard, WorkersOfOtherProcessesHaveOtherSeeds) {
+  std::set<int64_t> seeds;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    const DataLoader loader({.dataset = from_tensors({{"row", torch::arange(24)}}),
+                             .batch_size = 2,
+                             .collator =
+                                 [](const std::vector<Example>&) {
+                                   return Batch{{"seed", torch::full({1}, worker_info()->seed)}};
+                                 },
+                             .num_workers = 2,
+                             .seed = 42,
+                             .shard = {.rank = rank, .world = 3}});
+    auto pass = loader.iterate(0);
+    while (const auto batch = pass.next()) {
+      const auto seed = (*batch)["seed"].item<int64_t>();
+      EXPECT_EQ((seed - 42) / 2, rank);
+      seeds.insert(seed);
+    }
+  }
+  EXPECT_GE(seeds.size(), 3U);  // of each process at least one worker
 }
 
 }  // namespace
