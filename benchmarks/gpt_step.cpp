@@ -1,25 +1,29 @@
-// bench_gpt_step MODE: one line of JSON for benchmarks/gpt_step.py. The model is a GPT-2 of 4
-// layers, 256 wide, trained on 8 rows of 128 tokens.
-//   trainer STEPS [VOCABULARY]  gradus::Trainer: tokens per second, peak resident memory, last loss
-//   plain STEPS [VOCABULARY]    a hand-written loop over the same model with the same work:
-//   collate, clip, schedule, fused AdamW load FILE                   reads a safetensors file:
-//   seconds, bytes that became resident and private while doing so
+// bench_gpt_step MODE: one line of JSON for benchmarks/gpt_step.py and ddp_step.py. The model is a
+// GPT-2 of 4 layers, 256 wide, trained on 8 rows of 128 tokens.
+//   trainer STEPS [VOCABULARY]  gradus::Trainer: tokens per second, peak resident memory, last
+//   loss; TRACE=FILE writes what torch's profiler saw of one step after the warm-up plain STEPS
+//   [VOCABULARY]    a hand-written loop over the same model with the same work: collate, clip,
+//   schedule, fused AdamW load FILE                   reads a safetensors file: seconds, bytes that
+//   became resident and private while doing so
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <fmt/format.h>
+#include <gradus/config/launch_environment.h>
 #include <gradus/core/log.h>
 #include <gradus/data/dataset.h>
 #include <gradus/device/runtime.h>
 #include <gradus/formats/safetensors.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/train/trainer.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <chrono>
 #include <fstream>
 #include <iostream>
+#include <set>
 
 namespace {
 
@@ -65,6 +69,25 @@ struct Speed {
   double tokens_per_second, loss;
 };
 
+void trace_one_step(gradus::Trainer& trainer) {
+  namespace profiler = torch::autograd::profiler;
+  const char* file = std::getenv("TRACE");
+  if (file == nullptr) return;
+  trainer.on(gradus::Event::step_begin,
+             [](const gradus::CallbackContext& at, gradus::TrainerControl&) {
+               if (at.state.global_step != kWarmUp) return;
+               const std::set kinds{torch::profiler::impl::ActivityType::CPU};
+               const torch::profiler::impl::ProfilerConfig config(
+                   torch::profiler::impl::ProfilerState::KINETO);
+               profiler::prepareProfiler(config, kinds);
+               profiler::enableProfiler(config, kinds);
+             });
+  trainer.on(gradus::Event::step_end,
+             [file](const gradus::CallbackContext& at, gradus::TrainerControl&) {
+               if (at.state.global_step == kWarmUp + 1) profiler::disableProfiler()->save(file);
+             });
+}
+
 Speed run_trainer(int64_t steps, int64_t vocabulary) {
   gradus::TrainingArguments args{.output_dir = "gradus_bench_gpt",
                                  .per_device_train_batch_size = kBatch,
@@ -82,6 +105,7 @@ Speed run_trainer(int64_t steps, int64_t vocabulary) {
              [&](const gradus::CallbackContext& at, gradus::TrainerControl&) {
                (at.state.global_step == kWarmUp ? begin : end) = Clock::now();
              });
+  trace_one_step(trainer);
   const auto result = trainer.train();
   return {double((steps - kWarmUp) * kBatch * kTokens) /
               std::chrono::duration<double>(end - begin).count(),
@@ -175,6 +199,7 @@ int main(int argc, char** argv) {
     const int64_t steps = std::stoll(argv[2]), vocabulary = argc > 3 ? std::stoll(argv[3]) : 8192;
     const auto speed =
         mode == "trainer" ? run_trainer(steps, vocabulary) : run_plain(steps, vocabulary);
+    if (gradus::launch_environment().rank != 0) return 0;
     std::cout << fmt::format("{{\"tokens\": {:.1f}, \"peak\": {:.1f}, \"loss\": {:.6f}}}\n",
                              speed.tokens_per_second, memory("/proc/self/status", "VmHWM"),
                              speed.loss);

@@ -3,6 +3,7 @@
 """
 
 import json
+import os
 import sys
 import time
 
@@ -38,9 +39,12 @@ def main():
     args = TrainingArguments(output_dir="gradus_bench_gpt_peer", per_device_train_batch_size=BATCH,
                              max_steps=steps, learning_rate=5e-4, weight_decay=0.01,
                              logging_steps=10, disable_tqdm=True, save_strategy="no",
-                             report_to="none", use_cpu=True, dataloader_pin_memory=False)
+                             report_to="none", use_cpu=True, dataloader_pin_memory=False,
+                             ddp_backend="gloo" if "RANK" in os.environ else None)
     marks = Marks()
     result = Trainer(model=model, args=args, train_dataset=rows, callbacks=[marks]).train()
+    if os.environ.get("RANK", "0") != "0":
+        return
     print(
         json.dumps({
             "tokens": (steps - WARM_UP) * BATCH * TOKENS / (marks.end - marks.begin),
