@@ -12,11 +12,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-import time
 
-from processes import (GRADUS, RUN, TIMEOUT, alive, check, distance, failures, finish, losses,
-                       result, run)
+from processes import (GRADUS, RUN, TIMEOUT, alive, check, distance, finish, losses, result, run,
+                       run_parts)
 
 FOLDER = pathlib.Path(RUN).parent
 
@@ -209,19 +207,5 @@ def program(folder):
               output[-1500:])
 
 
-def main():
-    with tempfile.TemporaryDirectory() as name:
-        for part in (trainers, costs, launchers, peers, program):
-            if len(sys.argv) > 3 and part.__name__ not in sys.argv[3:]:
-                continue
-            began = time.monotonic()
-            folder = pathlib.Path(name, part.__name__)
-            folder.mkdir()
-            part(folder)
-            print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
-    print("ok" if not failures else f"{len(failures)} checks failed: {json.dumps(failures)}")
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_parts(trainers, costs, launchers, peers, program))

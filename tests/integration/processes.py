@@ -304,18 +304,20 @@ def refusals(folder):
     check("nothing to start", done.returncode == 2 and "[G-CLI-4]" in done.stderr, done)
 
 
-def main():
+def run_parts(*parts):
+    """Runs the parts that the command line names after the programs, or all; the exit code."""
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        for part in (same_losses, signals, faults, moments, restarts, other_numbers, refusals):
+        for part in parts:
             if len(sys.argv) > 3 and part.__name__ not in sys.argv[3:]:
                 continue
             began = time.monotonic()
+            folder = pathlib.Path(name, part.__name__)
+            folder.mkdir()
             part(folder)
-            print(f"{part.__name__}: {time.monotonic() - began:.1f} s")
-    print("ok" if not failures else f"{len(failures)} checks failed")
+            print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+    print("ok" if not failures else f"{len(failures)} checks failed: {json.dumps(failures)}")
     return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_parts(same_losses, signals, faults, moments, restarts, other_numbers, refusals))

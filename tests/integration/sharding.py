@@ -8,17 +8,15 @@ With GRADUS_LONG=1 every combination is tried, and 40 kills instead of 1.
 
 import json
 import os
-import pathlib
 import random
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-from processes import (GRADUS, LONG, TIMEOUT, check, distance, failures, finish, losses, result,
-                       run, start)
+from processes import (GRADUS, LONG, TIMEOUT, check, distance, finish, losses, result, run,
+                       run_parts, start)
 
 SHARDED = '{"state_dict_type": "SHARDED_STATE_DICT"}'
 
@@ -165,18 +163,5 @@ def refusals(folder):
     check("hybrid", code == 2 and "[G-CONF-5]" in output, code, output[-1500:])
 
 
-def main():
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        for part in (same_losses, half_precision, checkpoints, kills, refusals):
-            if len(sys.argv) > 3 and part.__name__ not in sys.argv[3:]:
-                continue
-            began = time.monotonic()
-            part(folder)
-            print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
-    print("ok" if not failures else f"{len(failures)} checks failed: {json.dumps(failures)}")
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_parts(same_losses, half_precision, checkpoints, kills, refusals))
