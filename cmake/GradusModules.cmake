@@ -126,3 +126,25 @@ function(gradus_test_program program)
   add_test(NAME ${program} COMMAND ${program})
   set_tests_properties(${program} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
+
+# A program that tests run: SOURCE, linked with these parts of the library, or with all of it.
+function(gradus_test_tool program source)
+  add_executable(${program} ${source})
+  set(parts ${ARGN})
+  list(TRANSFORM parts PREPEND gradus_)
+  if(NOT parts)
+    set(parts gradus)
+  endif()
+  target_link_libraries(${program} PRIVATE ${parts} gradus_headers)
+  target_precompile_headers(${program} REUSE_FROM gradus_pch)
+endfunction()
+
+# The test integration_NAME: SCRIPT, which is told where the programs are that it runs.
+function(gradus_integration_test name script timeout)
+  set(programs ${ARGN})
+  list(TRANSFORM programs REPLACE "(.+)" "$<TARGET_FILE:\\1>")
+  add_test(NAME integration_${name} COMMAND Python3::Interpreter
+    "${CMAKE_CURRENT_SOURCE_DIR}/integration/${script}" ${programs})
+  set_tests_properties(integration_${name} PROPERTIES LABELS integration TIMEOUT ${timeout}
+    SKIP_RETURN_CODE 77)
+endfunction()
