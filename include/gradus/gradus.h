@@ -178,3 +178,8 @@
 #include <gradus/trainers/sft.h>
 #include <gradus/trainers/trl_trainer.h>
 #include <gradus/version.h>
+#include <gradus/vision/decode.h>
+#include <gradus/vision/image_dataset.h>
+#include <gradus/vision/image_processor.h>
+#include <gradus/vision/image_show.h>
+#include <gradus/vision/transforms.h>

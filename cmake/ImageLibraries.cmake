@@ -1,0 +1,22 @@
+# What decodes images: libpng, libjpeg-turbo and libwebp of the system. GRADUS_IMAGE_LIBRARIES names
+# them for the linker.
+find_package(PNG QUIET)
+find_package(JPEG QUIET)
+find_path(WEBP_INCLUDE_DIR webp/demux.h)
+find_library(WEBP_LIBRARY webp)
+find_library(WEBP_DEMUX_LIBRARY webpdemux)
+function(gradus_need_image_library name)
+  foreach(place IN LISTS ARGN)
+    if(NOT ${place})
+      message(FATAL_ERROR "${name} was not found; gradus decodes images with it. Run tools/setup, "
+        "or install libpng-dev, libjpeg-dev and libwebp-dev (the names of Debian and Ubuntu).")
+    endif()
+  endforeach()
+endfunction()
+gradus_need_image_library(libpng PNG_FOUND)
+gradus_need_image_library(libjpeg-turbo JPEG_FOUND)
+gradus_need_image_library(libwebp WEBP_INCLUDE_DIR WEBP_LIBRARY WEBP_DEMUX_LIBRARY)
+add_library(gradus_webp INTERFACE)
+target_include_directories(gradus_webp SYSTEM INTERFACE "${WEBP_INCLUDE_DIR}")
+target_link_libraries(gradus_webp INTERFACE "${WEBP_LIBRARY}" "${WEBP_DEMUX_LIBRARY}")
+set(GRADUS_IMAGE_LIBRARIES PNG::PNG JPEG::JPEG gradus_webp)

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gradus {
+
+/// The file formats that can be decoded.
+enum class ImageFormat { png, jpeg, webp };
+
+/// The largest image that is decoded: twice what Pillow warns about, where Pillow refuses it, too.
+constexpr int64_t kMostImagePixels = 178'956'970;
+
+/// What the header of an image file says.
+struct ImageInfo {
+  ImageFormat format = ImageFormat::png;  ///< By the first bytes, not by the file's name.
+  int64_t width = 0;                      ///< As shown, after `orientation` was applied.
+  int64_t height = 0;                     ///< As shown, after `orientation` was applied.
+  int orientation = 1;                    ///< From EXIF, 1 to 8; 1 is upright.
+};
+
+/// Options of `image_info` and `decode_image`.
+struct DecodeOptions {
+  std::string name = "the image";         ///< For messages: a file, or a row of a table.
+  int64_t max_pixels = kMostImagePixels;  ///< A larger image is an error (G-IMG-3).
+  /// JPEG only: decode to 1/2, 1/4 or 1/8 of the size, in a fraction of the time. Other formats
+  /// ignore it.
+  int64_t shrink = 1;
+};
+
+/// Reads the header of a PNG, JPEG or WebP file that lies in memory.
+///
+/// Throws `Error` G-IMG-1 for another format, G-IMG-2 for a damaged file, G-IMG-3 for too many
+/// pixels. Thread-safe, as is `decode_image`.
+ImageInfo image_info(std::string_view bytes, const DecodeOptions& options = {});
+
+/// Decodes a PNG, JPEG or WebP file to uint8 (height, width, 3), red first.
+///
+/// The pixels are those of Pillow's `convert("RGB")` after `exif_transpose`: grey is repeated, a
+/// palette is looked up, alpha is dropped, CMYK is converted, of 16-bit colours the upper byte
+/// counts, and 16-bit grey above 255 is white. Of an animation the first frame is taken.
+///
+/// Throws as `image_info`. A file that ends early, or whose checksums do not fit, is damaged: there
+/// are no half images.
+torch::Tensor decode_image(std::string_view bytes, const DecodeOptions& options = {});
+
+}  // namespace gradus

@@ -1,0 +1,162 @@
+#include <cstddef>
+#include <cstdio>  // before jpeglib.h, which uses FILE
+
+#include <jpeglib.h>
+
+#include <jerror.h>
+
+#include <array>
+#include <csetjmp>
+#include <vector>
+
+#include "vision/decoders.h"
+
+namespace gradus::vision {
+namespace {
+
+/// A progressive file may repeat its scans without end; nobody writes this many.
+constexpr int kMostScans = 500;
+
+/// An error of libjpeg jumps back to whoever set `jump`, so nothing with a destructor may be made
+/// between the two.
+struct JpegReader {
+  jpeg_decompress_struct jpeg{};
+  jpeg_error_mgr errors{};
+  jpeg_progress_mgr progress{};
+  std::jmp_buf jump{};
+  std::array<char, JMSG_LENGTH_MAX> message{};
+  bool is_cut_short = false;
+  bool is_open = false;
+
+  JpegReader() = default;
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
+  ~JpegReader() {
+    if (is_open) jpeg_destroy_decompress(&jpeg);
+  }
+};
+
+JpegReader& reader_of(j_common_ptr jpeg) { return *static_cast<JpegReader*>(jpeg->client_data); }
+
+[[noreturn]] void jpeg_failed(j_common_ptr jpeg) {
+  auto& reader = reader_of(jpeg);
+  (*jpeg->err->format_message)(jpeg, reader.message.data());
+  std::longjmp(reader.jump, 1);
+}
+
+/// Warnings are ignored as in Pillow, but for the end of the file, after which libjpeg would go on
+/// with grey.
+void note_jpeg_warning(j_common_ptr jpeg, int level) {
+  if (level < 0 && jpeg->err->msg_code == JWRN_JPEG_EOF) reader_of(jpeg).is_cut_short = true;
+}
+
+void watch_scans(j_common_ptr jpeg) {
+  auto& reader = reader_of(jpeg);
+  if (!jpeg->is_decompressor || reader.jpeg.input_scan_number <= kMostScans) return;
+  std::snprintf(reader.message.data(), reader.message.size(), "it has more than %d scans",
+                kMostScans);
+  std::longjmp(reader.jump, 1);
+}
+
+bool open_jpeg(JpegReader& reader, std::string_view bytes) {
+  reader.jpeg.err = jpeg_std_error(&reader.errors);
+  reader.errors.error_exit = jpeg_failed;
+  reader.errors.emit_message = note_jpeg_warning;
+  reader.jpeg.client_data = &reader;
+  if (setjmp(reader.jump) != 0) return false;
+  jpeg_create_decompress(&reader.jpeg);
+  reader.is_open = true;
+  reader.progress.progress_monitor = watch_scans;
+  reader.jpeg.progress = &reader.progress;
+  jpeg_mem_src(&reader.jpeg, reinterpret_cast<const unsigned char*>(bytes.data()),
+               static_cast<unsigned long>(bytes.size()));
+  jpeg_save_markers(&reader.jpeg, JPEG_APP0 + 1, 0xffff);
+  jpeg_read_header(&reader.jpeg, TRUE);
+  return true;
+}
+
+bool start_jpeg(JpegReader& reader, int64_t shrink) {
+  if (setjmp(reader.jump) != 0) return false;
+  auto& jpeg = reader.jpeg;
+  const bool is_cmyk = jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK;
+  jpeg.out_color_space = is_cmyk                                  ? JCS_CMYK
+                         : jpeg.jpeg_color_space == JCS_GRAYSCALE ? JCS_GRAYSCALE
+                                                                  : JCS_RGB;
+  jpeg.scale_num = 1;
+  jpeg.scale_denom = static_cast<unsigned int>(shrink);
+  jpeg_start_decompress(&jpeg);
+  return true;
+}
+
+/// Reads all rows; `row_at(y)` of them lie `stride` bytes apart from `rows` on.
+bool read_jpeg_rows(JpegReader& reader, uint8_t* rows, size_t stride) {
+  if (setjmp(reader.jump) != 0) return false;
+  auto& jpeg = reader.jpeg;
+  while (jpeg.output_scanline < jpeg.output_height && !reader.is_cut_short) {
+    JSAMPROW several[8];
+    JDIMENSION count = 0;
+    for (; count < 8 && jpeg.output_scanline + count < jpeg.output_height; ++count)
+      several[count] = rows + size_t(jpeg.output_scanline + count) * stride;
+    jpeg_read_scanlines(&jpeg, several, count);
+  }
+  return true;
+}
+
+std::string_view exif_of(const JpegReader& reader, std::string_view bytes) {
+  // The marker is looked up in the file, which outlives the reader.
+  for (const auto* marker = reader.jpeg.marker_list; marker != nullptr; marker = marker->next) {
+    const std::string_view block(reinterpret_cast<const char*>(marker->data), marker->data_length);
+    if (marker->marker != JPEG_APP0 + 1 || !block.starts_with(std::string_view("Exif\0\0", 6)))
+      continue;
+    const auto at = bytes.find(block);
+    return at == std::string_view::npos ? std::string_view() : bytes.substr(at, block.size());
+  }
+  return {};
+}
+
+[[noreturn]] void throw_jpeg_damage(const JpegReader& reader, const DecodeOptions& options) {
+  throw_damaged_image(options,
+                      reader.is_cut_short ? "the file is cut short" : reader.message.data());
+}
+
+/// Adobe's files hold inverted CMYK, and Pillow takes every file for one of them. The conversion is
+/// Pillow's too: (255 - k)(255 - c) / 255, rounded.
+void rgb_of_cmyk(const uint8_t* from, int64_t pixels, uint8_t* to) {
+  for (int64_t i = 0; i < pixels; ++i, from += 4, to += 3) {
+    const int white = from[3];  // 255 - black
+    for (int c = 0; c < 3; ++c) {
+      const int product = (255 - from[c]) * white + 128;
+      to[c] = static_cast<uint8_t>(white - ((product + (product >> 8)) >> 8));
+    }
+  }
+}
+
+}  // namespace
+
+StoredImage read_jpeg_header(std::string_view bytes, const DecodeOptions& options) {
+  JpegReader reader;
+  if (!open_jpeg(reader, bytes)) throw_jpeg_damage(reader, options);
+  return {.width = reader.jpeg.image_width,
+          .height = reader.jpeg.image_height,
+          .exif = exif_of(reader, bytes)};
+}
+
+torch::Tensor jpeg_pixels(std::string_view bytes, const DecodeOptions& options) {
+  JpegReader reader;
+  if (!open_jpeg(reader, bytes) || !start_jpeg(reader, options.shrink))
+    throw_jpeg_damage(reader, options);
+  const int64_t width = reader.jpeg.output_width, height = reader.jpeg.output_height,
+                channels = reader.jpeg.output_components;
+  auto image = empty_image(width, height);
+  auto* pixels = image.data_ptr<uint8_t>();
+  std::vector<uint8_t> raw(channels == 3 ? 0 : size_t(width * height * channels));
+  auto* rows = channels == 3 ? pixels : raw.data();
+  if (!read_jpeg_rows(reader, rows, size_t(width * channels)) || reader.is_cut_short)
+    throw_jpeg_damage(reader, options);
+  if (channels == 4) rgb_of_cmyk(raw.data(), width * height, pixels);
+  if (channels == 1)
+    for (int64_t i = 0; i < width * height; ++i) std::fill_n(pixels + 3 * i, 3, raw[size_t(i)]);
+  return image;
+}
+
+}  // namespace gradus::vision

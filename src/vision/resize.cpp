@@ -1,0 +1,197 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gradus/core/error.h>
+#include <gradus/vision/transforms.h>
+
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+namespace gradus {
+namespace {
+
+double sinc(double x) {
+  if (x == 0.0) return 1.0;
+  x *= std::numbers::pi;
+  return std::sin(x) / x;
+}
+
+double box_weight(double x) { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
+
+double bilinear_weight(double x) { return std::max(0.0, 1.0 - std::abs(x)); }
+
+double hamming_weight(double x) {
+  x = std::abs(x);
+  if (x == 0.0) return 1.0;
+  if (x >= 1.0) return 0.0;
+  x *= std::numbers::pi;
+  return std::sin(x) / x * (0.54 + 0.46 * std::cos(x));
+}
+
+double bicubic_weight(double x) {
+  constexpr double a = -0.5;
+  x = std::abs(x);
+  if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
+  if (x < 2.0) return (((x - 5) * x + 8) * x - 4) * a;
+  return 0.0;
+}
+
+double lanczos_weight(double x) { return x >= -3.0 && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0; }
+
+struct FilterShape {
+  double (*weight)(double);
+  double support;  ///< The weight is 0 beyond.
+};
+
+FilterShape shape_of(ResizeFilter filter) {
+  switch (filter) {
+    case ResizeFilter::lanczos: return {lanczos_weight, 3.0};
+    case ResizeFilter::bicubic: return {bicubic_weight, 2.0};
+    case ResizeFilter::box: return {box_weight, 0.5};
+    case ResizeFilter::hamming: return {hamming_weight, 1.0};
+    default: return {bilinear_weight, 1.0};
+  }
+}
+
+/// Weights are whole numbers of 2^-22: sums of 8-bit pixels then fit into 32 bits.
+constexpr int kWeightBits = 22;
+
+/// Which input pixels an output pixel is made of, along one side.
+struct Taps {
+  struct Run {
+    int64_t first = 0, count = 0;
+  };
+  std::vector<Run> runs;         ///< Of each output pixel.
+  std::vector<int32_t> weights;  ///< `room` of them for each.
+  int64_t room = 0;
+};
+
+Taps make_taps(int64_t in, double begin, double end, int64_t out, ResizeFilter filter) {
+  const auto shape = shape_of(filter);
+  const double scale = (end - begin) / double(out), stretch = std::max(scale, 1.0);
+  const double support = shape.support * stretch;
+  Taps taps;
+  taps.room = int64_t(std::ceil(support)) * 2 + 1;
+  taps.runs.resize(size_t(out));
+  taps.weights.resize(size_t(out * taps.room));
+  std::vector<double> exact(static_cast<size_t>(taps.room));
+  for (int64_t i = 0; i < out; ++i) {
+    const double center = begin + (double(i) + 0.5) * scale;
+    const auto first = std::max<int64_t>(0, int64_t(center - support + 0.5));
+    const auto count = std::min(in, int64_t(center + support + 0.5)) - first;
+    double sum = 0;
+    for (int64_t k = 0; k < count; ++k)
+      sum += exact[size_t(k)] = shape.weight((double(k + first) - center + 0.5) * (1.0 / stretch));
+    auto* weights = taps.weights.data() + i * taps.room;
+    for (int64_t k = 0; k < count; ++k) {
+      const double share = (sum != 0.0 ? exact[size_t(k)] / sum : exact[size_t(k)]);
+      weights[k] = int32_t((share < 0 ? -0.5 : 0.5) + share * (1 << kWeightBits));
+    }
+    taps.runs[size_t(i)] = {first, count};
+  }
+  return taps;
+}
+
+uint8_t rounded(int32_t sum) { return uint8_t(std::clamp(sum >> kWeightBits, 0, 255)); }
+
+constexpr int32_t kHalf = 1 << (kWeightBits - 1);
+
+/// One row, from `from` with pixels of three bytes.
+void resize_row(const uint8_t* from, const Taps& taps, uint8_t* to) {
+  const auto* weights = taps.weights.data();
+  for (const auto& run : taps.runs) {
+    const auto* pixel = from + run.first * 3;
+    int32_t red = kHalf, green = kHalf, blue = kHalf;
+    for (int64_t k = 0; k < run.count; ++k, pixel += 3) {
+      red += pixel[0] * weights[k];
+      green += pixel[1] * weights[k];
+      blue += pixel[2] * weights[k];
+    }
+    to[0] = rounded(red);
+    to[1] = rounded(green);
+    to[2] = rounded(blue);
+    to += 3;
+    weights += taps.room;
+  }
+}
+
+/// One output row from several input rows that lie `stride` apart.
+void blend_rows(const uint8_t* from, int64_t stride, int64_t bytes, const int32_t* weights,
+                int64_t count, int32_t* sums, uint8_t* to) {
+  std::fill_n(sums, bytes, kHalf);
+  for (int64_t k = 0; k < count; ++k, from += stride) {
+    const auto weight = weights[k];
+    for (int64_t i = 0; i < bytes; ++i) sums[i] += from[i] * weight;
+  }
+  for (int64_t i = 0; i < bytes; ++i) to[i] = rounded(sums[i]);
+}
+
+void check_image(const torch::Tensor& image, int64_t height, int64_t width) {
+  const bool is_image = image.defined() && image.scalar_type() == at::kByte && image.dim() == 3 &&
+                        image.size(2) == 3 && image.stride(2) == 1 && image.stride(1) == 3 &&
+                        image.numel() > 0 && image.is_cpu();
+  if (!is_image || height < 1 || width < 1)
+    throw Error("G-IMG-8", ErrorKind::data,
+                fmt::format("cannot resize to {} x {}: expected an image of uint8 (height, width, "
+                            "3) on the CPU and a size of at least one pixel, received [{}]",
+                            height, width,
+                            fmt::join(image.defined() ? image.sizes() : at::IntArrayRef(), ", ")),
+                "Give what decode_image returns.");
+}
+
+/// Resizes rows `first` to `last` across.
+torch::Tensor resized_across(const torch::Tensor& image, const Taps& taps, int64_t first,
+                             int64_t last) {
+  const auto width = static_cast<int64_t>(taps.runs.size());
+  auto result = at::empty({last - first, width, 3}, at::kByte);
+  auto* to = result.data_ptr<uint8_t>();
+  for (int64_t y = first; y < last; ++y, to += width * 3)
+    resize_row(image.data_ptr<uint8_t>() + y * image.stride(0), taps, to);
+  return result;
+}
+
+/// Resizes down; the first row of `image` has the number `first`.
+torch::Tensor resized_down(const torch::Tensor& image, const Taps& taps, int64_t first) {
+  const auto height = static_cast<int64_t>(taps.runs.size()), bytes = image.size(1) * 3;
+  auto result = at::empty({height, image.size(1), 3}, at::kByte);
+  auto* to = result.data_ptr<uint8_t>();
+  std::vector<int32_t> sums(static_cast<size_t>(bytes));
+  for (int64_t y = 0; y < height; ++y, to += bytes) {
+    const auto& run = taps.runs[size_t(y)];
+    blend_rows(image.data_ptr<uint8_t>() + (run.first - first) * image.stride(0), image.stride(0),
+               bytes, taps.weights.data() + y * taps.room, run.count, sums.data(), to);
+  }
+  return result;
+}
+
+/// Whether Pillow 13 resizes down before it resizes across. Between the two passes pixels are
+/// rounded, so the order shows.
+bool starts_down(int64_t rows, int64_t columns, int64_t height, int64_t width) {
+  return height < rows && rows - height > 2 * (columns - width);
+}
+
+}  // namespace
+
+torch::Tensor resize_image(const torch::Tensor& image, int64_t height, int64_t width,
+                           ResizeFilter filter, const std::optional<CropBox>& part) {
+  check_image(image, height, width);
+  const int64_t rows = image.size(0), columns = image.size(1);
+  const CropBox box = part.value_or(CropBox{0, 0, double(rows), double(columns)});
+  const bool across = width != columns || box.left != 0 || box.width != double(columns);
+  const bool down = height != rows || box.top != 0 || box.height != double(rows);
+  if (!across && !down) return image;
+  const auto by_row = make_taps(rows, box.top, box.top + box.height, height, filter);
+  if (!across) return resized_down(image, by_row, 0);
+  const auto by_column = make_taps(columns, box.left, box.left + box.width, width, filter);
+  if (!down) return resized_across(image, by_column, 0, rows);
+  if (starts_down(rows, columns, height, width))
+    return resized_across(resized_down(image, by_row, 0), by_column, 0, height);
+  // Only the rows that the second pass reads are made.
+  const auto first = by_row.runs.front().first;
+  const auto last = by_row.runs.back().first + by_row.runs.back().count;
+  return resized_down(resized_across(image, by_column, first, last), by_row, first);
+}
+
+}  // namespace gradus
