@@ -129,6 +129,7 @@ std::string task_name(ModelTask task) {
     case ModelTask::question_answering: return "question answering";
     case ModelTask::seq2seq_lm: return "sequence-to-sequence language modeling";
     case ModelTask::text_encoding: return "text encoding";
+    case ModelTask::image_classification: return "image classification";
   }
   return "?";
 }

@@ -2,10 +2,13 @@
 
 #include "models/bart/bart.h"
 #include "models/bert/bert.h"
+#include "models/convnext/convnext.h"
 #include "models/distilbert/distilbert.h"
 #include "models/gpt2/gpt2.h"
 #include "models/llama/llama.h"
+#include "models/resnet/resnet.h"
 #include "models/t5/t5.h"
+#include "models/vit/vit.h"
 
 namespace gradus {
 namespace {
@@ -17,12 +20,11 @@ struct Architecture {
 
 // One row for each folder.
 constexpr Architecture kArchitectures[] = {
-    {bart_models, bart_defaults},
-    {bert_models, bert_defaults},
-    {distilbert_models, distilbert_defaults},
-    {gpt2_models, gpt2_defaults},
-    {llama_models, llama_defaults},
-    {t5_models, t5_defaults},
+    {bart_models, bart_defaults},         {bert_models, bert_defaults},
+    {convnext_models, convnext_defaults}, {distilbert_models, distilbert_defaults},
+    {gpt2_models, gpt2_defaults},         {llama_models, llama_defaults},
+    {resnet_models, resnet_defaults},     {t5_models, t5_defaults},
+    {vit_models, vit_defaults},
 };
 
 }  // namespace

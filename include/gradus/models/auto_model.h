@@ -21,7 +21,8 @@ enum class ModelTask {
   token_classification,     ///< One label per token.
   question_answering,       ///< Start and end of an answer in the text.
   seq2seq_lm,               ///< Encoder and decoder: text to text.
-  text_encoding             ///< The encoder of an encoder-decoder model.
+  text_encoding,            ///< The encoder of an encoder-decoder model.
+  image_classification      ///< One label per image.
 };
 
 /// A task in words for messages, for example "causal language modeling".
@@ -106,5 +107,7 @@ using AutoModelForQuestionAnswering = AutoModelFor<ModelTask::question_answering
 using AutoModelForSeq2SeqLM = AutoModelFor<ModelTask::seq2seq_lm>;
 /// Loads only the encoder of an encoder-decoder model.
 using AutoModelForTextEncoding = AutoModelFor<ModelTask::text_encoding>;
+/// Loads an image classifier.
+using AutoModelForImageClassification = AutoModelFor<ModelTask::image_classification>;
 
 }  // namespace gradus
