@@ -29,6 +29,7 @@
 #include <gradus/core/memory.h>
 #include <gradus/core/metrics.h>
 #include <gradus/core/nearest.h>
+#include <gradus/core/numpy_random.h>
 #include <gradus/core/printable.h>
 #include <gradus/core/state_tree.h>
 #include <gradus/data/batch.h>

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace gradus {
 
@@ -31,6 +32,9 @@ void check_shape(const Tensor& tensor, const char* name, const BackboneInputs& i
 }
 
 }  // namespace
+
+nlohmann::json Backbone::memory() const { return nullptr; }
+void Backbone::load_memory(const nlohmann::json&) {}
 
 BackboneInputs backbone_inputs(const Batch& batch, const ForwardOptions& options) {
   BackboneInputs inputs;

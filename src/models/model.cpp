@@ -47,6 +47,9 @@ std::string some_of(const std::vector<std::string>& names) {
 
 }  // namespace
 
+nlohmann::json Model::memory() const { return nullptr; }
+void Model::load_memory(const nlohmann::json&) {}
+
 void remember_full_masks(const Model& model, Batch& inputs) {
   for (const auto& name : model.droppable_masks()) {
     const auto* mask = inputs.find(name);

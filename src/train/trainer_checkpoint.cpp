@@ -124,6 +124,7 @@ json Trainer::Run::saved_state(const Parts& parts) {
                 {"callbacks", before_evaluation ? before_evaluation->callbacks
                                                 : callback_states(parts.callbacks.all())}};
   if (!losses.is_null()) saved["losses"] = losses;
+  if (auto memory = parts.model->memory(); !memory.is_null()) saved["model"] = std::move(memory);
   if (evaluation_is_missing)
     saved["interrupted_evaluation"] = {{"save", parts.control.save_was_due}};
   return saved;
@@ -149,6 +150,8 @@ void Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
       log_warning("The training data differs from that of the checkpoint: " + difference +
                   ". The run continues with the new data.");
   }
+  if (const auto memory = saved.find("model"); memory != saved.end())
+    parts.model->load_memory(*memory);
   restore_position(saved.at("position"), parts);
   restored_position = saved.at("position");
   if (const auto missing = saved.find("interrupted_evaluation"); missing != saved.end())

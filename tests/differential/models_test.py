@@ -65,11 +65,16 @@ CONFIGS = {
     },
     "distilbert": dict(model_type="distilbert", vocab_size=VOCAB, dim=32, hidden_dim=48, n_layers=2,
                        n_heads=4, max_position_embeddings=64, pad_token_id=PAD),
+    "bigbird": {**BERT, "model_type": "big_bird"},
+    "bigbird sparse": {
+        **BERT, "model_type": "big_bird", "block_size": 1, "num_random_blocks": 1, "sep_token_id": 5
+    },
 }
 
 
 def language_task(config):
-    return "masked_lm" if config["model_type"] in ("bert", "roberta", "distilbert") else "causal_lm"
+    encoders = ("bert", "roberta", "distilbert", "big_bird")
+    return "masked_lm" if config["model_type"] in encoders else "causal_lm"
 
 
 def ask(new_values=False, **request):

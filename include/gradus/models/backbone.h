@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <vector>
 
@@ -73,6 +74,11 @@ class Backbone : public torch::nn::Module {
   /// How the blocks call attention; `batch`, `tokens` and `dtype` are filled in by others.
   /// `nullopt`: their attention is of a kind that is not measured.
   virtual std::optional<AttentionShape> attention_shape() const { return std::nullopt; }
+
+  /// See `Model::memory`.
+  virtual nlohmann::json memory() const;
+  /// See `Model::load_memory`.
+  virtual void load_memory(const nlohmann::json& memory);
 
   /// How activations are recomputed in the backward pass; unset keeps them all.
   std::optional<GradientCheckpointing> gradient_checkpointing;

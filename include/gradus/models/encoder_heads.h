@@ -37,9 +37,12 @@ class MaskedLM : public BackboneModel {
   std::vector<torch::Tensor> vocabulary_parameters() override {
     return {decoder_->weight, decoder_->bias, bias_};
   }
+  /// norm(activation(dense(hidden))), which the decoder reads.
+  torch::Tensor transformed(const torch::Tensor& hidden);
+  /// The projection to the vocabulary.
+  layers::Linear& decoder() { return *decoder_; }
 
  private:
-  torch::Tensor transformed(const torch::Tensor& hidden);
   torch::Tensor loss_without_logits(const torch::Tensor& hidden, const torch::Tensor& labels);
 
   std::shared_ptr<layers::Linear> dense_, decoder_;

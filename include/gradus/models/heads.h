@@ -45,6 +45,8 @@ class BackboneModel : public PreTrainedModel {
   torch::nn::Module* input_embedding_module() override { return &body_->input_embeddings(); }
   std::vector<std::string> droppable_masks() const override { return {"attention_mask"}; }
   bool is_recordable() const override { return options_.is_recordable; }
+  nlohmann::json memory() const override { return body_->memory(); }
+  void load_memory(const nlohmann::json& memory) override { body_->load_memory(memory); }
   std::optional<AttentionShape> attention_shape(const Batch& inputs) const override;
   /// The body.
   Backbone& body() { return *body_; }

@@ -55,6 +55,11 @@ class Model : public torch::nn::Module {
   virtual std::vector<std::string> label_names() const { return {"labels"}; }
   /// Whether `forward` divides its loss by `num_items_in_batch` when it is set.
   virtual bool accepts_loss_kwargs() const { return false; }
+  /// What the model keeps from one forward pass to the next beside parameters and buffers. It goes
+  /// into checkpoints. Null when there is nothing.
+  virtual nlohmann::json memory() const;
+  /// Takes over what `memory` returned.
+  virtual void load_memory(const nlohmann::json& memory);
   /// Whether the loss compares position t with label t + 1 (causal language models).
   virtual bool shifts_labels() const { return false; }
   /// Whether `num_items_in_batch` skips the first label of a row, which a model that shifts its

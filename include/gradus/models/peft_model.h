@@ -125,6 +125,8 @@ class PeftModel : public PreTrainedModel {
     return base_->keys_to_ignore_at_inference();
   }
   bool is_recordable() const override { return base_->is_recordable(); }
+  nlohmann::json memory() const override { return base_->memory(); }
+  void load_memory(const nlohmann::json& memory) override { base_->load_memory(memory); }
   /// False: adapters are trained in float32.
   bool takes_bf16_weights() const override { return false; }
   std::vector<std::string> droppable_masks() const override { return base_->droppable_masks(); }

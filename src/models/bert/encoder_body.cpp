@@ -10,14 +10,14 @@ using torch::Tensor;
 
 namespace {
 
-layers::AttentionMask mask_of_all_tokens(const BackboneInputs& inputs, torch::Device device) {
+layers::AttentionMask mask_of(const BackboneInputs& inputs, torch::Device device, bool causal) {
   layers::MaskRequest request;
   request.batch = inputs.rows();
   request.queries = request.keys = inputs.tokens();
   request.device = device;
   request.attention_mask = inputs.attention_mask;
   request.sequence_ids = inputs.sequence_ids;
-  request.causal = false;
+  request.causal = causal;
   return layers::make_attention_mask(request);
 }
 
@@ -25,8 +25,8 @@ layers::AttentionMask mask_of_all_tokens(const BackboneInputs& inputs, torch::De
 
 EncoderBlock::EncoderBlock(const EncoderBlockOptions& options, const EncoderBlockNames& names)
     : options_(options) {
-  const auto linear = [&](const char* name, int64_t in, int64_t out) {
-    return layers::register_at(*this, name, std::make_shared<layers::Linear>(in, out));
+  const auto linear = [&](const char* name, int64_t in, int64_t out, bool bias = true) {
+    return layers::register_at(*this, name, std::make_shared<layers::Linear>(in, out, bias));
   };
   const auto norm = [&](const char* name) {
     return layers::register_at(
@@ -34,9 +34,9 @@ EncoderBlock::EncoderBlock(const EncoderBlockOptions& options, const EncoderBloc
         std::make_shared<torch::nn::LayerNormImpl>(
             torch::nn::LayerNormOptions({options.width}).eps(options.norm_eps)));
   };
-  query_ = linear(names.query, options.width, options.width);
-  key_ = linear(names.key, options.width, options.width);
-  value_ = linear(names.value, options.width, options.width);
+  query_ = linear(names.query, options.width, options.width, options.attention_bias);
+  key_ = linear(names.key, options.width, options.width, options.attention_bias);
+  value_ = linear(names.value, options.width, options.width, options.attention_bias);
   attended_ = linear(names.attended, options.width, options.width);
   attention_norm_ = norm(names.attention_norm);
   inner_ = linear(names.inner, options.width, options.inner);
@@ -63,9 +63,11 @@ Tensor EncoderBlock::attention(const Tensor& queries, const Tensor& x, const Pas
   options.dropout = is_training() ? options_.attention_dropout : 0.0;
   Tensor weights;
   if (pass.attentions != nullptr) options.weights = &weights;
-  const auto output =
-      layers::attention(by_heads(query_->forward(queries)), by_heads(key_->forward(x)),
-                        by_heads(value_->forward(x)), pass.mask, options);
+  const auto query = by_heads(query_->forward(queries)), key = by_heads(key_->forward(x)),
+             value = by_heads(value_->forward(x));
+  const auto output = pass.attention
+                          ? pass.attention(pass.layer, query, key, value, options.weights)
+                          : layers::attention(query, key, value, pass.mask, options);
   if (pass.attentions != nullptr) pass.attentions->push_back(weights);
   return output;
 }
@@ -82,14 +84,31 @@ void EncoderBody::add_blocks(const char* path, int64_t count, const EncoderBlock
     blocks_->push_back(std::make_shared<EncoderBlock>(options, names));
 }
 
-BackboneOutput EncoderBody::encode(Tensor x, const BackboneInputs& inputs) const {
+BackboneOutput EncoderBody::encode(Tensor x, const BackboneInputs& inputs, Sees sees) const {
+  EncoderBlock::Pass pass;
+  pass.mask = mask_of(inputs, x.device(), sees == Sees::earlier_tokens);
+  // A token of padding on the left sees nothing, which transformers makes the mean of everything.
+  if (sees == Sees::earlier_tokens && pass.mask.mask.defined())
+    pass.mask = {layers::masked_bias(x.new_zeros({1, 1, 1, 1}), pass.mask, x.scalar_type())};
+  return run_blocks(std::move(x), inputs, std::move(pass));
+}
+
+BackboneOutput EncoderBody::encode(Tensor x, const BackboneInputs& inputs,
+                                   EncoderAttention attention) const {
+  EncoderBlock::Pass pass;
+  pass.attention = std::move(attention);
+  return run_blocks(std::move(x), inputs, std::move(pass));
+}
+
+BackboneOutput EncoderBody::run_blocks(Tensor x, const BackboneInputs& inputs,
+                                       EncoderBlock::Pass pass) const {
   BackboneOutput output;
-  EncoderBlock::Pass pass{mask_of_all_tokens(inputs, x.device()), false,
-                          inputs.output_attentions ? &output.attentions : nullptr};
-  for (size_t i = 0; const auto& block : *blocks_) {
-    const bool recomputed = recomputes(i++) && pass.attentions == nullptr;
+  if (inputs.output_attentions) pass.attentions = &output.attentions;
+  for (const auto& block : *blocks_) {
+    const bool recomputed = recomputes(pass.layer) && pass.attentions == nullptr;
     if (inputs.output_hidden_states) output.hidden_states.push_back(x);
-    if (block == blocks_->last() && inputs.may_leave_out_tokens()) {
+    if (block == blocks_->last() && inputs.may_leave_out_tokens() && !pass.attention &&
+        !pass.mask.causal) {
       pass.first_only = true;
       if (pass.mask.mask.defined()) pass.mask.mask = pass.mask.mask.narrow(2, 0, 1);
     }
@@ -98,6 +117,7 @@ BackboneOutput EncoderBody::encode(Tensor x, const BackboneInputs& inputs) const
                              *gradient_checkpointing);
     else
       x = block->forward(x, pass);
+    ++pass.layer;
   }
   output.last_hidden_state = x;
   if (inputs.output_hidden_states) output.hidden_states.push_back(x);

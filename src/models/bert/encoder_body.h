@@ -5,6 +5,7 @@
 #include <gradus/models/layers/module_list.h>
 #include <torch/nn/modules/normalization.h>
 
+#include <functional>
 #include <memory>
 
 namespace gradus {
@@ -21,7 +22,15 @@ struct EncoderBlockOptions {
   double attended_dropout;   ///< behind the attention
   double output_dropout;     ///< behind the MLP
   double norm_eps;
+  bool attention_bias = true;  ///< of query, key and value
 };
+
+/// Attention of another kind than every token to every token, for the block `layer`. Query, key and
+/// value are (batch, heads, tokens, width), the result is (batch, tokens, heads · width).
+/// `weights`, unless null, receives (batch, heads, tokens, tokens).
+using EncoderAttention =
+    std::function<torch::Tensor(size_t layer, const torch::Tensor& query, const torch::Tensor& key,
+                                const torch::Tensor& value, torch::Tensor* weights)>;
 
 /// Attention and MLP, each added to its input and then normalised.
 class EncoderBlock : public torch::nn::Module {
@@ -31,6 +40,8 @@ class EncoderBlock : public torch::nn::Module {
     layers::AttentionMask mask;
     bool first_only = false;  ///< only the first token is asked for
     std::vector<torch::Tensor>* attentions = nullptr;
+    EncoderAttention attention = nullptr;  ///< in place of full attention with `mask`
+    size_t layer = 0;                      ///< the index of the block
   };
 
   EncoderBlock(const EncoderBlockOptions& options, const EncoderBlockNames& names);
@@ -55,10 +66,18 @@ class EncoderBody : public Backbone {
   /// Registers `count` blocks under `path`.
   void add_blocks(const char* path, int64_t count, const EncoderBlockOptions& options,
                   const EncoderBlockNames& names);
+  enum class Sees { all_tokens, earlier_tokens };
   /// From embeddings (batch, tokens, width) to the output of the last block.
-  BackboneOutput encode(torch::Tensor x, const BackboneInputs& inputs) const;
+  BackboneOutput encode(torch::Tensor x, const BackboneInputs& inputs,
+                        Sees sees = Sees::all_tokens) const;
+  /// The same with attention of another kind, which knows about padding itself.
+  BackboneOutput encode(torch::Tensor x, const BackboneInputs& inputs,
+                        EncoderAttention attention) const;
 
  private:
+  BackboneOutput run_blocks(torch::Tensor x, const BackboneInputs& inputs,
+                            EncoderBlock::Pass pass) const;
+
   int64_t width_ = 0;
   AttentionShape attention_;
   std::shared_ptr<layers::ModuleList<EncoderBlock>> blocks_;

@@ -47,6 +47,11 @@ ENCODERS = {
                        n_heads=2, max_position_embeddings=24, dropout=0.0, attention_dropout=0.0,
                        qa_dropout=0.0, seq_classif_dropout=0.0, pad_token_id=PAD),
 }
+SEPARATOR = 5
+BIGBIRD = {
+    **BERT, "model_type": "big_bird", "hidden_act": "gelu_new", "max_position_embeddings": 32,
+    "block_size": 2, "num_random_blocks": 1, "sep_token_id": SEPARATOR, "classifier_dropout": 0.0
+}
 
 
 def llama(**changes):
@@ -156,7 +161,7 @@ def record(model, cases, gradients):
     return tensors
 
 
-def write(name, model, task, tensors):
+def write(name, model, task, tensors, mode="train"):
     tied = set(model._tied_weights_keys or ()) if model.config.tie_word_embeddings else set()
     tensors.update({
         f"weights/{key}": value.clone()
@@ -167,7 +172,7 @@ def write(name, model, task, tensors):
     config["architectures"] = [type(model).__name__]
     metadata = {
         "config": json.dumps(config), "task": task, "transformers": transformers.__version__,
-        "torch": torch.__version__, "seed": "0"
+        "torch": torch.__version__, "seed": "0", "mode": mode
     }
     save_file(tensors, OUT / f"{name}.safetensors", metadata)
     size = (OUT / f"{name}.safetensors").stat().st_size
@@ -175,14 +180,14 @@ def write(name, model, task, tensors):
     print(f"{name}: {size} bytes")
 
 
-def make(name, config, task, gradients, cases=None, inputs=None):
+def make(name, config, task, gradients, cases=None, inputs=None, mode="train"):
     torch.manual_seed(0)
-    model = TASKS[task].from_config(AutoConfig.for_model(**config)).float().train()
+    model = TASKS[task].from_config(AutoConfig.for_model(**config)).float().train(mode == "train")
     # as Trainer does; with a cache transformers does not look for packed sequences
     model.config.use_cache = False
     randomise(model)
     write(name, model, task,
-          record(model, cases or (inputs() if inputs else inputs_of(task)), gradients))
+          record(model, cases or (inputs() if inputs else inputs_of(task)), gradients), mode)
 
 
 def encoder_inputs(config, task):
@@ -229,6 +234,52 @@ def encoder_jobs():
     return jobs
 
 
+def bigbird_inputs(task, tokens):
+    """Cases of one length: the first short text would make BigBird's attention full for good."""
+    cases = inputs_of(task, tokens)
+    for inputs, _ in cases.values():
+        if task == "question_answering":
+            ids = inputs["input_ids"]
+            ids[ids == SEPARATOR] += 1
+            ids[:, 3] = SEPARATOR
+            inputs["start_positions"] = torch.randint(4, 6, inputs["start_positions"].shape)
+        elif task != "causal_lm" and "attention_mask" in inputs:
+            inputs["token_type_ids"] = (inputs["input_ids"] % 2).contiguous()
+    return cases
+
+
+def bigbird_jobs():
+    """Full attention for short texts, sparse attention for longer ones, the plan of the paper for
+    1024 tokens, and evaluation, where no block is random.
+    """
+    jobs = {}
+    make_one = lambda config, task, tokens, **more: lambda name: make(
+        name, config, task, ("padded",), inputs=lambda: bigbird_inputs(task, tokens), **more)
+    for kind, tokens in (("full", 9), ("sparse", 17)):
+        jobs[f"bigbird_{kind}_masked_lm"] = make_one(BIGBIRD, "masked_lm", tokens)
+        for task in ("sequence_classification", "token_classification"):
+            jobs[f"bigbird_{kind}_{task}"] = make_one({**BIGBIRD, "num_labels": 3}, task, tokens)
+        jobs[f"bigbird_{kind}_question_answering"] = make_one(BIGBIRD, "question_answering", tokens)
+    jobs["bigbird_causal_lm"] = make_one(
+        {**BIGBIRD, "is_decoder": True, "attention_type": "original_full"}, "causal_lm", 9)
+    jobs["bigbird_three_random_blocks"] = make_one(
+        {
+            **BIGBIRD, "num_random_blocks": 3, "use_bias": False, "rescale_embeddings": True,
+            "num_labels": 3
+        },
+        "token_classification", 26)
+    jobs["bigbird_evaluation"] = make_one(BIGBIRD, "masked_lm", 18, mode="eval")
+    long = {"input_ids": torch.randint(6, VOCAB, (1, 1024))}
+    long["input_ids"][0, 7] = SEPARATOR
+    long |= {"start_positions": torch.tensor([600]), "end_positions": torch.tensor([1000])}
+    jobs["bigbird_plan_of_the_paper"] = lambda name: make(
+        name, {
+            **BIGBIRD, "max_position_embeddings": 1024, "block_size": 64, "num_random_blocks": 3,
+            "hidden_size": 8, "num_hidden_layers": 1
+        }, "question_answering", ("long",), {"long": (long, None)})
+    return jobs
+
+
 def main():
     torch.set_num_threads(1)
     OUT.mkdir(exist_ok=True)
@@ -255,6 +306,7 @@ def main():
             llama(rope_parameters=p, max_position_embeddings=12
                   if p["rope_type"] == "dynamic" else 32), "causal_lm", (), l)
     jobs.update(encoder_jobs())
+    jobs.update(bigbird_jobs())
     for name, job in jobs.items():
         if not wanted or name in wanted:
             job(name)

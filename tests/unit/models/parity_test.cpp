@@ -48,6 +48,7 @@ struct Fixture {
     for (const auto& [key, value] : file.metadata) {
       if (key == "config") write_file_atomically(folder.path() / "config.json", value);
       if (key == "task") task = value;
+      if (key == "mode") is_training = value == "train";
     }
     write_safetensors(folder.path() / "model.safetensors", weights);
   }
@@ -63,12 +64,13 @@ struct Fixture {
         {"question_answering", ModelTask::question_answering},
         {"seq2seq_lm", ModelTask::seq2seq_lm}};
     auto model = model_from_pretrained(tasks.at(task), folder.path(), options);
-    model->train();
+    model->train(is_training);
     return model;
   }
 
   TemporaryFolder folder;
   std::string task;
+  bool is_training = true;  ///< As the model was in Python.
   std::map<std::string, Case> cases;
 };
 

@@ -53,6 +53,32 @@ TEST(Resuming, IgnoreDataSkipAfterAPassBeginsTheNext) {
   }
 }
 
+/// Its outputs depend on how often it was called.
+struct Counting : RegressionModel {
+  ModelOutput forward(const Batch& inputs, const ForwardOptions& options) override {
+    auto output = RegressionModel::forward(inputs, options);
+    output.set("loss", output.loss() * double(++calls));
+    return output;
+  }
+  json memory() const override { return {{"calls", calls}}; }
+  void load_memory(const json& memory) override { calls = memory.at("calls"); }
+  int64_t calls = 0;
+};
+
+TEST(Resuming, AModelRemembers) {
+  Box box;
+  auto options = regression(box, seven_steps(), 0, 0, 56);
+  options.model = std::make_shared<Counting>();
+  Trainer whole(options);
+  whole.train();
+  options.model = std::make_shared<Counting>();
+  options.args.save_strategy = "no";
+  Trainer resumed(options);
+  resumed.train(Resume::from(box.run() / "checkpoint-10"));
+  EXPECT_EQ(weights(resumed), weights(whole));
+  EXPECT_EQ(logs_of(resumed), logs_of(whole));
+}
+
 TEST(Resuming, IgnoreDataSkipInsideAPassBeginsItAnew) {
   Box box;
   Trainer(regression(box, seven_steps(), 0, 0, 56)).train();
