@@ -21,19 +21,17 @@ struct Architecture {
 
 // One row for each folder.
 constexpr Architecture kArchitectures[] = {
-    {bart_models, bart_defaults},         {bart_models, bart_defaults},
-    {bert_models, bert_defaults},
+    {bart_models, bart_defaults},
     {bert_models, bert_defaults},
     {bigbird_models, bigbird_defaults},
+    {convnext_models, convnext_defaults},
     {distilbert_models, distilbert_defaults},
     {gpt2_models, gpt2_defaults},
     {llama_models, llama_defaults},
-    {llama_models, llama_defaults},
-    {t5_models, t5_defaults},
+    {resnet_models, resnet_defaults},
     {t5_models, t5_defaults},
     {vit_models, vit_defaults},
-    {convnext_models, convnext_defaults}, {distilbert_models, distilbert_defaults},
-    {gpt2_models, gpt2_defaults},         {resnet_models, resnet_defaults}, };
+};
 
 }  // namespace
 
