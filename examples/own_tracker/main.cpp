@@ -7,10 +7,10 @@
 #include "csv_tracker.h"
 
 int main() try {
-  gradus::register_tracker("csv", [](const std::filesystem::path& output_dir) {
+  gradus::register_tracker("losses", [](const std::filesystem::path& output_dir) {
     return std::make_shared<CsvTracker>(output_dir / "losses.csv");
   });
-  std::filesystem::remove_all("runs/csv");
+  std::filesystem::remove_all("runs/losses");
   const auto x = torch::randn({64, 4});
   auto model = gradus::make_model(
       torch::nn::Linear(4, 1), [](torch::nn::LinearImpl& linear, const gradus::Batch& batch) {
@@ -19,17 +19,17 @@ int main() try {
       });
   gradus::Trainer trainer(
       {.model = model,
-       .args = {.output_dir = "runs/csv",
+       .args = {.output_dir = "runs/losses",
                 .max_steps = 8,
                 .logging_steps = 2,
-                .report_to = {"csv", "jsonl"},
+                .report_to = {"losses", "jsonl"},
                 .save_strategy = "no"},
        .train_dataset = gradus::from_tensors({{"x", x}, {"labels", x.sum(1, true)}})});
   trainer.train();
   int lines = 0;
-  std::ifstream file("runs/csv/losses.csv");
+  std::ifstream file("runs/losses/losses.csv");
   for (std::string line; std::getline(file, line); ++lines) std::cout << line << '\n';
-  return lines == 5 && std::filesystem::exists("runs/csv/log.jsonl") ? 0 : 1;
+  return lines == 5 && std::filesystem::exists("runs/losses/log.jsonl") ? 0 : 1;
 } catch (const gradus::Error& error) {
   std::cerr << error.what() << '\n';
   return 1;

@@ -150,10 +150,15 @@
 #include <gradus/text/encoding.h>
 #include <gradus/text/sentences.h>
 #include <gradus/text/tokenizer.h>
+#include <gradus/trackers/csv.h>
 #include <gradus/trackers/jsonl.h>
+#include <gradus/trackers/mlflow.h>
+#include <gradus/trackers/openmetrics.h>
 #include <gradus/trackers/progress_bar.h>
 #include <gradus/trackers/tensorboard.h>
 #include <gradus/trackers/tracker.h>
+#include <gradus/trackers/trackio.h>
+#include <gradus/trackers/wandb.h>
 #include <gradus/train/callback.h>
 #include <gradus/train/callbacks.h>
 #include <gradus/train/evaluation.h>

@@ -1,13 +1,20 @@
 #include <gradus/core/error.h>
 #include <gradus/core/nearest.h>
+#include <gradus/trackers/csv.h>
 #include <gradus/trackers/jsonl.h>
+#include <gradus/trackers/mlflow.h>
+#include <gradus/trackers/openmetrics.h>
 #include <gradus/trackers/tensorboard.h>
 #include <gradus/trackers/tracker.h>
+#include <gradus/trackers/trackio.h>
+#include <gradus/trackers/wandb.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/registry.h"
+#include "trackers/http_request.h"
+#include "trackers/tracked_run.h"
 
 namespace gradus {
 namespace {
@@ -15,13 +22,31 @@ namespace {
 struct TrackerEntry {
   std::string name;
   TrackerMaker make = nullptr;
+  /// Whether "all" includes it here.
+  std::function<bool()> is_usable = [] { return true; };
 };
+
+bool is_mlflow_usable() {
+  const auto uri = tracked::environment("MLFLOW_TRACKING_URI");
+  return !tracked::environment_says_yes("DISABLE_MLFLOW_INTEGRATION") &&
+         (!uri.starts_with("http") || can_send_requests());
+}
+
+bool is_wandb_usable() {
+  return !tracked::environment_says_yes("WANDB_DISABLED") &&
+         tracked::environment("WANDB_MODE") != "disabled";
+}
 
 // Ours, then the names of transformers that are not there yet.
 std::vector<TrackerEntry> builtin_trackers() {
   return {
       {"jsonl", [](const auto& output_dir) { return jsonl_logger(output_dir / "log.jsonl"); }},
       {"tensorboard", [](const auto& output_dir) { return tensorboard_tracker(output_dir); }},
+      {"csv", [](const auto& output_dir) { return csv_tracker(output_dir / "log.csv"); }},
+      {"mlflow", [](const auto&) { return mlflow_tracker(); }, is_mlflow_usable},
+      {"openmetrics", [](const auto&) { return openmetrics_tracker(); }},
+      {"trackio", [](const auto&) { return trackio_tracker(); }},
+      {"wandb", [](const auto&) { return wandb_tracker(); }, is_wandb_usable},
       {"azure_ml"},
       {"clearml"},
       {"codecarbon"},
@@ -30,11 +55,8 @@ std::vector<TrackerEntry> builtin_trackers() {
       {"dvclive"},
       {"flyte"},
       {"kubeflow"},
-      {"mlflow"},
       {"neptune"},
       {"swanlab"},
-      {"trackio"},
-      {"wandb"},
   };
 }
 
@@ -76,7 +98,11 @@ std::vector<std::string> tracker_choices() {
 }
 
 std::vector<std::string> resolve_tracker_names(const std::vector<std::string>& report_to) {
-  if (report_to == std::vector<std::string>{"all"}) return trackers().names();
+  if (report_to == std::vector<std::string>{"all"}) {
+    auto names = trackers().names();
+    std::erase_if(names, [](const auto& name) { return !trackers().find(name)->is_usable(); });
+    return names;
+  }
   if (report_to == std::vector<std::string>{"none"}) return {};
   for (const auto& name : report_to) checked_tracker(name);
   return report_to;

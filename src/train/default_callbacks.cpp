@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <set>
 
 #include "train/trainer_parts.h"
 
@@ -133,25 +134,45 @@ TrackerCallback::TrackerCallback(std::string name, std::shared_ptr<Tracker> trac
     : name_(std::move(name)), tracker_(std::move(tracker)) {}
 
 std::string TrackerCallback::name() const {
-  return (name_ == "tensorboard" ? "TensorBoard" : name_) + "Callback";
+  static const std::map<std::string, std::string> kNames = {{"tensorboard", "TensorBoard"},
+                                                            {"wandb", "Wandb"},
+                                                            {"mlflow", "MLflow"},
+                                                            {"trackio", "Trackio"}};
+  const auto known = kNames.find(name_);
+  return (known != kNames.end() ? known->second : name_) + "Callback";
+}
+
+void TrackerCallback::begin(const TrainingArguments& args, const CallbackContext& at) {
+  if (std::exchange(begun_, true)) return;
+  tracker_->begin(args.to_dict(),
+                  at.model != nullptr ? at.model->config() : nlohmann::json(nullptr));
+  if (at.model == nullptr) return;
+  int64_t count = 0;
+  std::set<const void*> counted;  // tied weights once
+  for (const auto& parameter : at.model->parameters())
+    if (counted.insert(parameter.unsafeGetTensorImpl()).second) count += parameter.numel();
+  tracker_->model_parameters(count);
 }
 
 void TrackerCallback::on_train_begin(const TrainingArguments& args, TrainerState& state,
                                      TrainerControl&, const CallbackContext& at) {
   if (!state.is_world_process_zero) return;
-  if (!std::exchange(begun_, true))
-    tracker_->begin(args.to_sanitized_dict(),
-                    at.model != nullptr ? at.model->config() : nlohmann::json(nullptr));
+  begin(args, at);
   tracker_->training_begins(state.global_step);
 }
 
 void TrackerCallback::on_log(const TrainingArguments& args, TrainerState& state, TrainerControl&,
                              const CallbackContext& at) {
   if (!state.is_world_process_zero) return;
-  if (!std::exchange(begun_, true))
-    tracker_->begin(args.to_sanitized_dict(),
-                    at.model != nullptr ? at.model->config() : nlohmann::json(nullptr));
+  begin(args, at);
   tracker_->log(at.logs, state.global_step);
+}
+
+void TrackerCallback::on_predict(const TrainingArguments& args, TrainerState& state,
+                                 TrainerControl&, const CallbackContext& at) {
+  if (!state.is_world_process_zero) return;
+  begin(args, at);
+  tracker_->log_prediction(at.metrics, state.global_step);
 }
 
 void TrackerCallback::on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&,

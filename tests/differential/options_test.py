@@ -222,7 +222,7 @@ MEANT = [
     ({"bf16": True}, False, True, "bf16 needs no use_cpu: LibTorch does it on every CPU"),
     ({"push_to_hub": True}, True, False, "gradus does not talk to the Hub"),
     ({"hub_model_id": "me/model"}, True, False, "hub options are refused, not passed over"),
-    ({"report_to": "wandb"}, True, False,
+    ({"report_to": "comet_ml"}, True, False,
      "trackers that are not there are refused at once, not by the Trainer"),
     ({"report_to": "tensorbord"}, True, False,
      "a misspelt tracker is refused at once, not by the Trainer"),

@@ -1,20 +1,35 @@
 // tracker_tool FOLDER: TensorBoard runs below FOLDER for tensorboard_test.py. "resumed" stops and
 // goes on from an earlier step; "evaluated" is evaluated after training, by the same tracker and
 // then by another process.
+//
+// tracker_tool replay NAME RUN.json OUTPUT_DIR: gives the tracker NAME what the file says, for
+// trackers_test.py. "openmetrics" then waits until its input ends.
+//
+// tracker_tool flood NAME,NAME… COUNT OUTPUT_DIR: logs COUNT entries and prints how many
+// microseconds one took the caller, on the clock and of its thread's time, and the seconds of
+// `finish`.
+#include <gradus/core/json.h>
+#include <gradus/core/log.h>
 #include <gradus/trackers/tensorboard.h>
+#include <time.h>
 
+#include <chrono>
 #include <filesystem>
+#include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
-int main(int count, char** words) {
-  if (count != 2) return 2;
-  const nlohmann::json args = {{"learning_rate", 5e-5},
-                               {"optim", "adamw_torch_fused"},
-                               {"bf16", false},
-                               {"seed", 42},
-                               {"text", "ünïcode \"quoted\""},
-                               {"none", nullptr}};
-  const std::filesystem::path folder = words[1];
+namespace {
+
+using nlohmann::json;
+
+int write_boards(const std::filesystem::path& folder) {
+  const json args = {{"learning_rate", 5e-5},
+                     {"optim", "adamw_torch_fused"},
+                     {"bf16", false},
+                     {"seed", 42},
+                     {"text", "ünïcode \"quoted\""},
+                     {"none", nullptr}};
   const auto train = [&](gradus::Tracker& tracker, int64_t first, int64_t last, double offset) {
     tracker.begin(args, {{"hidden_size", 64}});
     tracker.training_begins(first - 1);
@@ -44,4 +59,86 @@ int main(int count, char** words) {
     evaluation->log({{"test_loss", 0.25}}, step);
   }
   return 0;
+}
+
+/// Values come as texts, which may be "nan" and "inf".
+std::map<std::string, double> values_of(const json& entry) {
+  std::map<std::string, double> values;
+  for (const auto& [key, text] : entry["values"].items())
+    values[key] = std::stod(text.get<std::string>());
+  return values;
+}
+
+int replay(const std::string& name, const std::string& file, const std::string& output_dir) {
+  gradus::set_log_level(gradus::LogLevel::info);
+  const auto run = gradus::read_json(file);
+  const auto tracker = gradus::make_tracker(name, output_dir);
+  for (const auto& part : run["parts"]) {
+    tracker->begin(run["args"], run["config"]);
+    tracker->model_parameters(run["parameters"].get<int64_t>());
+    if (part.contains("from")) tracker->training_begins(part["from"].get<int64_t>());
+    for (const auto& entry : part["entries"]) {
+      const auto step = entry["step"].get<int64_t>();
+      if (entry.value("predict", false))
+        tracker->log_prediction(values_of(entry), step);
+      else
+        tracker->log(values_of(entry), step);
+    }
+    tracker->finish();
+  }
+  if (name == "openmetrics") {
+    std::cout << "ready" << std::endl;
+    std::cin.get();
+  }
+  return 0;
+}
+
+int flood(const std::string& names, int64_t count, const std::string& output_dir) {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  std::vector<std::shared_ptr<gradus::Tracker>> trackers;
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, ',');)
+    trackers.push_back(gradus::make_tracker(name, output_dir));
+  for (const auto& tracker : trackers) {
+    tracker->begin({{"seed", 42}, {"output_dir", output_dir}}, nullptr);
+    tracker->training_begins(0);
+  }
+  // Time of this thread, which other programs on the machine do not lengthen.
+  const auto thread_seconds = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+  };
+  double spent = 0, worked = 0;
+  for (int64_t step = 1; step <= count; ++step) {
+    const std::map<std::string, double> values = {{"loss", 1.0 / double(step)},
+                                                  {"grad_norm", 0.1234567},
+                                                  {"learning_rate", 5e-5 / double(step)},
+                                                  {"epoch", 0.001 * double(step)}};
+    const auto start = Clock::now();
+    const double before = thread_seconds();
+    for (const auto& tracker : trackers) tracker->log(values, step);
+    worked += thread_seconds() - before;
+    spent += seconds_since(start);
+    while (seconds_since(start) < 0.001) {  // a thousand entries a second
+    }
+  }
+  const auto start = Clock::now();
+  for (const auto& tracker : trackers) tracker->finish();
+  std::cout << "log_us " << 1e6 * spent / double(count) << " cpu_us "
+            << 1e6 * worked / double(count) << " finish_s " << seconds_since(start) << '\n';
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::string verb = count > 1 ? words[1] : "";
+  if (count == 2) return write_boards(verb);
+  if (count == 5 && verb == "replay") return replay(words[2], words[3], words[4]);
+  if (count == 5 && verb == "flood") return flood(words[2], std::stoll(words[3]), words[4]);
+  return 2;
 }

@@ -112,7 +112,7 @@ def main():
                                         "reduce_lr_on_plateau"], "eval_strategy"),
         "hub": (["--push_to_hub"], "does not talk to the Hub"),
         "deepspeed": (["--deepspeed", "x.json"], "does not run DeepSpeed"),
-        "tracker not there yet": (["--report_to", "wandb"], "does not report to wandb yet"),
+        "tracker not there yet": (["--report_to", "comet_ml"], "does not report to comet_ml yet"),
         "missing config file": (["missing.yaml"], "No such file"),
         "data set and files": (["--dataset_name",
                                 "fashion_mnist"], "both --dataset_name and files"),

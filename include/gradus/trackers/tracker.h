@@ -24,12 +24,17 @@ class Tracker {
   /// `args`: all training arguments; `model_config`: the model's config.json, null when it has
   /// none.
   virtual void begin(const nlohmann::json& args, const nlohmann::json& model_config);
+  /// How many parameters the model has; called after `begin`.
+  virtual void model_parameters(int64_t) {}
   /// Training begins after `step`, which is 0 unless a run is resumed. What an earlier process
   /// wrote for later steps is superseded. An evaluation without training does not call this.
   virtual void training_begins(int64_t step);
   /// One log entry. `values` have the Trainer's keys ("loss", "eval_loss"); `step` is the global
   /// step.
   virtual void log(const std::map<std::string, double>& values, int64_t step) = 0;
+  /// The metrics of a prediction ("test_loss"). Those trackers record them that do so in
+  /// transformers: wandb and trackio.
+  virtual void log_prediction(const std::map<std::string, double>&, int64_t) {}
   /// The run is over: write what is left and close.
   virtual void finish() {}
 };
@@ -48,20 +53,22 @@ using TrackerMaker =
 ///
 /// Call it before the first Trainer is made, from main() or while static objects are set up.
 /// Thread-safe. Throws `Error` G-REG-1 for a name that is taken ("all" and "none" are), G-REG-2 for
-/// an empty name or no `make`. A name of transformers that gradus does not have, "wandb" say, is
+/// an empty name or no `make`. A name of transformers that gradus does not have, "comet_ml" say, is
 /// free.
 void register_tracker(const std::string& name, TrackerMaker make);
 
-/// The names of all trackers: "jsonl" (ours: log.jsonl in the output folder), "tensorboard", then
-/// those registered.
+/// The names of all trackers: "jsonl", "tensorboard", "csv", "mlflow", "openmetrics", "trackio",
+/// "wandb", then those registered.
 std::vector<std::string> tracker_names();
 /// Names of transformers that are not there yet.
 std::vector<std::string> missing_tracker_names();
 /// What `report_to` accepts: "all", "none" and `tracker_names()`.
 std::vector<std::string> tracker_choices();
 
-/// The names that `report_to` stands for: "all" is every tracker, "none" is no tracker, both only
-/// alone. Throws `Error` G-TRACK-1 for a tracker of transformers that is not there yet and for an
+/// The names that `report_to` stands for: "all" is every tracker that is usable here, "none" is no
+/// tracker, both only alone. wandb is not usable where WANDB_DISABLED or WANDB_MODE=disabled is
+/// set, mlflow where DISABLE_MLFLOW_INTEGRATION is, or its server could not be reached without
+/// libcurl. Throws `Error` G-TRACK-1 for a tracker of transformers that is not there yet and for an
 /// unknown name, with those known and the nearest.
 std::vector<std::string> resolve_tracker_names(const std::vector<std::string>& report_to);
 

@@ -221,17 +221,23 @@ class TrackerCallback : public TrainerCallback {
   TrackerCallback(std::string name, std::shared_ptr<Tracker> tracker);
   /// As transformers' class: "TensorBoardCallback"; for others the tracker's name and "Callback".
   std::string name() const override;
-  /// Gives the arguments to the tracker.
+  /// Gives arguments, config and number of parameters to the tracker.
   void on_train_begin(const TrainingArguments&, TrainerState&, TrainerControl&,
                       const CallbackContext&) override;
   /// Gives the log to the tracker.
   void on_log(const TrainingArguments&, TrainerState&, TrainerControl&,
               const CallbackContext&) override;
+  /// Gives the metrics of a prediction to the tracker.
+  void on_predict(const TrainingArguments&, TrainerState&, TrainerControl&,
+                  const CallbackContext&) override;
   /// Finishes the tracker.
   void on_train_end(const TrainingArguments&, TrainerState&, TrainerControl&,
                     const CallbackContext&) override;
 
  private:
+  /// Tells the tracker about the run, the first time.
+  void begin(const TrainingArguments& args, const CallbackContext& at);
+
   std::string name_;
   std::shared_ptr<Tracker> tracker_;
   bool begun_ = false;

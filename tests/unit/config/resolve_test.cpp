@@ -231,8 +231,8 @@ TEST(Resolve, ReportToIsNormalised) {
   all.resize(2);  // other tests may add some
   EXPECT_EQ(all, (Words{"jsonl", "tensorboard"}));
   EXPECT_FALSE((TrainingArguments{.report_to = "jsonl"}).resolved().report_to.is_single());
-  EXPECT_EQ(resolve_failure({.report_to = "wandb"}),
-            "G-TRACK-1: report_to: gradus does not report to wandb yet");
+  EXPECT_EQ(resolve_failure({.report_to = "comet_ml"}),
+            "G-TRACK-1: report_to: gradus does not report to comet_ml yet");
   const auto unknown = resolve_failure({.report_to = {"tensorbord"}});
   EXPECT_TRUE(unknown.starts_with("G-TRACK-1: report_to: must be all, none, jsonl")) << unknown;
   EXPECT_TRUE(unknown.ends_with(", received \"tensorbord\"")) << unknown;

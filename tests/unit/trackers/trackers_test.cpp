@@ -203,8 +203,8 @@ TEST(Trackers, ReportToNames) {
   EXPECT_EQ(make_trackers({"tensorboard", "jsonl"}, "out").size(), 2u);
   EXPECT_TRUE(make_trackers({"none"}, "out").empty());
   EXPECT_TRUE(make_trackers({}, "out").empty());
-  expect_error([] { make_trackers({"wandb"}, "out"); }, "G-TRACK-1",
-               {"report_to: gradus does not report to wandb yet", "all, none, jsonl"});
+  expect_error([] { make_trackers({"comet_ml"}, "out"); }, "G-TRACK-1",
+               {"report_to: gradus does not report to comet_ml yet", "all, none, jsonl"});
   expect_error([] { make_trackers({"tensorbord"}, "out"); }, "G-TRACK-1",
                {"received \"tensorbord\"", "Did you mean tensorboard?"});
 }

@@ -1,0 +1,122 @@
+#include "trackers/sqlite_database.h"
+
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <sqlite3.h>
+
+namespace gradus {
+namespace {
+
+int bind_value(sqlite3_stmt* statement, int at, const SqlValue& value) {
+  if (const auto* number = std::get_if<int64_t>(&value))
+    return ::sqlite3_bind_int64(statement, at, *number);
+  if (const auto* number = std::get_if<double>(&value))
+    return ::sqlite3_bind_double(statement, at, *number);
+  if (const auto* text = std::get_if<std::string>(&value))
+    return ::sqlite3_bind_text64(statement, at, text->data(), text->size(), SQLITE_TRANSIENT,
+                                 SQLITE_UTF8);
+  return ::sqlite3_bind_null(statement, at);
+}
+
+SqlValue column_value(sqlite3_stmt* statement, int at) {
+  switch (::sqlite3_column_type(statement, at)) {
+    case SQLITE_NULL: return nullptr;
+    case SQLITE_INTEGER: return int64_t(::sqlite3_column_int64(statement, at));
+    case SQLITE_FLOAT: return ::sqlite3_column_double(statement, at);
+    default: {
+      const auto* bytes = static_cast<const char*>(::sqlite3_column_blob(statement, at));
+      const int size = ::sqlite3_column_bytes(statement, at);
+      return bytes != nullptr ? std::string(bytes, size_t(size)) : std::string();
+    }
+  }
+}
+
+}  // namespace
+
+SqliteDatabase::SqliteDatabase(const std::filesystem::path& file) : file_(file) {
+  if (file.has_parent_path()) make_directory(file.parent_path());
+  constexpr int kFlags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+  if (::sqlite3_open_v2(file.c_str(), &handle_, kFlags, nullptr) != SQLITE_OK) {
+    const std::string reason = handle_ != nullptr ? ::sqlite3_errmsg(handle_) : "no memory";
+    ::sqlite3_close(handle_);
+    throw Error("G-TRACK-2", ErrorKind::io, "cannot open " + file.string() + ": " + reason);
+  }
+  ::sqlite3_busy_timeout(handle_, 5000);
+}
+
+SqliteDatabase::~SqliteDatabase() {
+  for (const auto& [text, statement] : prepared_) ::sqlite3_finalize(statement);
+  ::sqlite3_close(handle_);
+}
+
+void SqliteDatabase::fail(const std::string& what) {
+  throw Error("G-TRACK-2", ErrorKind::io,
+              "cannot " + what + " " + file_.string() + ": " + ::sqlite3_errmsg(handle_));
+}
+
+sqlite3_stmt* SqliteDatabase::prepare(const std::string& statement) {
+  auto& prepared = prepared_[statement];
+  if (prepared == nullptr &&
+      ::sqlite3_prepare_v2(handle_, statement.c_str(), int(statement.size()) + 1, &prepared,
+                           nullptr) != SQLITE_OK)
+    fail("use");
+  return prepared;
+}
+
+std::vector<std::vector<SqlValue>> SqliteDatabase::run(const std::string& statement,
+                                                       const std::vector<SqlValue>& values) {
+  auto* prepared = prepare(statement);
+  for (size_t i = 0; i < values.size(); ++i)
+    if (bind_value(prepared, int(i) + 1, values[i]) != SQLITE_OK) fail("use");
+  std::vector<std::vector<SqlValue>> rows;
+  int answer = 0;
+  while ((answer = ::sqlite3_step(prepared)) == SQLITE_ROW) {
+    auto& row = rows.emplace_back();
+    for (int i = 0; i < ::sqlite3_column_count(prepared); ++i)
+      row.push_back(column_value(prepared, i));
+  }
+  const std::string reason = answer == SQLITE_DONE ? "" : ::sqlite3_errmsg(handle_);
+  ::sqlite3_reset(prepared);
+  if (answer != SQLITE_DONE)
+    throw Error("G-TRACK-2", ErrorKind::io, "cannot write " + file_.string() + ": " + reason);
+  return rows;
+}
+
+void SqliteDatabase::insert(const std::string& table,
+                            const std::vector<std::pair<std::string, SqlValue>>& row,
+                            const char* verb) {
+  const auto known = columns(table);
+  std::string names, marks;
+  std::vector<SqlValue> values;
+  for (const auto& [name, value] : row) {
+    if (!known.contains(name)) continue;
+    names += (names.empty() ? "\"" : ", \"") + name + "\"";
+    marks += marks.empty() ? "?" : ", ?";
+    values.push_back(value);
+  }
+  run(std::string(verb) + " INTO " + table + " (" + names + ") VALUES (" + marks + ")", values);
+}
+
+std::set<std::string> SqliteDatabase::columns(const std::string& table) {
+  if (const auto known = columns_.find(table); known != columns_.end()) return known->second;
+  std::set<std::string> names;
+  for (const auto& row : run("SELECT name FROM pragma_table_info(?)", {table}))
+    names.insert(std::get<std::string>(row[0]));
+  if (!names.empty()) columns_[table] = names;
+  return names;
+}
+
+void SqliteDatabase::transaction(const std::function<void()>& work) {
+  run("BEGIN IMMEDIATE");
+  try {
+    work();
+    run("COMMIT");
+  } catch (...) {
+    // SQLite may have rolled back already, after a full disk for one.
+    if (::sqlite3_get_autocommit(handle_) == 0)
+      ::sqlite3_exec(handle_, "ROLLBACK", nullptr, nullptr, nullptr);
+    throw;
+  }
+}
+
+}  // namespace gradus

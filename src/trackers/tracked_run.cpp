@@ -1,0 +1,100 @@
+#include "trackers/tracked_run.h"
+
+#include <fmt/format.h>
+#include <gradus/core/json.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <random>
+
+namespace gradus::tracked {
+
+nlohmann::json config(const TrackedRun& run) {
+  auto all = run.model_config.is_object() ? run.model_config : nlohmann::json::object();
+  if (run.args.is_object()) all.update(run.args);
+  if (run.parameters) all["model/num_parameters"] = *run.parameters;
+  return all;
+}
+
+std::string argument(const TrackedRun& run, const std::string& name) {
+  if (!run.args.is_object()) return "";
+  const auto found = run.args.find(name);
+  return found != run.args.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+bool environment_says_yes(const char* name) {
+  auto value = environment(name);
+  std::transform(value.begin(), value.end(), value.begin(),
+                 [](unsigned char letter) { return char(std::toupper(letter)); });
+  return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
+}
+
+bool is_single_value(const std::string& key) {
+  return key == "train_runtime" || key == "train_samples_per_second" ||
+         key == "train_steps_per_second" || key == "train_loss" || key == "total_flos";
+}
+
+std::string json_number(double value) { return dump_json(nlohmann::json(value)); }
+
+std::string random_text(size_t digits, std::string_view letters) {
+  std::random_device source;
+  std::uniform_int_distribution<size_t> pick(0, letters.size() - 1);
+  std::string text;
+  for (size_t i = 0; i < digits; ++i) text += letters[pick(source)];
+  return text;
+}
+
+std::string random_run_name() {
+  constexpr std::array kAdjectives = {"amber", "brave",  "calm",  "clear", "early", "gentle",
+                                      "keen",  "lively", "quiet", "rapid", "solid", "warm"};
+  constexpr std::array kNouns = {"brook",  "cloud", "field", "forest", "harbor", "hill",
+                                 "meadow", "river", "shore", "stone",  "valley", "wind"};
+  std::random_device source;
+  return fmt::format("{}-{}-{}", kAdjectives[source() % kAdjectives.size()],
+                     kNouns[source() % kNouns.size()], source() % 1000);
+}
+
+std::string iso_time(double seconds) {
+  const auto whole = std::time_t(std::floor(seconds));
+  std::tm utc{};
+  ::gmtime_r(&whole, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  return fmt::format("{}.{:06d}+00:00", text, int((seconds - double(whole)) * 1e6));
+}
+
+std::string local_time(double seconds, const char* format) {
+  const auto whole = std::time_t(seconds);
+  std::tm local{};
+  ::localtime_r(&whole, &local);
+  char text[64];
+  std::strftime(text, sizeof text, format, &local);
+  return text;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
+}
+
+std::string user_name() {
+  std::array<char, 4096> buffer{};
+  passwd entry{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(::getuid(), &entry, buffer.data(), buffer.size(), &found) == 0 &&
+      found != nullptr)
+    return entry.pw_name;
+  return std::to_string(::getuid());
+}
+
+}  // namespace gradus::tracked
