@@ -54,7 +54,9 @@ def main():
     option = {o["name"]: o for o in json.loads(run("options", "--json"))}
     assert "muon" in option["optim"]["choices"]
     assert "cosine" in option["lr_scheduler_type"]["choices"]
-    assert option["report_to"]["choices"] == ["all", "none", "jsonl", "tensorboard"]
+    assert option["report_to"]["choices"] == [
+        "all", "none", "jsonl", "tensorboard", "csv", "mlflow", "openmetrics", "trackio", "wandb"
+    ]
     page = run("options", "--markdown")
     assert "# Options of Seq2SeqTrainer" in page and "| `predict_with_generate` |" in page
     assert "| `block_size` |" in run("options", "--markdown", "--task", "causal-lm")
