@@ -12,14 +12,14 @@ namespace {
 
 struct Decoder {
   ImageFormat format;
-  StoredImage (*header)(std::string_view, const DecodeOptions&);
-  torch::Tensor (*pixels)(std::string_view, const DecodeOptions&);
+  StoredImage (*header)(std::string_view, const ImageDecodeOptions&);
+  torch::Tensor (*pixels)(std::string_view, const ImageDecodeOptions&);
 };
 constexpr Decoder kDecoders[] = {{ImageFormat::png, read_png_header, png_pixels},
                                  {ImageFormat::jpeg, read_jpeg_header, jpeg_pixels},
                                  {ImageFormat::webp, read_webp_header, webp_pixels}};
 
-const Decoder& decoder_for(std::string_view bytes, const DecodeOptions& options) {
+const Decoder& decoder_for(std::string_view bytes, const ImageDecodeOptions& options) {
   using namespace std::string_view_literals;
   if (bytes.starts_with("\x89PNG\r\n\x1a\n"sv)) return kDecoders[0];
   if (bytes.starts_with("\xff\xd8\xff"sv)) return kDecoders[1];
@@ -37,7 +37,7 @@ struct Known {
   ImageInfo info;
 };
 
-Known look_at(std::string_view bytes, const DecodeOptions& options) {
+Known look_at(std::string_view bytes, const ImageDecodeOptions& options) {
   const auto& decoder = decoder_for(bytes, options);
   const auto stored = decoder.header(bytes, options);
   check_image_size(stored.width, stored.height, options);
@@ -52,12 +52,12 @@ Known look_at(std::string_view bytes, const DecodeOptions& options) {
 
 }  // namespace
 
-void throw_damaged_image(const DecodeOptions& options, const std::string& reason) {
+void throw_damaged_image(const ImageDecodeOptions& options, const std::string& reason) {
   throw Error("G-IMG-2", ErrorKind::data, fmt::format("{} is damaged: {}", options.name, reason),
               "Fetch or write the file again, or leave it out (--skip_bad_rows).");
 }
 
-void check_image_size(int64_t width, int64_t height, const DecodeOptions& options) {
+void check_image_size(int64_t width, int64_t height, const ImageDecodeOptions& options) {
   if (width < 1 || height < 1)
     throw_damaged_image(options, fmt::format("its size is {} x {} pixels", width, height));
   if (width > options.max_pixels / height)
@@ -73,11 +73,11 @@ torch::Tensor empty_image(int64_t width, int64_t height) {
 
 }  // namespace vision
 
-ImageInfo image_info(std::string_view bytes, const DecodeOptions& options) {
+ImageInfo image_info(std::string_view bytes, const ImageDecodeOptions& options) {
   return vision::look_at(bytes, options).info;
 }
 
-torch::Tensor decode_image(std::string_view bytes, const DecodeOptions& options) {
+torch::Tensor decode_image(std::string_view bytes, const ImageDecodeOptions& options) {
   const auto known = vision::look_at(bytes, options);
   return vision::upright(known.decoder->pixels(bytes, options), known.info.orientation);
 }

@@ -8,9 +8,9 @@
 // those that are stored, before the image is turned upright.
 namespace gradus::vision {
 
-[[noreturn]] void throw_damaged_image(const DecodeOptions& options, const std::string& reason);
+[[noreturn]] void throw_damaged_image(const ImageDecodeOptions& options, const std::string& reason);
 /// Throws G-IMG-3 for a size beyond the limit, G-IMG-2 for none.
-void check_image_size(int64_t width, int64_t height, const DecodeOptions& options);
+void check_image_size(int64_t width, int64_t height, const ImageDecodeOptions& options);
 /// Memory for an image, (height, width, 3).
 torch::Tensor empty_image(int64_t width, int64_t height);
 
@@ -20,12 +20,12 @@ struct StoredImage {
   std::string_view exif = {};
 };
 
-StoredImage read_png_header(std::string_view bytes, const DecodeOptions& options);
-torch::Tensor png_pixels(std::string_view bytes, const DecodeOptions& options);
-StoredImage read_jpeg_header(std::string_view bytes, const DecodeOptions& options);
-torch::Tensor jpeg_pixels(std::string_view bytes, const DecodeOptions& options);
-StoredImage read_webp_header(std::string_view bytes, const DecodeOptions& options);
-torch::Tensor webp_pixels(std::string_view bytes, const DecodeOptions& options);
+StoredImage read_png_header(std::string_view bytes, const ImageDecodeOptions& options);
+torch::Tensor png_pixels(std::string_view bytes, const ImageDecodeOptions& options);
+StoredImage read_jpeg_header(std::string_view bytes, const ImageDecodeOptions& options);
+torch::Tensor jpeg_pixels(std::string_view bytes, const ImageDecodeOptions& options);
+StoredImage read_webp_header(std::string_view bytes, const ImageDecodeOptions& options);
+torch::Tensor webp_pixels(std::string_view bytes, const ImageDecodeOptions& options);
 
 /// The orientation that an EXIF block names (a TIFF structure); 1 when it names none, or nonsense.
 int exif_orientation(std::string_view block);

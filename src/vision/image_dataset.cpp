@@ -69,7 +69,7 @@ class ImageRows final : public Dataset {
     data::check_index(index, size());
     const auto row = rows_[static_cast<size_t>(index)];
     const auto encoded = source_->image(row);
-    const DecodeOptions options{.name = encoded.name};
+    const ImageDecodeOptions options{.name = encoded.name};
     if (transform_.augment)
       write_random_part(encoded, options, generator, to);
     else
@@ -77,7 +77,7 @@ class ImageRows final : public Dataset {
     return source_->label(row);
   }
 
-  void write_random_part(const EncodedImage& encoded, DecodeOptions options,
+  void write_random_part(const EncodedImage& encoded, ImageDecodeOptions options,
                          at::Generator& generator, float* to) const {
     if (!transform_.scaled_decoding) {
       const auto image = decode_image(encoded.bytes, options);
@@ -97,7 +97,8 @@ class ImageRows final : public Dataset {
         flip, to);
   }
 
-  void write_middle(const EncodedImage& encoded, const DecodeOptions& options, float* to) const {
+  void write_middle(const EncodedImage& encoded, const ImageDecodeOptions& options,
+                    float* to) const {
     torch::Tensor image;
     CropBox part;
     ImageInfo info;

@@ -114,7 +114,7 @@ std::string_view exif_of(const JpegReader& reader, std::string_view bytes) {
   return {};
 }
 
-[[noreturn]] void throw_jpeg_damage(const JpegReader& reader, const DecodeOptions& options) {
+[[noreturn]] void throw_jpeg_damage(const JpegReader& reader, const ImageDecodeOptions& options) {
   throw_damaged_image(options,
                       reader.is_cut_short ? "the file is cut short" : reader.message.data());
 }
@@ -133,7 +133,7 @@ void rgb_of_cmyk(const uint8_t* from, int64_t pixels, uint8_t* to) {
 
 }  // namespace
 
-StoredImage read_jpeg_header(std::string_view bytes, const DecodeOptions& options) {
+StoredImage read_jpeg_header(std::string_view bytes, const ImageDecodeOptions& options) {
   JpegReader reader;
   if (!open_jpeg(reader, bytes)) throw_jpeg_damage(reader, options);
   return {.width = reader.jpeg.image_width,
@@ -141,7 +141,7 @@ StoredImage read_jpeg_header(std::string_view bytes, const DecodeOptions& option
           .exif = exif_of(reader, bytes)};
 }
 
-torch::Tensor jpeg_pixels(std::string_view bytes, const DecodeOptions& options) {
+torch::Tensor jpeg_pixels(std::string_view bytes, const ImageDecodeOptions& options) {
   JpegReader reader;
   if (!open_jpeg(reader, bytes) || !start_jpeg(reader, options.shrink))
     throw_jpeg_damage(reader, options);

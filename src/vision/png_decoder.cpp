@@ -115,7 +115,7 @@ void spread_row(const uint8_t* from, PngRows kind, const Palette& palette, int64
 
 }  // namespace
 
-StoredImage read_png_header(std::string_view bytes, const DecodeOptions& options) {
+StoredImage read_png_header(std::string_view bytes, const ImageDecodeOptions& options) {
   PngReader reader(bytes);
   if (!open_png(reader)) throw_damaged_image(options, reader.message.data());
   StoredImage image{.width = png_get_image_width(reader.png, reader.info),
@@ -133,7 +133,7 @@ StoredImage read_png_header(std::string_view bytes, const DecodeOptions& options
   return image;
 }
 
-torch::Tensor png_pixels(std::string_view bytes, const DecodeOptions& options) {
+torch::Tensor png_pixels(std::string_view bytes, const ImageDecodeOptions& options) {
   PngReader reader(bytes);
   PngRows kind = PngRows::rgb;
   size_t bytes_per_row = 0;

@@ -14,7 +14,7 @@ const uint8_t* data_of(std::string_view bytes) {
 }
 
 /// Frames of an animation are drawn on a canvas, which only the demuxer knows how to do.
-torch::Tensor first_webp_frame(std::string_view bytes, const DecodeOptions& options) {
+torch::Tensor first_webp_frame(std::string_view bytes, const ImageDecodeOptions& options) {
   WebPAnimDecoderOptions settings;
   WebPAnimDecoderOptionsInit(&settings);
   settings.color_mode = MODE_RGBA;
@@ -35,7 +35,7 @@ torch::Tensor first_webp_frame(std::string_view bytes, const DecodeOptions& opti
 
 }  // namespace
 
-StoredImage read_webp_header(std::string_view bytes, const DecodeOptions& options) {
+StoredImage read_webp_header(std::string_view bytes, const ImageDecodeOptions& options) {
   WebPBitstreamFeatures features;
   if (WebPGetFeatures(data_of(bytes), bytes.size(), &features) != VP8_STATUS_OK)
     throw_damaged_image(options, "its header cannot be read");
@@ -52,7 +52,7 @@ StoredImage read_webp_header(std::string_view bytes, const DecodeOptions& option
   return image;
 }
 
-torch::Tensor webp_pixels(std::string_view bytes, const DecodeOptions& options) {
+torch::Tensor webp_pixels(std::string_view bytes, const ImageDecodeOptions& options) {
   WebPBitstreamFeatures features;
   if (WebPGetFeatures(data_of(bytes), bytes.size(), &features) != VP8_STATUS_OK)
     throw_damaged_image(options, "its header cannot be read");

@@ -23,7 +23,7 @@ struct ImageInfo {
 };
 
 /// Options of `image_info` and `decode_image`.
-struct DecodeOptions {
+struct ImageDecodeOptions {
   std::string name = "the image";         ///< For messages: a file, or a row of a table.
   int64_t max_pixels = kMostImagePixels;  ///< A larger image is an error (G-IMG-3).
   /// JPEG only: decode to 1/2, 1/4 or 1/8 of the size, in a fraction of the time. Other formats
@@ -35,7 +35,7 @@ struct DecodeOptions {
 ///
 /// Throws `Error` G-IMG-1 for another format, G-IMG-2 for a damaged file, G-IMG-3 for too many
 /// pixels. Thread-safe, as is `decode_image`.
-ImageInfo image_info(std::string_view bytes, const DecodeOptions& options = {});
+ImageInfo image_info(std::string_view bytes, const ImageDecodeOptions& options = {});
 
 /// Decodes a PNG, JPEG or WebP file to uint8 (height, width, 3), red first.
 ///
@@ -45,6 +45,6 @@ ImageInfo image_info(std::string_view bytes, const DecodeOptions& options = {});
 ///
 /// Throws as `image_info`. A file that ends early, or whose checksums do not fit, is damaged: there
 /// are no half images.
-torch::Tensor decode_image(std::string_view bytes, const DecodeOptions& options = {});
+torch::Tensor decode_image(std::string_view bytes, const ImageDecodeOptions& options = {});
 
 }  // namespace gradus
