@@ -4,6 +4,10 @@
 
 #include <torch/torch.h>
 
+#include <gradus/audio/audio.h>
+#include <gradus/audio/audio_dataset.h>
+#include <gradus/audio/ctc_tokenizer.h>
+#include <gradus/audio/feature_extractor.h>
 #include <gradus/checkpoint/checkpoint_dir.h>
 #include <gradus/checkpoint/checkpoint_writer.h>
 #include <gradus/checkpoint/manifest.h>
@@ -122,6 +126,8 @@
 #include <gradus/models/model_output.h>
 #include <gradus/models/peft_model.h>
 #include <gradus/models/pretrained_model.h>
+#include <gradus/models/span_masks.h>
+#include <gradus/models/speech_models.h>
 #include <gradus/models/text_streamer.h>
 #include <gradus/models/weight_table.h>
 #include <gradus/optim/adafactor.h>

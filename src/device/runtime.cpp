@@ -5,6 +5,7 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <dlfcn.h>
 #include <gradus/core/log.h>
+#include <gradus/core/numpy_random.h>
 #include <gradus/device/runtime.h>
 #include <torch/cuda.h>
 
@@ -57,6 +58,7 @@ torch::Device pick_device(bool use_cpu, int64_t local_rank) {
 }
 
 void seed_all(int64_t seed) {
+  numpy_random().seed(uint64_t(seed));
   at::Generator cpu = at::globalContext().defaultGenerator(at::kCPU);
   {
     const std::scoped_lock lock(cpu.mutex());

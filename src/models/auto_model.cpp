@@ -130,6 +130,8 @@ std::string task_name(ModelTask task) {
     case ModelTask::seq2seq_lm: return "sequence-to-sequence language modeling";
     case ModelTask::text_encoding: return "text encoding";
     case ModelTask::image_classification: return "image classification";
+    case ModelTask::ctc: return "speech recognition (CTC)";
+    case ModelTask::audio_pretraining: return "pre-training on audio";
   }
   return "?";
 }

@@ -6,10 +6,12 @@
 #include "models/convnext/convnext.h"
 #include "models/distilbert/distilbert.h"
 #include "models/gpt2/gpt2.h"
+#include "models/hubert/hubert.h"
 #include "models/llama/llama.h"
 #include "models/resnet/resnet.h"
 #include "models/t5/t5.h"
 #include "models/vit/vit.h"
+#include "models/wav2vec2/wav2vec2.h"
 
 namespace gradus {
 namespace {
@@ -27,10 +29,12 @@ constexpr Architecture kArchitectures[] = {
     {convnext_models, convnext_defaults},
     {distilbert_models, distilbert_defaults},
     {gpt2_models, gpt2_defaults},
+    {hubert_models, hubert_defaults},
     {llama_models, llama_defaults},
     {resnet_models, resnet_defaults},
     {t5_models, t5_defaults},
     {vit_models, vit_defaults},
+    {wav2vec2_models, wav2vec2_defaults},
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
+#include <gradus/core/numpy_random.h>
 #include <gradus/device/runtime.h>
 #include <gradus/optim/factory.h>
 
@@ -195,6 +196,7 @@ void say_where_a_run_stopped(const fs::path& checkpoint, const TrainerState& sta
 }
 
 void set_random_state(const RngState& random) {
+  numpy_random().load(random.numpy);
   device::set_cpu_rng_state(random.cpu);
   device::set_gpu_rng_states(random.cuda);
 }

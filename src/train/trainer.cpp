@@ -111,7 +111,6 @@ Trainer::Trainer(TrainerOptions options) {
   auto& p = *parts_;
   p.memory.start("init");
   p.foreign_rng.python = python_random_state(uint64_t(p.args.seed));
-  p.foreign_rng.numpy = numpy_random_state(uint64_t(p.args.seed));
 
   if (!p.model) p.model = make_initial_model(p.model_init);
   if (!p.args.fp16_full_eval && !p.args.bf16_full_eval) p.model->to(device);

@@ -7,6 +7,7 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
+#include <gradus/core/numpy_random.h>
 #include <gradus/data/tokenizer_like.h>
 #include <gradus/device/runtime.h>
 #include <gradus/formats/sharded_folder.h>
@@ -198,6 +199,7 @@ void Trainer::Parts::agree_on_best() {
 
 RngState Trainer::Parts::random_state() const {
   auto random = foreign_rng;
+  random.numpy = numpy_random().state();
   random.cpu = device::get_cpu_rng_state();
   random.cuda = device::get_gpu_rng_states();
   return random;
@@ -275,7 +277,6 @@ void Trainer::Run::add_random_parts(Parts& p) {
   const auto load_random_state = [this, &p](const StateTree& saved) {
     rng = rng_state_of(saved);  // set before the first step
     p.foreign_rng.python = rng->python;
-    p.foreign_rng.numpy = rng->numpy;
   };
   if (p.processes.size() == 1) {
     const bool& only_model = p.args.save_only_model;

@@ -22,7 +22,7 @@ torch::Device pick_device(bool use_cpu, int64_t local_rank);
 /// Number of GPUs that torch can use; 0 without CUDA.
 int64_t gpu_count();
 
-/// Seeds torch's default generator of every device.
+/// Seeds torch's default generator of every device, and `numpy_random()`.
 void seed_all(int64_t seed);
 
 /// The state of torch's CPU generator (uint8).

@@ -13,9 +13,9 @@ namespace gradus {
 
 /// The content of `rng_state.pth` (or `rng_state_RANK.pth`) of a Trainer checkpoint.
 ///
-/// gradus draws only from torch's generators. The states of Python's `random` and of numpy are kept
-/// unchanged when the file came from Python. Otherwise they are those of a fresh seed, so that
-/// Python can resume.
+/// gradus draws from torch's generators and from numpy's (`numpy_random()`), never from Python's
+/// `random`. The state of that one is kept unchanged when the file came from Python. Otherwise it
+/// is that of a fresh seed, so that Python can resume.
 struct RngState {
   torch::Tensor cpu;                ///< State of torch's CPU generator (uint8).
   std::vector<torch::Tensor> cuda;  ///< One state per GPU; empty without a GPU.

@@ -22,7 +22,9 @@ enum class ModelTask {
   question_answering,       ///< Start and end of an answer in the text.
   seq2seq_lm,               ///< Encoder and decoder: text to text.
   text_encoding,            ///< The encoder of an encoder-decoder model.
-  image_classification      ///< One label per image.
+  image_classification,     ///< One label per image.
+  ctc,                      ///< Speech to text: scores of characters for every frame.
+  audio_pretraining         ///< wav2vec 2.0: tells masked frames from others.
 };
 
 /// A task in words for messages, for example "causal language modeling".
@@ -109,5 +111,9 @@ using AutoModelForSeq2SeqLM = AutoModelFor<ModelTask::seq2seq_lm>;
 using AutoModelForTextEncoding = AutoModelFor<ModelTask::text_encoding>;
 /// Loads an image classifier.
 using AutoModelForImageClassification = AutoModelFor<ModelTask::image_classification>;
+/// Loads a model that writes down speech, trained with the CTC loss.
+using AutoModelForCTC = AutoModelFor<ModelTask::ctc>;
+/// Loads a speech model with the head of its pre-training.
+using AutoModelForAudioPreTraining = AutoModelFor<ModelTask::audio_pretraining>;
 
 }  // namespace gradus

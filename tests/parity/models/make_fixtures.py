@@ -162,7 +162,8 @@ def record(model, cases, gradients):
 
 
 def write(name, model, task, tensors, mode="train"):
-    tied = set(model._tied_weights_keys or ()) if model.config.tie_word_embeddings else set()
+    tied = set(model._tied_weights_keys or ()) if getattr(
+        model.config, "tie_word_embeddings", False) else set()
     tensors.update({
         f"weights/{key}": value.clone()
         for key, value in model.state_dict().items()

@@ -62,7 +62,8 @@ struct Fixture {
         {"sequence_classification", ModelTask::sequence_classification},
         {"token_classification", ModelTask::token_classification},
         {"question_answering", ModelTask::question_answering},
-        {"seq2seq_lm", ModelTask::seq2seq_lm}};
+        {"seq2seq_lm", ModelTask::seq2seq_lm},
+        {"ctc", ModelTask::ctc}};
     auto model = model_from_pretrained(tasks.at(task), folder.path(), options);
     model->train(is_training);
     return model;

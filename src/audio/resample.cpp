@@ -1,0 +1,149 @@
+#include <fmt/format.h>
+#include <gradus/audio/audio.h>
+#include <gradus/core/error.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/floor_divide.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/where.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <numbers>
+#include <numeric>
+
+namespace gradus {
+
+using torch::Tensor;
+
+namespace {
+
+constexpr double kFilterWidth = 6, kRolloff = 0.99;
+constexpr int64_t kLargestFilter = int64_t{1} << 25;  // taps of all phases together
+
+/// One of the filters: output `phase`, `phase + to`, … each use it at another place.
+struct Phase {
+  int64_t first = 0;  ///< place of the first tap relative to the block's first sample
+  std::vector<float> taps;
+};
+
+/// The filters between two rates without common divisor.
+struct Filter {
+  int64_t from = 1, to = 1;
+  std::vector<Phase> phases;
+};
+
+/// The kernel of torchaudio, computed in float32 as there, without the taps that are zero: each
+/// phase has them around its own place in the period.
+Filter make_filter(int64_t from, int64_t to) {
+  const torch::NoGradGuard no_grad;
+  const auto base = static_cast<double>(std::min(from, to)) * kRolloff;
+  const auto width =
+      static_cast<int64_t>(std::ceil(kFilterWidth * static_cast<double>(from) / base));
+  const auto taps = 2 * width + 4;
+  if (taps > kLargestFilter / to)
+    throw Error("G-AUDIO-4", ErrorKind::data,
+                fmt::format("cannot resample by the ratio {} : {}", from, to),
+                "Use sound with a common sampling rate, such as 16000, 22050 or 44100.");
+  const auto phases = at::arange(to, torch::kLong);
+  const auto firsts = at::floor_divide(phases * from, to) - (width + 1);
+  const auto places = firsts.unsqueeze(1) + at::arange(taps, torch::kLong).unsqueeze(0);
+  const auto offsets = at::arange(0, -to, -1, torch::kFloat).unsqueeze(1) / double(to);
+  auto t = offsets + places.to(torch::kFloat) / double(from);
+  t = (t * base).clamp(-kFilterWidth, kFilterWidth);
+  const auto is_inside = t.abs()
+                             .lt(kFilterWidth)
+                             .logical_and(places.ge(-width))
+                             .logical_and(places.lt(width + from))
+                             .contiguous();
+  const auto window = (t * std::numbers::pi / kFilterWidth / 2).cos().square();
+  t = t * std::numbers::pi;
+  const auto kernel = (at::where(t == 0, at::ones_like(t), t.sin() / t) *
+                       (window * (base / static_cast<double>(from))))
+                          .contiguous();
+  Filter filter{from, to, std::vector<Phase>(static_cast<size_t>(to))};
+  for (int64_t phase = 0; phase < to; ++phase) {
+    const auto* inside = is_inside.const_data_ptr<bool>() + phase * taps;
+    const auto* values = kernel.const_data_ptr<float>() + phase * taps;
+    const auto first = std::find(inside, inside + taps, true) - inside;
+    auto last = taps;
+    while (last > first && !inside[last - 1]) --last;
+    auto& one = filter.phases[static_cast<size_t>(phase)];
+    one.first = firsts.const_data_ptr<int64_t>()[phase] + first;
+    one.taps.assign(values + first, values + last);
+  }
+  return filter;
+}
+
+std::shared_ptr<const Filter> filter_for(int64_t from, int64_t to) {
+  static std::mutex mutex;
+  static std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const Filter>> filters;
+  const std::lock_guard lock(mutex);
+  auto& filter = filters[{from, to}];
+  if (!filter) filter = std::make_shared<const Filter>(make_filter(from, to));
+  return filter;
+}
+
+/// A dot product in eight running sums, which the compiler keeps in vector registers.
+float dot(const float* a, const float* b, size_t count) {
+  using Eight = float __attribute__((vector_size(32)));
+  Eight sums = {};
+  size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    Eight x, y;
+    std::memcpy(&x, a + i, sizeof(x));
+    std::memcpy(&y, b + i, sizeof(y));
+    sums += x * y;
+  }
+  float total =
+      ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+  for (; i < count; ++i) total += a[i] * b[i];
+  return total;
+}
+
+/// The same at the ends, where the filter reaches beyond the sound.
+float dot_within(const std::vector<float>& taps, const float* samples, int64_t count,
+                 int64_t first) {
+  float total = 0;
+  for (size_t k = 0; k < taps.size(); ++k) {
+    const auto place = first + static_cast<int64_t>(k);
+    if (place >= 0 && place < count) total += taps[k] * samples[place];
+  }
+  return total;
+}
+
+}  // namespace
+
+Tensor resample(const Tensor& samples, int64_t from, int64_t to) {
+  if (from <= 0 || to <= 0)
+    throw Error("G-AUDIO-4", ErrorKind::data,
+                fmt::format("cannot resample from {} to {} samples per second", from, to),
+                "Sampling rates are positive, such as 16000.");
+  if (from == to) return samples;
+  const auto common = std::gcd(from, to);
+  const auto filter = filter_for(from / common, to / common);
+  const auto sound = samples.contiguous();
+  const auto count = sound.numel();
+  // As torchaudio rounds: the quotient is a double, then a float.
+  const auto exact = static_cast<double>(filter->to * count) / static_cast<double>(filter->from);
+  const auto length = static_cast<int64_t>(std::ceil(static_cast<float>(exact)));
+  auto result = at::empty({length}, torch::kFloat);
+  const auto* in = sound.const_data_ptr<float>();
+  auto* out = result.data_ptr<float>();
+  for (int64_t i = 0; i < length; ++i) {
+    const auto& phase = filter->phases[static_cast<size_t>(i % filter->to)];
+    const auto first = i / filter->to * filter->from + phase.first;
+    const auto taps = static_cast<int64_t>(phase.taps.size());
+    out[i] = first >= 0 && first + taps <= count
+                 ? dot(phase.taps.data(), in + first, phase.taps.size())
+                 : dot_within(phase.taps, in, count, first);
+  }
+  return result;
+}
+
+}  // namespace gradus

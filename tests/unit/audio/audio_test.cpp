@@ -1,0 +1,218 @@
+#include <gradus/audio/audio.h>
+#include <gradus/audio/audio_dataset.h>
+#include <gradus/audio/feature_extractor.h>
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/json.h>
+#include <gradus/formats/safetensors.h>
+#include <gtest/gtest.h>
+#include <torch/utils.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace gradus {
+namespace {
+
+namespace fs = std::filesystem;
+using torch::Tensor;
+
+const fs::path kSounds = fs::path(GRADUS_SOURCE_DIR) / "tests/parity/audio/fixtures";
+
+std::map<std::string, Tensor> expected_sounds() {
+  std::map<std::string, Tensor> result;
+  for (const auto& [name, tensor] : read_safetensors(kSounds / "sounds.safetensors").tensors)
+    result[name] = tensor;
+  return result;
+}
+
+double largest_difference(const Tensor& a, const Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+template <class F>
+std::string error_of(F function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.id();
+  }
+  return "no error";
+}
+
+struct SoundFolder {
+  SoundFolder() {
+    char name[] = "/tmp/gradus-audio-XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~SoundFolder() { fs::remove_all(path); }
+  fs::path path;
+};
+
+TEST(Audio, DecodesAndResamplesAsSoundfileAndTorchaudio) {
+  const auto expected = expected_sounds();
+  for (const auto* name : {"mono.wav", "stereo.wav", "float.wav", "mono.flac", "stereo24.flac",
+                           "mono.ogg", "stereo.mp3"}) {
+    const auto clip = read_audio(kSounds / name);
+    const auto& samples = expected.at(std::string(name) + "/samples");
+    // A lossy form may be decoded a little differently by another version of the library.
+    const bool is_lossy = std::string(name).ends_with("ogg") || std::string(name).ends_with("mp3");
+    ASSERT_EQ(clip.samples.numel(), samples.numel()) << name;
+    EXPECT_LE(largest_difference(clip.samples, samples), is_lossy ? 1e-4 : 1e-7) << name;
+    EXPECT_NEAR(clip.seconds(), 0.125, 1e-3) << name;
+
+    AudioOptions options;
+    options.sampling_rate = 16000;
+    const auto resampled = resample(samples, clip.sampling_rate, 16000);
+    const auto& at_16000 = expected.at(std::string(name) + "/16000");
+    ASSERT_EQ(resampled.numel(), at_16000.numel()) << name;
+    EXPECT_LE(largest_difference(resampled, at_16000), 2e-6) << name;
+    EXPECT_EQ(read_audio(kSounds / name, options).samples.numel(), at_16000.numel()) << name;
+
+    const auto normed = Wav2Vec2FeatureExtractor()(samples, 16000);
+    EXPECT_LE(largest_difference(normed, expected.at(std::string(name) + "/normed")), 1e-5) << name;
+  }
+}
+
+TEST(Audio, ResamplesBetweenManyRates) {
+  const auto expected = expected_sounds();
+  const auto& noise = expected.at("noise/samples");
+  for (const auto& [name, tensor] : expected) {
+    if (name.rfind("noise/", 0) != 0 || name == "noise/samples") continue;
+    const auto dash = name.find('-');
+    const auto from = std::stoll(name.substr(6, dash - 6)), to = std::stoll(name.substr(dash + 1));
+    const auto resampled = resample(noise, from, to);
+    ASSERT_EQ(resampled.numel(), tensor.numel()) << name;
+    // torchaudio computes its filter in float32, whose error grows with the size of the ratio.
+    EXPECT_LE(largest_difference(resampled, tensor), to == 15999 ? 2e-5 : 2e-6) << name;
+  }
+  EXPECT_EQ(error_of([&] { resample(noise, 0, 16000); }), "G-AUDIO-4");
+  EXPECT_EQ(error_of([&] { resample(noise, 10'000'019, 9'999'991); }), "G-AUDIO-4");
+}
+
+TEST(Audio, LogMelFeaturesAreWhispers) {
+  const auto expected = expected_sounds();
+  const auto features = log_mel_spectrogram(expected.at("mel/samples"));
+  ASSERT_EQ(features.sizes(), expected.at("mel/features").sizes());
+  EXPECT_LE(largest_difference(features, expected.at("mel/features")), 1e-4);
+  EXPECT_EQ(error_of([] { log_mel_spectrogram(torch::zeros({100})); }), "G-AUDIO-6");
+}
+
+TEST(Audio, BadSoundIsNamed) {
+  const auto flac = read_file(kSounds / "mono.flac");
+  EXPECT_EQ(error_of([] { decode_audio("", "empty.wav"); }), "G-AUDIO-1");
+  EXPECT_EQ(error_of([] { decode_audio("no sound at all", "text.wav"); }), "G-AUDIO-1");
+  EXPECT_EQ(error_of([&] { decode_audio(flac.substr(0, flac.size() / 2), "cut.flac"); }),
+            "G-AUDIO-1");
+  AudioOptions options;
+  options.max_seconds = 0.1;
+  EXPECT_EQ(error_of([&] { decode_audio(flac, "long.flac", options); }), "G-AUDIO-2");
+  EXPECT_EQ(error_of([] { audio_of(Value(3), {}); }), "G-AUDIO-3");
+  EXPECT_EQ(error_of([] { read_audio("/nowhere.wav"); }), "G-IO-1");
+  try {
+    decode_audio("no sound at all", "folder/text.wav");
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("folder/text.wav"), std::string::npos);
+  }
+}
+
+TEST(Audio, CellsArePathsBytesOrArrays) {
+  const auto file = kSounds / "mono.wav";
+  const auto samples = read_audio(file).samples;
+  EXPECT_TRUE(torch::equal(audio_of(Value("mono.wav"), kSounds).samples, samples));
+  EXPECT_TRUE(torch::equal(
+      audio_of(Value::nested({{"bytes", read_file(file)}, {"path", "x.wav"}}), {}).samples,
+      samples));
+  EXPECT_TRUE(torch::equal(
+      audio_of(Value::nested({{"bytes", nullptr}, {"path", file.string()}}), {}).samples, samples));
+  const auto clip = audio_of(Value::nested({{"array", {0.5, -0.5}}, {"sampling_rate", 8000}}), {});
+  EXPECT_EQ(clip.sampling_rate, 8000);
+  EXPECT_EQ(clip.samples[1].item<float>(), -0.5f);
+}
+
+TEST(Audio, SilenceAndWrongRates) {
+  const Wav2Vec2FeatureExtractor extractor;
+  EXPECT_TRUE(extractor(torch::zeros({400})).isfinite().all().item<bool>());
+  EXPECT_EQ(error_of([&] { extractor(torch::zeros({400}), 8000); }), "G-AUDIO-6");
+  EXPECT_EQ(error_of([&] { extractor(torch::zeros({0})); }), "G-AUDIO-6");
+}
+
+TEST(Audio, ExtractorFilesGoBothWays) {
+  const SoundFolder folder;
+  Wav2Vec2FeatureExtractor extractor;
+  extractor.do_normalize = false;
+  extractor.return_attention_mask = true;
+  extractor.sampling_rate = 8000;
+  extractor.save_pretrained(folder.path);
+  const auto loaded = Wav2Vec2FeatureExtractor::from_pretrained(folder.path);
+  EXPECT_EQ(loaded.to_json(), extractor.to_json());
+  const std::vector<Tensor> clips{torch::ones({3}), torch::ones({5})};
+  const auto batch = loaded.pad(clips, 4);
+  EXPECT_EQ(batch["input_values"].sizes(), at::IntArrayRef({2, 8}));
+  EXPECT_EQ(batch["attention_mask"].sum().item<int64_t>(), 8);
+  EXPECT_EQ(error_of([&] { Wav2Vec2FeatureExtractor::from_pretrained(folder.path / "no"); }),
+            "G-AUDIO-5");
+}
+
+TEST(AudioRows, FoldersTablesAndSplits) {
+  const SoundFolder folder;
+  for (const auto* split : {"train", "test"}) {
+    fs::create_directories(folder.path / split);
+    for (const auto* name : {"mono.wav", "mono.flac"})
+      fs::copy_file(kSounds / name, folder.path / split / name);
+    std::ofstream(folder.path / split / "metadata.jsonl")
+        << R"({"file_name": "mono.flac", "text": "two"})" << "\n"
+        << R"({"file_name": "mono.wav", "text": "one"})" << "\n";
+  }
+  AudioFolderOptions options;
+  options.split = "train";
+  const auto rows = open_audio_rows(folder.path, options);
+  ASSERT_EQ(rows->size(), 2);
+  EXPECT_EQ(rows->get(0).at("text").str(), "two");
+  EXPECT_EQ(rows->get(1).at("audio").str(), (folder.path / "train/mono.wav").string());
+
+  // Sound files alone: the subfolder is the label.
+  fs::remove(folder.path / "train/metadata.jsonl");
+  const auto plain = open_audio_rows(folder.path / "train");
+  EXPECT_EQ(plain->size(), 2);
+  fs::remove(folder.path / "test/metadata.jsonl");
+  const auto labelled = open_audio_rows(folder.path);
+  EXPECT_EQ(labelled->get(0).at("label").str(), "test");
+  fs::create_directories(folder.path / "none");
+  EXPECT_EQ(error_of([&] { open_audio_rows(folder.path / "none"); }), "G-AUDIO-9");
+}
+
+TEST(AudioRows, DamagedClipsAreLeftOutAndCounted) {
+  const SoundFolder folder;
+  const auto flac = read_file(kSounds / "mono.flac");
+  fs::copy_file(kSounds / "mono.wav", folder.path / "a.wav");
+  write_file_atomically(folder.path / "b.flac", flac.substr(0, flac.size() / 2));
+  fs::copy_file(kSounds / "mono.flac", folder.path / "c.flac");
+  AudioDecodeOptions options;
+  EXPECT_EQ(error_of([&] { decode_rows(open_audio_rows(folder.path), options); }), "G-AUDIO-1");
+  options.skip_bad_rows = 1;
+  for (const int64_t limit : {int64_t{0}, int64_t{1} << 30}) {
+    options.memory_limit = limit;
+    const auto rows = decode_rows(open_audio_rows(folder.path), options);
+    ASSERT_EQ(rows->size(), 2);
+    EXPECT_EQ(rows->skipped_rows(), 1);
+    EXPECT_EQ(rows->length(1), 2000);
+    EXPECT_EQ(rows->get(1).at("audio").tensor().numel(), 2000);
+  }
+}
+
+TEST(AudioRows, CollatorPadsSoundAndLabelsApart) {
+  const DataCollatorCTCWithPadding collator({});
+  const auto batch =
+      collator({Example{{"input_values", torch::ones({3})}, {"labels", Value::Ints{1, 2, 3}}},
+                Example{{"input_values", torch::ones({5})}, {"labels", Value::Ints{4}}}});
+  EXPECT_EQ(batch["input_values"].sizes(), at::IntArrayRef({2, 5}));
+  EXPECT_EQ(batch["input_values"].sum().item<double>(), 8);
+  EXPECT_FALSE(batch.contains("attention_mask"));
+  EXPECT_EQ(batch["labels"][1][2].item<int64_t>(), -100);
+}
+
+}  // namespace
+}  // namespace gradus

@@ -1,0 +1,101 @@
+#include <gradus/audio/ctc_tokenizer.h>
+#include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/json.h>
+#include <gtest/gtest.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace gradus {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kTexts = fs::path(GRADUS_SOURCE_DIR) / "tests/parity/audio/fixtures";
+
+CTCTokens script_tokens() {
+  CTCTokens tokens;
+  tokens.unk_token = "[UNK]";
+  tokens.pad_token = "[PAD]";
+  return tokens;
+}
+
+TEST(CTCTokenizer, EqualsTransformers) {
+  const auto expected = read_json(kTexts / "texts.json");
+  const auto tokenizer = CTCTokenizer::from_vocabulary(kTexts / "vocab.json", script_tokens());
+  EXPECT_EQ(tokenizer.full_vocab_size(), expected.at("length").get<int64_t>());
+  EXPECT_EQ(tokenizer.all_special_ids(), expected.at("special").get<std::vector<int64_t>>());
+  for (const auto& pair : expected.at("encoded"))
+    EXPECT_EQ(tokenizer.encode(pair[0].get<std::string>()), pair[1].get<std::vector<int64_t>>())
+        << pair[0];
+  for (const auto& row : expected.at("decoded")) {
+    const auto ids = row[0].get<std::vector<int64_t>>();
+    EXPECT_EQ(tokenizer.decode(ids), row[1].get<std::string>());
+    EXPECT_EQ(tokenizer.decode(ids, /*group_tokens=*/false), row[2].get<std::string>());
+  }
+}
+
+TEST(CTCTokenizer, FilesGoBothWays) {
+  char name[] = "/tmp/gradus-ctc-XXXXXX";
+  const fs::path folder = mkdtemp(name);
+  const auto tokenizer = CTCTokenizer::from_vocabulary(kTexts / "vocab.json", script_tokens());
+  tokenizer.save_pretrained(folder);
+  const auto loaded = CTCTokenizer::from_pretrained(folder);
+  EXPECT_EQ(loaded.encode("ab ü x"), tokenizer.encode("ab ü x"));
+  EXPECT_EQ(loaded.full_vocab_size(), tokenizer.full_vocab_size());
+  EXPECT_EQ(loaded.pad_token_id(), tokenizer.pad_token_id());
+  write_file_atomically(folder / "vocab.json", "{\"a\": \"b\"}");
+  EXPECT_THROW(CTCTokenizer::from_pretrained(folder), Error);
+  fs::remove_all(folder);
+  EXPECT_THROW(CTCTokenizer::from_pretrained(folder), Error);
+}
+
+TEST(CTCTokenizer, VocabularyIsTheScripts) {
+  // sorted(set("ab ü" + " c")): space, a, b, c, ü; the space's number goes to the delimiter.
+  const std::vector<std::string> texts{"ab ü ", "c "};
+  EXPECT_EQ(vocabulary_json(ctc_vocabulary(texts, script_tokens())),
+            R"({"a": 1, "b": 2, "c": 3, "\u00fc": 4, "|": 0, "[UNK]": 5, "[PAD]": 6})");
+}
+
+TEST(ErrorRates, EqualJiwer) {
+  for (const auto& row : read_json(kTexts / "texts.json").at("rates")) {
+    const auto references = row.at("references").get<std::vector<std::string>>(),
+               predictions = row.at("predictions").get<std::vector<std::string>>();
+    EXPECT_EQ(word_error_rate(references, predictions), row.at("wer").get<double>()) << row;
+    EXPECT_EQ(character_error_rate(references, predictions), row.at("cer").get<double>()) << row;
+  }
+  const std::vector<std::string> one{"a"}, none;
+  EXPECT_THROW(word_error_rate(one, none), Error);
+}
+
+TEST(BeamDecode, FindsTheBestOfAllAlignments) {
+  torch::manual_seed(3);
+  constexpr int64_t kFrames = 5, kSymbols = 3;
+  for (int round = 0; round < 20; ++round) {
+    const auto table = torch::log_softmax(2 * torch::randn({kFrames, kSymbols}), -1);
+    std::map<std::vector<int64_t>, double> sums;
+    for (int64_t code = 0; code < 243; ++code) {  // all 3^5 alignments
+      std::vector<int64_t> ids;
+      int64_t rest = code, before = 0;
+      double score = 0;
+      for (int64_t frame = 0; frame < kFrames; ++frame, rest /= kSymbols) {
+        const auto symbol = rest % kSymbols;
+        score += table[frame][symbol].item<double>();
+        if (symbol != 0 && symbol != before) ids.push_back(symbol);
+        before = symbol;
+      }
+      sums[ids] += std::exp(score);
+    }
+    const auto best = std::max_element(
+        sums.begin(), sums.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto found = beam_decode(table);
+    EXPECT_NEAR(std::exp(found.log_probability), best->second, 1e-6);
+    EXPECT_NEAR(sums.at(found.ids), best->second, 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace gradus
