@@ -174,6 +174,7 @@
 #include <gradus/train/trainer_control.h>
 #include <gradus/train/trainer_options.h>
 #include <gradus/train/trainer_state.h>
+#include <gradus/trainers/ctc.h>
 #include <gradus/trainers/distillation.h>
 #include <gradus/trainers/dpo.h>
 #include <gradus/trainers/grpo.h>
@@ -189,6 +190,7 @@
 #include <gradus/trainers/seq2seq.h>
 #include <gradus/trainers/sft.h>
 #include <gradus/trainers/trl_trainer.h>
+#include <gradus/trainers/wav2vec2_pretraining.h>
 #include <gradus/version.h>
 #include <gradus/vision/decode.h>
 #include <gradus/vision/image_dataset.h>

@@ -28,6 +28,8 @@ Registry<TaskEntry>& tasks_table() {
                                     {"seq2seq-question-answering", make_seq2seq_question_answering},
                                     {"summarization", make_summarization},
                                     {"translation", make_translation},
+                                    {"speech-recognition-ctc", make_speech_recognition_ctc},
+                                    {"wav2vec2-pretraining", make_wav2vec2_pretraining},
                                     {"sft", make_sft},
                                     {"reward", make_reward},
                                     {"dpo", make_dpo},

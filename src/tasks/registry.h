@@ -18,10 +18,12 @@ std::unique_ptr<Task> make_question_answering();
 std::unique_ptr<Task> make_reward();
 std::unique_ptr<Task> make_seq2seq_question_answering();
 std::unique_ptr<Task> make_rloo();
+std::unique_ptr<Task> make_speech_recognition_ctc();
 std::unique_ptr<Task> make_summarization();
 std::unique_ptr<Task> make_sft();
 std::unique_ptr<Task> make_text_classification();
 std::unique_ptr<Task> make_token_classification();
 std::unique_ptr<Task> make_translation();
+std::unique_ptr<Task> make_wav2vec2_pretraining();
 
 }  // namespace gradus

@@ -1,6 +1,7 @@
 #include "core/registry.h"
 
 #include <gradus/core/nearest.h>
+#include <gradus/trainers/ctc.h>
 #include <gradus/trainers/distillation.h>
 #include <gradus/trainers/dpo.h>
 #include <gradus/trainers/grpo.h>
@@ -11,6 +12,7 @@
 #include <gradus/trainers/rloo.h>
 #include <gradus/trainers/seq2seq.h>
 #include <gradus/trainers/sft.h>
+#include <gradus/trainers/wav2vec2_pretraining.h>
 
 namespace gradus {
 namespace {
@@ -27,6 +29,8 @@ Registry<TrainerEntry>& trainers() {
       "register_trainer",
       {trainer_entry<Trainer, TrainingArguments>("Trainer"),
        trainer_entry<Seq2SeqTrainer, Seq2SeqTrainingArguments>("Seq2SeqTrainer"),
+       trainer_entry<CTCTrainer, TrainingArguments>("CTCTrainer"),
+       trainer_entry<Wav2Vec2PreTrainer, Wav2Vec2PreTrainingArguments>("Wav2Vec2PreTrainer"),
        entry_of<DistillationTrainer, DistillationTrainerOptions>("DistillationTrainer"),
        entry_of<SFTTrainer, SFTTrainerOptions>("SFTTrainer"),
        entry_of<RewardTrainer, RewardTrainerOptions>("RewardTrainer"),

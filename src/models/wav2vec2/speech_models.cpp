@@ -1,4 +1,5 @@
 #include <gradus/core/error.h>
+#include <gradus/models/backbone.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/layers/module_path.h>
 #include <gradus/models/losses.h>
@@ -6,6 +7,7 @@
 
 #include <ATen/ops/ctc_loss.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>

@@ -66,18 +66,24 @@ void expect_step(PreTrainedModel& model, const SpeechFixture::Step& step, uint64
         << name << " of step " << seed;
   }
   output.loss().backward();
+  double largest = 0.0;
+  for (const auto& [name, gradient] : step.gradients)
+    largest = std::max(largest, gradient.norm().item<double>());
   for (const auto& item : model.named_parameters()) {
+    const auto& got = item.value().grad();
     const auto expected = step.gradients.find(item.key());
     if (expected == step.gradients.end()) {
-      EXPECT_FALSE(item.value().grad().defined() &&
-                   item.value().grad().abs().max().item<double>() > 0)
-          << item.key();
+      EXPECT_FALSE(got.defined() && got.abs().max().item<double>() > 0) << item.key();
       continue;
     }
-    ASSERT_TRUE(item.value().grad().defined()) << item.key() << " of step " << seed;
+    ASSERT_TRUE(got.defined()) << item.key() << " of step " << seed;
     const auto norm = expected->second.norm().item<double>();
-    EXPECT_LE((item.value().grad() - expected->second).norm().item<double>(), 1e-4 * norm + 1e-7)
-        << item.key() << " of step " << seed;
+    // One that is zero but for rounding (a shift that softmax takes out again) must be so here too.
+    if (norm < 1e-6 * largest)
+      EXPECT_LT(got.norm().item<double>(), 1e-6 * largest) << item.key() << " of step " << seed;
+    else
+      EXPECT_LE((got - expected->second).norm().item<double>(), 1e-4 * norm)
+          << item.key() << " of step " << seed;
   }
 }
 

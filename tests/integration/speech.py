@@ -1,0 +1,133 @@
+"""speech.py GRADUS: speech recognition and pre-training of the program on sound made here.
+
+A tiny model learns to tell two tones apart and is evaluated, predicted with and resumed. Bad sound,
+columns and flags are answered with their errors. Uses only the standard library.
+"""
+
+import array
+import json
+import math
+import random
+import subprocess
+import sys
+import tempfile
+import wave
+from pathlib import Path
+
+GRADUS = str(Path(sys.argv[1]).resolve())
+RATE = 8000
+WORDS = {"low": 300, "high": 1500}
+CONFIG = dict(model_type="wav2vec2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+              intermediate_size=32, conv_dim=[16, 16, 16], conv_stride=[10, 8, 4],
+              conv_kernel=[20, 8, 4], num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
+              feat_extract_norm="layer", do_stable_layer_norm=True, conv_bias=True,
+              num_codevectors_per_group=8, codevector_dim=16, proj_codevector_dim=16,
+              num_negatives=5, mask_time_prob=0.4, mask_time_length=2)
+
+
+def write_sound(file, words):
+    samples = array.array("h")
+    for word in words:
+        samples.extend(
+            int(9000 * math.sin(2 * math.pi * WORDS[word] * i / RATE)) for i in range(1600))
+        samples.extend([0] * 400)
+    with wave.open(str(file), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(RATE)
+        out.writeframes(samples.tobytes())
+
+
+def make_data(folder):
+    draw = random.Random(0)
+    for split, count in (("train", 24), ("test", 8)):
+        (folder / split).mkdir(parents=True)
+        rows = ["file_name,text"]
+        for i in range(count):
+            words = draw.choices(list(WORDS), k=draw.randint(1, 2))
+            write_sound(folder / split / f"{i}.wav", words)
+            rows.append(f"{i}.wav,{' '.join(words)}")
+        (folder / split / "metadata.csv").write_text("\n".join(rows) + "\n")
+    (folder / "config").mkdir()
+    (folder / "config/config.json").write_text(json.dumps(CONFIG))
+    # Without a mask the padding is silence, which the model learns to say nothing about.
+    (folder / "config/preprocessor_config.json").write_text(
+        json.dumps(dict(feature_size=1, sampling_rate=16000, return_attention_mask=False)))
+
+
+def run(code, folder, *words):
+    done = subprocess.run([GRADUS, *map(str, words)], cwd=folder, capture_output=True, text=True,
+                          timeout=200)
+    if done.returncode != code:
+        said = done.stdout[-1500:] + done.stderr[-3000:]
+        sys.exit(f"{words}: exit code {done.returncode}\n{said}")
+    return done.stdout + done.stderr
+
+
+def results(folder, name):
+    return json.loads((folder / name / "all_results.json").read_text())
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_data(folder)
+        data = ["--dataset_name", ".", "--train_split_name", "train", "--eval_split_name", "test"]
+        train = [
+            "train", "--task", "speech-recognition-ctc", *data, "--config_name", "config",
+            "--do_train", "--do_eval", "--eval_metrics", "wer", "cer", "--use_cpu",
+            "--freeze_feature_encoder", "false", "--mask_time_length", "2", "--learning_rate",
+            "5e-3", "--per_device_train_batch_size", "8", "--report_to", "none", "--disable_tqdm"
+        ]
+        run(0, folder, *train, "--max_steps", "120", "--save_steps", "60", "--output_dir", "asr")
+        metrics = results(folder, "asr")
+        if not metrics["eval_loss"] <= 1.5 or "eval_cer" not in metrics:
+            sys.exit(f"the model has not learnt: {metrics}")
+        for file in ("vocab.json", "preprocessor_config.json", "tokenizer_config.json"):
+            for place in ("asr", "asr/checkpoint-60"):
+                if not (folder / place / file).exists():
+                    sys.exit(f"{place} has no {file}")
+        # The run that goes on from its middle ends as the one that was never stopped.
+        before = (folder / "asr/model.safetensors").read_bytes()
+        run(0, folder, *train, "--max_steps", "120", "--save_steps", "60", "--output_dir", "asr",
+            "--resume_from_checkpoint", "asr/checkpoint-60")
+        if (folder / "asr/model.safetensors").read_bytes() != before:
+            sys.exit("the resumed run differs")
+        run(0, folder, "predict", "--task", "speech-recognition-ctc", *data, "--model_name_or_path",
+            "asr", "--tokenizer_name_or_path", "asr", "--use_cpu", "--output_dir", "said",
+            "--report_to", "none")
+        lines = (folder / "said/generated_predictions.txt").read_text().splitlines()
+        if len(lines) != 8:
+            sys.exit(f"expected 8 transcripts, received {lines}")
+
+        pretrain = [
+            "train", "--task", "wav2vec2-pretraining", "--dataset_name", ".", "--config_name",
+            "config", "--do_train", "--do_eval", "--validation_split_percentage", "20",
+            "--min_duration_in_seconds", "0.1", "--max_steps", "20", "--logging_steps", "5",
+            "--use_cpu", "--report_to", "none", "--disable_tqdm", "--output_dir", "pretrained"
+        ]
+        run(0, folder, *pretrain)
+        if "eval_contrastive_loss" not in results(folder, "pretrained"):
+            sys.exit("the pre-training has no eval_contrastive_loss")
+        tuned = [word if word != "--config_name" else "--model_name_or_path" for word in train]
+        tuned[tuned.index("config")] = "pretrained"
+        run(0, folder, *tuned, "--max_steps", "2", "--save_strategy", "no", "--output_dir", "tuned")
+
+        # Bad input.
+        (folder / "train/3.wav").write_bytes(b"RIFF....WAVE")
+        text = run(1, folder, *train, "--max_steps", "2", "--output_dir", "bad")
+        if "G-AUDIO-1" not in text or "3.wav" not in text:
+            sys.exit(f"a damaged clip is not named: {text[-1500:]}")
+        text = run(0, folder, *train, "--max_steps", "2", "--output_dir", "bad", "--skip_bad_rows",
+                   "1", "--save_strategy", "no")
+        if "3.wav" not in text:
+            sys.exit(f"the skipped clip is not named: {text[-1500:]}")
+        (folder / "train/3.wav").unlink()
+        run(2, folder, *train, "--max_steps", "2", "--output_dir", "bad", "--text_column_name",
+            "words", "--skip_bad_rows", "1")
+        run(2, folder, *train, "--max_steps", "2", "--output_dir", "bad", "--eval_metrics", "bleu")
+    print("speech: trained, resumed, predicted, pre-trained; bad input is named")
+
+
+if __name__ == "__main__":
+    main()
