@@ -3,8 +3,10 @@
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/core/nearest.h>
+#include <gradus/formats/safetensors.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/config_reader.h>
+#include <gradus/models/layers/linear.h>
 #include <gradus/models/peft_model.h>
 
 #include <c10/util/Exception.h>
@@ -219,14 +221,62 @@ std::shared_ptr<PreTrainedModel> model_from_folder(ModelTask task,
   return model;
 }
 
+/// How many labels a config.json stands for.
+int64_t labels_of(const nlohmann::json& config) {
+  if (config.contains("id2label") && config["id2label"].is_object())
+    return int64_t(config["id2label"].size());
+  return config.contains("num_labels") && config["num_labels"].is_number_integer()
+             ? config["num_labels"].get<int64_t>()
+             : 2;
+}
+
+/// The labels of the head that an adapter's folder holds, if it does.
+std::optional<int64_t> labels_of_head(const NamedTensors& adapter) {
+  for (const auto& [key, tensor] : adapter)
+    for (const auto* head : {".score.weight", ".classifier.weight", ".classifier.out_proj.weight"})
+      if (key.ends_with(head) && tensor.dim() == 2) return tensor.size(0);
+  return std::nullopt;
+}
+
+/// The tokens of the table that an adapter's folder holds for `model`; 0 without one.
+int64_t tokens_of_table(const NamedTensors& adapter, PreTrainedModel& model) {
+  for (const auto& item : model.named_module().named_modules()) {
+    if (item.value().get() != model.input_embedding_module()) continue;
+    for (const auto& [key, tensor] : adapter) {
+      if (tensor.dim() != 2) continue;
+      for (const auto* end : {".weight", ".base_layer.weight"})
+        if (key == "base_model.model." + item.key() + end) return tensor.size(0);
+    }
+  }
+  return 0;
+}
+
 }  // namespace
+
+std::shared_ptr<PreTrainedModel> base_for_adapter(ModelTask task, const std::filesystem::path& base,
+                                                  const std::filesystem::path& adapter,
+                                                  PretrainedOptions options) {
+  const auto folder = expand_user(base), config = folder / "config.json";
+  const auto tensors = read_safetensors_folder(adapter, "adapter_model");
+  const auto labels = labels_of_head(tensors);
+  std::error_code ignored;
+  if (labels && !options.config.contains("num_labels") &&
+      (task == ModelTask::sequence_classification || task == ModelTask::token_classification) &&
+      std::filesystem::exists(config, ignored) && *labels != labels_of(read_json(config)))
+    options.config["num_labels"] = *labels;
+  auto model = model_from_folder(task, folder, options);
+  const auto* table = dynamic_cast<layers::Embedding*>(model->input_embedding_module());
+  const auto tokens = tokens_of_table(tensors, *model);
+  if (table != nullptr && tokens > table->weight.size(0)) model->resize_token_embeddings(tokens);
+  return model;
+}
 
 std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
                                                        const std::filesystem::path& directory,
                                                        const PretrainedOptions& options) {
   const auto folder = expand_user(directory);
   if (const auto base = base_of_adapter(folder))
-    return PeftModel::from_pretrained(model_from_folder(task, *base, options), folder);
+    return PeftModel::from_pretrained(base_for_adapter(task, *base, folder, options), folder);
   return model_from_folder(task, folder, options);
 }
 

@@ -3,10 +3,12 @@
 Compared for each case: the adapter right after its creation (bit for bit, so the same random
 numbers were drawn), trainable parameter counts, adapter_config.json, logits, loss and every
 gradient (1e-5), 20 logged steps with AdamW (1e-5 relative), the trained adapter (1e-5), logits with
-the adapter disabled, merged, unmerged and unloaded. Then folders move both ways: each side loads
-the adapter that the other has trained, and resumes from the other's checkpoint in the middle of the
-run. Without the peer: exit code 77.
+the adapter disabled, merged, unmerged, scaled, beside a second adapter and unloaded. Then folders
+move both ways: each side loads the adapter that the other has trained, and resumes from the other's
+checkpoint in the middle of the run. Some cases need GRADUS_FULL_MATRIX=1. Without the peer: exit
+code 77.
 """
+import copy
 import json
 import os
 import pathlib
@@ -38,9 +40,20 @@ BERT = dict(model_type="bert", vocab_size=VOCAB, hidden_size=32, intermediate_si
             hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=PAD)
 T5 = dict(model_type="t5", vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
           dropout_rate=0.0, pad_token_id=PAD, decoder_start_token_id=PAD)
+ROBERTA = {**BERT, "model_type": "roberta", "pad_token_id": 1}
+DISTILBERT = dict(model_type="distilbert", vocab_size=VOCAB, dim=32, hidden_dim=64, n_layers=2,
+                  n_heads=4, max_position_embeddings=20, dropout=0.0, attention_dropout=0.0,
+                  qa_dropout=0.0, seq_classif_dropout=0.0, pad_token_id=PAD)
+BART = dict(model_type="bart", vocab_size=VOCAB, d_model=32, encoder_layers=2, decoder_layers=2,
+            encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48,
+            decoder_ffn_dim=48, max_position_embeddings=24, dropout=0.0, attention_dropout=0.0,
+            activation_dropout=0.0, scale_embedding=True)
 AUTO = {
     "causal": transformers.AutoModelForCausalLM,
     "classification": transformers.AutoModelForSequenceClassification,
+    "tokens": transformers.AutoModelForTokenClassification,
+    "question": transformers.AutoModelForQuestionAnswering,
+    "masked": transformers.AutoModelForMaskedLM,
     "seq2seq": transformers.AutoModelForSeq2SeqLM
 }
 ARGS = dict(max_steps=20, per_device_train_batch_size=4, gradient_accumulation_steps=2,
@@ -63,6 +76,7 @@ CASES = [
           bias="lora_only"), {}),
     ("patterns, blocks, no zero start", LLAMA, "causal",
      dict(target_modules=["q_proj", "o_proj", "up_proj"], layers_to_transform=[0, 2],
+          layers_pattern="layers",
           rank_pattern={"q_proj": 3, "layers.2.mlp.up_proj": 6}, alpha_pattern={"o_proj": 32},
           init_lora_weights=False), {}),
     ("biases, saved head, tied weights", QWEN2, "causal",
@@ -75,15 +89,53 @@ CASES = [
     ("BERT classifier", BERT, "classification",
      dict(task_type="SEQ_CLS", target_modules="all-linear"), {}),
     ("T5", T5, "seq2seq", dict(task_type="SEQ_2_SEQ_LM"), {}),
+    ("embeddings, tied weights, DoRA, dropout", QWEN2, "causal",
+     dict(target_modules=["embed_tokens", "v_proj"], use_dora=True, lora_dropout=0.1,
+          init_lora_weights="gaussian"), {}),
+    ("tables of GPT-2, no zero start", GPT2, "causal",
+     dict(target_modules=["wte", "wpe", "c_attn"], init_lora_weights=False), {}),
+    ("tables of BERT", BERT, "masked",
+     dict(target_modules=["word_embeddings", "position_embeddings", "token_type_embeddings"]), {}),
+    ("adapted head", LLAMA, "causal", dict(target_modules=["lm_head", "q_proj"]), {}),
+    ("BERT tokens", BERT, "tokens", dict(task_type="TOKEN_CLS"), {}),
 ]
+# With GRADUS_FULL_MATRIX=1 only.
+MORE = [
+    ("embeddings", LLAMA, "causal",
+     dict(r=4, target_modules=["embed_tokens", "q_proj"], use_rslora=True), {}),
+    ("embeddings by an expression, patterns", LLAMA, "causal",
+     dict(target_modules=r".*(embed_tokens|k_proj)", rank_pattern={"embed_tokens": 3},
+          alpha_pattern={"embed_tokens": 5}), {}),
+    ("tables of T5", T5, "seq2seq",
+     dict(target_modules=["embed_tokens", "relative_attention_bias", "wo"]), {}),
+    ("tables of BART", BART, "seq2seq", dict(target_modules=["embed_tokens", "fc1"],
+                                             use_dora=True), {}),
+    ("BART", BART, "seq2seq", {}, {}),
+    ("Llama classifier", LLAMA, "classification", dict(task_type="SEQ_CLS"), {}),
+    ("RoBERTa classifier", ROBERTA, "classification", dict(task_type="SEQ_CLS"), {}),
+    ("DistilBERT classifier", DISTILBERT, "classification",
+     dict(task_type="SEQ_CLS", target_modules=["q_lin", "v_lin"],
+          modules_to_save=["pre_classifier"]), {}),
+    # Not Adam: the head's bias has no gradient but noise, which Adam makes large.
+    ("RoBERTa question", ROBERTA, "question", dict(task_type="QUESTION_ANS"),
+     dict(optim="sgd", learning_rate=0.1)),
+    ("BERT masked", BERT, "masked", {}, {}),
+]
+if os.environ.get("GRADUS_FULL_MATRIX") == "1":
+    CASES += MORE
 
 
 def make_rows(rng, task, count):
     rows = []
     for _ in range(count):
         ids = [rng.randrange(2, VOCAB) for _ in range(TOKENS)]
-        labels = rng.randrange(2) if task == "classification" else (
-            ids if task == "causal" else ids[::-1])
+        if task == "question":
+            start = rng.randrange(TOKENS)
+            rows.append({"input_ids": ids, "start_positions": start,
+                         "end_positions": rng.randrange(start, TOKENS)})
+            continue
+        labels = {"classification": ids[0] % 2, "tokens": [each % 2 for each in ids],
+                  "seq2seq": ids[::-1]}.get(task, ids)
         rows.append({"input_ids": ids, "labels": labels})
     return rows
 
@@ -95,7 +147,8 @@ def columns_of(rows):
 def logits_of(model, batch):
     model.eval()
     with torch.no_grad():
-        return model(**batch).logits.clone()
+        output = model(**batch)
+        return output.start_logits.clone() if "start_logits" in output else output.logits.clone()
 
 
 def trained_by_peft(job, resume=None, load=None):
@@ -107,7 +160,7 @@ def trained_by_peft(job, resume=None, load=None):
     if load is not None:
         model = peft.PeftModel.from_pretrained(base, load, is_trainable=True)
     else:
-        model = peft.get_peft_model(base, peft.LoraConfig(**job["lora"]))
+        model = peft.get_peft_model(base, peft.LoraConfig(**copy.deepcopy(job["lora"])))
     trainable, total = model.get_nb_trainable_parameters()
     text = (f"trainable params: {trainable:,d} || all params: {total:,d} || "
             f"trainable%: {100 * trainable / total:.4f}")
@@ -133,6 +186,18 @@ def trained_by_peft(job, resume=None, load=None):
     values["merged"] = logits_of(model, batch)
     model.unmerge_adapter()
     values["unmerged"] = logits_of(model, batch)
+    layers = [one for one in model.modules() if isinstance(one, peft.tuners.lora.LoraLayer)]
+    for scale, name in ((0.5, "scaled"), (1, "scaled back")):
+        for layer in layers:
+            layer.set_scale("default", scale)
+        values[name] = logits_of(model, batch)
+    if "other" in job:
+        torch.manual_seed(job["seed"] + 1)
+        model.add_adapter("other", peft.LoraConfig(**copy.deepcopy(job["other"])))
+        values["beside another"] = logits_of(model, batch)
+        model.set_adapter("other")
+        values["other"] = logits_of(model, batch)
+        model.set_adapter("default")
     values["unloaded"] = logits_of(model.merge_and_unload(), batch)
     return {"text": text, "log_history": trainer.state.log_history, "values": values}
 
@@ -189,7 +254,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         place = pathlib.Path(name)
         jobs, peft_jobs = [], []
-        for number, (_, config, task, lora, changes) in enumerate(CASES):
+        for number, (label, config, task, lora, changes) in enumerate(CASES):
             folder = place / f"base{number}"
             torch.manual_seed(number)
             base = AUTO[task].from_config(transformers.AutoConfig.for_model(**config))
@@ -199,6 +264,8 @@ def main():
             rows = make_rows(rng, task, 24)
             job = dict(folder=str(folder), task=task, lora=lora, seed=SEED, rows=rows,
                        batch=columns_of(rows[:4]), args={**ARGS, **changes})
+            if "bias" not in lora and "PiSSA" not in label:  # peft wants a single one
+                job["other"] = {**lora, "r": 3, "lora_alpha": 7, "init_lora_weights": False}
             jobs.append({**job, "out": str(place / f"gradus{number}")})
             peft_jobs.append({**job, "out": str(place / f"peft{number}")})
         theirs = [trained_by_peft(job) for job in peft_jobs]

@@ -1,7 +1,8 @@
 // lora_tool JOBS.json ANSWERS.json: answers lora_test.py.
 //
 // A job is {"folder", "task", "lora", "seed", "rows", "batch", "args", "out"} and may have "load"
-// (an adapter to start from) and "resume" (a checkpoint to go on from). The answer is {"text",
+// (an adapter to start from), "resume" (a checkpoint to go on from) and "other" (the fields of a
+// second adapter). The answer is {"text",
 // "log_history"}; tensors and folders are written below "out".
 #include <gradus/data/dataset.h>
 #include <gradus/formats/safetensors.h>
@@ -19,6 +20,9 @@ namespace {
 
 gradus::ModelTask task_of(const std::string& name) {
   if (name == "classification") return gradus::ModelTask::sequence_classification;
+  if (name == "tokens") return gradus::ModelTask::token_classification;
+  if (name == "question") return gradus::ModelTask::question_answering;
+  if (name == "masked") return gradus::ModelTask::masked_lm;
   return name == "seq2seq" ? gradus::ModelTask::seq2seq_lm : gradus::ModelTask::causal_lm;
 }
 
@@ -47,7 +51,8 @@ gradus::Batch to_batch(const json& columns) {
 torch::Tensor logits_of(gradus::Model& model, const gradus::Batch& batch) {
   const torch::NoGradGuard no_grad;
   model.eval();
-  return model.forward(batch)["logits"].clone();
+  const auto output = model.forward(batch);
+  return output[output.contains("start_logits") ? "start_logits" : "logits"].clone();
 }
 
 // Loss and gradients without dropout.
@@ -103,6 +108,18 @@ json answer(const json& job) {
   values.emplace_back("merged", logits_of(*model, batch));
   model->unmerge_adapter();
   values.emplace_back("unmerged", logits_of(*model, batch));
+  model->set_scale(0.5);
+  values.emplace_back("scaled", logits_of(*model, batch));
+  model->set_scale(1);
+  values.emplace_back("scaled back", logits_of(*model, batch));
+  if (job.contains("other")) {
+    torch::manual_seed(job.at("seed").get<uint64_t>() + 1);
+    model->add_adapter("other", gradus::LoraConfig::from_json(job.at("other")));
+    values.emplace_back("beside another", logits_of(*model, batch));
+    model->set_adapter("other");
+    values.emplace_back("other", logits_of(*model, batch));
+    model->set_adapter("default");
+  }
   values.emplace_back("unloaded", logits_of(*model->merge_and_unload(), batch));
   gradus::write_safetensors(out / "values.safetensors", values);
   return result;

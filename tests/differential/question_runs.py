@@ -13,6 +13,7 @@ import time
 import datasets
 import numpy
 import transformers
+from adapter_runs import with_adapter
 from transformers.trainer_utils import speed_metrics
 
 
@@ -204,7 +205,8 @@ def start(flags, kind, auto):
     args = arguments(flags, kind)
     transformers.set_seed(args.seed)
     folder = flags["model_name_or_path"]
-    return args, transformers.AutoTokenizer.from_pretrained(folder), auto.from_pretrained(folder)
+    model = with_adapter(auto.from_pretrained(folder), flags)
+    return args, transformers.AutoTokenizer.from_pretrained(folder), model
 
 
 def question_answering(_, flags):

@@ -23,12 +23,12 @@ GRADUS = pathlib.Path(os.environ.get("GRADUS_BUILD", ROOT / "build/release")) / 
 try:
     import datasets
     import numpy
-    import peft
     import torch
     import transformers
     from tokenizers import (
         Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     )
+    from adapter_runs import compare_merged, with_adapter
 except ImportError as error:
     print("skipped: the Python peer is not there:", error)
     sys.exit(77)
@@ -145,10 +145,7 @@ class Script:
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **tokenizer or {})
         self.config = transformers.AutoConfig.from_pretrained(folder, **config)
         self.model = auto.from_pretrained(folder, config=self.config)
-        if flags.get("use_peft"):
-            kind = "SEQ_CLS" if "Sequence" in auto.__name__ else "CAUSAL_LM"
-            lora = peft.LoraConfig(task_type=kind, r=4, lora_alpha=32, lora_dropout=0.0)
-            self.model = peft.get_peft_model(self.model, lora)
+        self.model = with_adapter(self.model, flags)
 
     def run(self, train, evaluation, test=None, perplexity=False, report_predict=False, **more):
         trainer = transformers.Trainer(self.model, self.args, train_dataset=train,
@@ -434,6 +431,8 @@ def compare(ours, theirs, auto):
     difference = (mine.eval()(ids).logits - other.eval()(ids).logits).abs().max().item()
     if difference > 1e-4:
         problems.append(f"the saved models' outputs differ by {difference}")
+    if is_adapter:
+        compare_merged(GRADUS, ours, mine(ids).logits, auto, problems)
     return max(abs(a - b) / abs(b) for a, b in zip(*losses)), problems
 
 
@@ -530,9 +529,9 @@ def cases(folder, rng):
             write_rows(folder / f"masked-{part}.json", masked(rng, tokenizer, count)))
         for part, count in (("train", 300), ("validation", 25))
     }
-    yield "masked-lm", "BERT", auto.AutoModelForMaskedLM, run_mlm, files | {
-        "model_name_or_path": masked_model
-    }
+    files["model_name_or_path"] = masked_model
+    yield "masked-lm", "BERT", auto.AutoModelForMaskedLM, run_mlm, files
+    yield "masked-lm", "BERT, LoRA", auto.AutoModelForMaskedLM, run_mlm, files | LORA
     splits = {
         part: tagged(rng, count)
         for part, count in (("train", 150), ("validation", 30), ("test", 11))
@@ -557,6 +556,7 @@ def cases(folder, rng):
     yield "token-classification", "BERT", head, run_ner, files | tagger | {
         "label_all_tokens": True
     }
+    yield "token-classification", "BERT, LoRA", head, run_ner, files | tagger | LORA
     of_gpt2 = gpt2 | {"num_labels": 4, "classifier_dropout": 0.0}
     yield "token-classification", "GPT-2", head, run_ner, files | tagger | {
         "model_name_or_path": model("gpt2-tagged", "gpt2", head, of_gpt2)

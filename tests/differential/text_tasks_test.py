@@ -20,8 +20,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from scripts_test import (COMMON, GRADUS, SMALL, compare_dicts, is_speed, make_model, run_gradus,
-                          sentence)
+from scripts_test import (COMMON, GRADUS, LORA, SMALL, compare_dicts, is_speed, make_model,
+                          run_gradus, sentence)
 
 try:
     import datasets
@@ -30,6 +30,7 @@ try:
     import sacrebleu
     import torch
     import transformers
+    from adapter_runs import with_adapter
     from question_runs import (arguments, finish, first_rows, question_answering,
                                seq2seq_question_answering)
     from rouge_score import rouge_scorer, scoring
@@ -166,7 +167,8 @@ def text_to_text(task, flags):
     args = arguments(flags, transformers.Seq2SeqTrainingArguments)
     transformers.set_seed(args.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(flags["model_name_or_path"])
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(flags["model_name_or_path"])
+    model = with_adapter(
+        transformers.AutoModelForSeq2SeqLM.from_pretrained(flags["model_name_or_path"]), flags)
     if isinstance(tokenizer, transformers.MBartTokenizer):
         tokenizer.src_lang = flags.get("lang") or flags["source_lang"]
         tokenizer.tgt_lang = flags.get("lang") or flags["target_lang"]
@@ -366,7 +368,21 @@ def answer_flags(rng, negatives):
             rng, 0.3, generation_max_length=9) | maybe(rng, 0.3, ignore_pad_token_for_loss=False)
 
 
-def cases(folder, sets, rng):
+def cases(folder, sets, rng, adapters=False):
+    """With `adapters` the first set of each task once more, with an adapter."""
+    for task, script, flags, is_first in plain_cases(folder, sets, rng):
+        yield task, script, flags
+        if adapters and is_first:
+            flags = flags | LORA
+            if task == "question-answering":  # peft drops token_type_ids
+                flags |= {
+                    "model_name_or_path": str(folder / "distilbert"),
+                    "lora_target_modules": ".*(q_lin|v_lin)"
+                }
+            yield task, script, flags
+
+
+def plain_cases(folder, sets, rng):
     lines = [story(rng) for _ in range(300)]
     for kind in ("t5", "mt5"):
         make_t5(folder / kind, lines, kind)
@@ -404,7 +420,7 @@ def cases(folder, sets, rng):
             }
             if task == "translation" and "pad_to_max_length" in flags:
                 flags.pop("label_smoothing_factor", None)  # the script fails
-            yield task, text_to_text, flags
+            yield task, text_to_text, flags, number == 0
     for number in range(2 * sets):
         negatives, files = number % 2 == 1, {}
         for part, count in (("train", 60), ("validation", 24), ("test", 9)):
@@ -420,10 +436,12 @@ def cases(folder, sets, rng):
                         str(folder / ("bert", "distilbert", "bart qa")[number % 3]),
                     "optim": "sgd",
                     "learning_rate": 0.3
-                }
+                }, number == 0
         else:
             yield "seq2seq-question-answering", seq2seq_question_answering, files | answer_flags(
-                rng, negatives) | {"model_name_or_path": str(folder / ("t5", "bart")[number % 2])}
+                rng, negatives) | {
+                    "model_name_or_path": str(folder / ("t5", "bart")[number % 2])
+                }, number == sets
 
 
 def be_quiet():
@@ -443,7 +461,8 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         write_punkt(folder / "nltk_data")
-        for number, (task, script, flags) in enumerate(cases(folder, sets, random.Random(23))):
+        for number, (task, script, flags) in enumerate(
+                cases(folder, sets, random.Random(23), adapters=True)):
             if only and task not in only:
                 continue
             ours, theirs = folder / f"ours-{number}", folder / f"theirs-{number}"

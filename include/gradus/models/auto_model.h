@@ -70,6 +70,13 @@ std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
                                                        const std::filesystem::path& directory,
                                                        const PretrainedOptions& options = {});
 
+/// Loads the model that the adapter in the folder `adapter` belongs to from the folder `base`, with
+/// as many labels and tokens as the adapter was trained with. Labels that `options.config` names go
+/// first. Throws what `model_from_pretrained` throws.
+std::shared_ptr<PreTrainedModel> base_for_adapter(ModelTask task, const std::filesystem::path& base,
+                                                  const std::filesystem::path& adapter,
+                                                  PretrainedOptions options = {});
+
 /// A second model with the same config and weights, of the same type and on the same device. It
 /// draws no random numbers. Throws `Error` G-MODEL-6 for a model that the table of models does not
 /// make for `task`.

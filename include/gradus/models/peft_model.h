@@ -84,6 +84,9 @@ class PeftModel : public PreTrainedModel {
   /// these stay.
   DisabledAdapter disable_adapter() { return DisabledAdapter(*this); }
 
+  /// Multiplies what an adapter adds to its layers by `scale`: 1 is as it was trained, 0 nothing.
+  /// Files do not keep it. Throws `Error` G-PEFT-4 for an unknown name.
+  void set_scale(double scale, const std::string& adapter_name = kDefaultAdapter);
   /// Adds the active adapter to the weights, so that it costs nothing in forward. Throws `Error`
   /// G-PEFT-5 when a layer without bias has an adapter with one.
   void merge_adapter();
@@ -106,7 +109,9 @@ class PeftModel : public PreTrainedModel {
   /// Writes the active adapter: adapter_config.json and adapter_model.safetensors.
   void save_pretrained(const std::filesystem::path& directory,
                        const std::string& max_shard_size = "50GB") const override;
-  /// The active adapter under the names that peft gives its tensors.
+  /// The active adapter under the names that peft gives its tensors. The base model's tables of
+  /// tokens are among them when the adapter names them in `target_modules` or when the model has
+  /// another number of tokens than its folder says.
   SavedWeights saved_weights() const override;
   /// Takes back what `saved_weights` names.
   void load_saved_weights(const StateDict& weights) override;
@@ -185,6 +190,9 @@ class PeftModel : public PreTrainedModel {
   void read_adapter(const std::filesystem::path& directory, const std::string& name);
   /// The tensors of an adapter by their names in files.
   StateDict tensors_of(const std::string& name) const;
+  /// The base model's tables of tokens, going in and coming out, by their names in files. peft
+  /// writes them, too, when they are adapted or have been resized.
+  StateDict vocabulary_tensors() const;
 
   std::shared_ptr<PreTrainedModel> base_;                     ///< Never null.
   std::map<std::string, std::shared_ptr<LoraLayer>> layers_;  ///< By the names of the base layers.

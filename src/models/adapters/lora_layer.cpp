@@ -4,6 +4,7 @@
 #include <gradus/models/layers/module_path.h>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/linear.h>
@@ -42,21 +43,46 @@ void register_part(torch::nn::Module& layer, const std::string& kind, const std:
   layers::register_at(layer, kind + "." + name, child);
 }
 
+/// The matrices A or B of a table of embeddings, each under the name of its adapter.
+class TableMatrices : public torch::nn::Module {
+ public:
+  void put(const std::string& name, const Tensor& matrix) {
+    if (parameters_.contains(name))
+      parameters_[name] = matrix;
+    else
+      register_parameter(name, matrix);
+  }
+};
+
+void register_table_matrix(torch::nn::Module& layer, const std::string& kind,
+                           const std::string& name, const Tensor& matrix) {
+  if (child_of(layer, kind) == nullptr)
+    layer.register_module(kind, std::make_shared<TableMatrices>());
+  dynamic_cast<TableMatrices&>(*child_of(layer, kind)).put(name, matrix);
+}
+
 }  // namespace
 
-LoraLayer::LoraLayer(torch::nn::Module& layer, Tensor& weight, Tensor& bias, bool transposed,
+LoraLayer::LoraLayer(torch::nn::Module& layer, Tensor& weight, Tensor* bias, bool transposed,
                      std::shared_ptr<layers::LayerAdapter>& place)
-    : layer_(layer), weight_(weight), bias_(&bias), transposed_(transposed), place_(place) {}
+    : layer_(layer),
+      table_(dynamic_cast<layers::Embedding*>(&layer)),
+      weight_(weight),
+      bias_(bias != nullptr ? bias : &no_bias_),
+      transposed_(transposed),
+      place_(place) {}
 
 std::shared_ptr<LoraLayer> LoraLayer::of(torch::nn::Module& layer) {
-  const auto taken = [&](auto& typed, bool transposed) {
+  const auto taken = [&](auto& typed, Tensor* bias, bool transposed) {
     if (!typed.adapter)
       typed.adapter = std::shared_ptr<LoraLayer>(
-          new LoraLayer(layer, typed.weight, typed.bias, transposed, typed.adapter));
+          new LoraLayer(layer, typed.weight, bias, transposed, typed.adapter));
     return std::dynamic_pointer_cast<LoraLayer>(typed.adapter);
   };
-  if (auto* linear = dynamic_cast<layers::Linear*>(&layer)) return taken(*linear, false);
-  if (auto* conv = dynamic_cast<layers::Conv1D*>(&layer)) return taken(*conv, true);
+  if (auto* linear = dynamic_cast<layers::Linear*>(&layer))
+    return taken(*linear, &linear->bias, false);
+  if (auto* conv = dynamic_cast<layers::Conv1D*>(&layer)) return taken(*conv, &conv->bias, true);
+  if (auto* table = dynamic_cast<layers::Embedding*>(&layer)) return taken(*table, nullptr, true);
   return nullptr;
 }
 
@@ -64,16 +90,28 @@ void LoraLayer::add(const std::string& name, const LoraConfig& config, int64_t r
   const torch::NoGradGuard no_grad;
   const auto matrix = out_in(weight_);
   Part part;
-  part.scaling = alpha / (config.use_rslora ? std::sqrt(double(rank)) : double(rank));
+  part.own_scaling = alpha / (config.use_rslora ? std::sqrt(double(rank)) : double(rank));
+  part.scaling = part.own_scaling;
   part.dropout = config.lora_dropout;
-  part.a = drawn_linear(matrix.size(1), rank, false);
-  part.b = drawn_linear(rank, matrix.size(0), config.lora_bias);
-  init(part, config, rank);
+  if (is_table()) {
+    part.a = std::make_shared<layers::Linear>(matrix.size(1), rank, false);
+    part.b = std::make_shared<layers::Linear>(rank, matrix.size(0), false);
+    init_table(part, config);
+  } else {
+    part.a = drawn_linear(matrix.size(1), rank, false);
+    part.b = drawn_linear(rank, matrix.size(0), config.lora_bias);
+    init(part, config, rank);
+  }
   // Half precision would lose small updates: peft keeps adapters in float32, too.
   part.a->to(weight_.device());
   part.b->to(weight_.device());
-  register_part(layer_, "lora_A", name, part.a);
-  register_part(layer_, "lora_B", name, part.b);
+  if (is_table()) {
+    register_table_matrix(layer_, "lora_embedding_A", name, part.a->weight);
+    register_table_matrix(layer_, "lora_embedding_B", name, part.b->weight);
+  } else {
+    register_part(layer_, "lora_A", name, part.a);
+    register_part(layer_, "lora_B", name, part.b);
+  }
   if (config.use_dora) {
     auto holder = std::make_shared<torch::nn::Module>();
     part.magnitude =
@@ -101,6 +139,13 @@ void LoraLayer::init(Part& part, const LoraConfig& config, int64_t rank) const {
   weight_.copy_(out_in(rest));
 }
 
+void LoraLayer::init_table(Part& part, const LoraConfig& config) const {
+  for (const auto& matrix : {part.a->weight, part.b->weight}) torch::nn::init::normal_(matrix);
+  if (config.init_lora_weights == "false") return;
+  torch::nn::init::zeros_(part.a->weight);
+  torch::nn::init::normal_(part.b->weight);
+}
+
 Tensor LoraLayer::delta(const Part& part) const {
   return part.b->weight.mm(part.a->weight) * part.scaling;
 }
@@ -123,15 +168,29 @@ Tensor LoraLayer::with_dora(const Part& part, const Tensor& x, const Tensor& y) 
   return y + (factor - 1) * base + factor * low * part.scaling;
 }
 
+Tensor LoraLayer::table_forward(const Part& part, const Tensor& ids, const Tensor& y) const {
+  const auto rows = at::embedding(part.a->weight.t(), ids, table_->padding_index.value_or(-1));
+  const auto low = rows.matmul(part.b->weight.t());
+  if (!part.magnitude.defined()) return y + low * part.scaling;
+  const auto factor = part.magnitude / weight_norm(delta(part));
+  return factor * y + factor * low * part.scaling;
+}
+
 Tensor LoraLayer::forward(const Tensor& x, const Tensor& y) const {
   const auto found = parts.find(active);
   if (!enabled || found == parts.end() || !merged_.empty()) return y;
   const auto& part = found->second;
+  if (is_table()) return table_forward(part, x, y).to(y.scalar_type());
   const auto given = x.to(part.a->weight.scalar_type());
   if (part.magnitude.defined()) return with_dora(part, given, y).to(y.scalar_type());
   const auto dropped = layers::dropout(given, part.dropout, layer_.is_training());
   const auto low = part.b->forward(part.a->forward(dropped));
   return (y + low * part.scaling).to(y.scalar_type());
+}
+
+void LoraLayer::set_scale(const std::string& name, double scale) {
+  const auto found = parts.find(name);
+  if (found != parts.end()) found->second.scaling = scale * found->second.own_scaling;
 }
 
 void LoraLayer::merge(const std::string& name) {
@@ -164,7 +223,8 @@ void LoraLayer::unmerge() {
 }
 
 void LoraLayer::remove() {
-  for (const char* kind : {"lora_A", "lora_B", "lora_magnitude_vector"})
+  for (const char* kind :
+       {"lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector"})
     if (child_of(layer_, kind) != nullptr) layer_.unregister_module(kind);
   parts.clear();
   place_.reset();  // this object may be gone now

@@ -20,8 +20,11 @@ namespace {
 /// peft's choice for a model type when target_modules is not given.
 const std::map<std::string, std::vector<std::string>> kDefaultTargets = {
     {"t5", {"q", "v"}},
+    {"mt5", {"q", "v"}},
+    {"bart", {"q_proj", "v_proj"}},
     {"gpt2", {"c_attn"}},
     {"bert", {"query", "value"}},
+    {"roberta", {"query", "value"}},
     {"llama", {"q_proj", "v_proj"}},
     {"mistral", {"q_proj", "v_proj"}},
     {"qwen2", {"q_proj", "v_proj"}},
@@ -200,12 +203,20 @@ std::vector<NamedModule> adapted_modules(const LoraConfig& config, PreTrainedMod
     if (matches_name(config.exclude_modules, name) || lies_in(name, config.modules_to_save))
       continue;
     if (!matches_name(config.target_modules, name) || !is_wanted_block(config, name)) continue;
-    if (!is_linear(*module))
-      throw Error("G-PEFT-2", ErrorKind::model,
-                  fmt::format("target_modules matches {} of {}, which is not a linear layer", name,
-                              base.class_name()),
-                  "Adapters can be put on linear layers only. To train the module as a whole, name "
-                  "it in modules_to_save.");
+    const bool is_table = module->as<layers::Embedding>() != nullptr;
+    if (!is_table && !is_linear(*module))
+      throw Error(
+          "G-PEFT-2", ErrorKind::model,
+          fmt::format("target_modules matches {} of {}, which is neither a linear layer nor "
+                      "a table of embeddings",
+                      name, base.class_name()),
+          "Name layers that can be adapted. To train the module as a whole, name it in "
+          "modules_to_save.");
+    if (is_table && config.lora_bias)
+      throw Error(
+          "G-PEFT-1", ErrorKind::model,
+          fmt::format("LoraConfig: lora_bias cannot be used with {}, a table of embeddings", name),
+          "Leave lora_bias unset, or adapt linear layers only.");
     adapted.emplace_back(name, module);
   }
   if (adapted.empty()) throw_no_match("target_modules", config.target_modules, base);
@@ -215,17 +226,30 @@ std::vector<NamedModule> adapted_modules(const LoraConfig& config, PreTrainedMod
 std::vector<NamedModule> modules_to_save(const LoraConfig& config, PreTrainedModel& base) {
   std::vector<NamedModule> saved;
   for (const auto& wanted : config.modules_to_save) {
-    const auto before = saved.size();
-    for (const auto& [name, module] : base_modules(base))
-      if (is_or_ends_with(name, {wanted})) {
-        check_trainable_as_a_whole(name, *module);
-        saved.emplace_back(name, module);
-      }
+    bool found = false;
+    for (const auto& item : base_modules(base)) {
+      if (!is_or_ends_with(item.first, {wanted})) continue;
+      found = true;
+      check_trainable_as_a_whole(item.first, *item.second);
+      // peft's files may say a name twice.
+      if (std::ranges::find(saved, item) == saved.end()) saved.push_back(item);
+    }
     const auto heads = task_heads(config);  // no model has all of them
-    if (saved.size() == before && std::ranges::find(heads, wanted) == heads.end())
+    if (!found && std::ranges::find(heads, wanted) == heads.end())
       throw_no_match("modules_to_save", StringOrList(std::vector{wanted}), base);
   }
   return saved;
+}
+
+bool targets_vocabulary(const LoraConfig& config, PreTrainedModel& base) {
+  constexpr const char* kTables[] = {"embed_tokens", "lm_head"};
+  if (!config.target_modules.is_single())
+    return std::ranges::any_of(kTables,
+                               [&](auto* name) { return config.target_modules.contains(name); });
+  return std::ranges::any_of(base_modules(base), [&](const auto& item) {
+    return is_or_ends_with(item.first, {std::begin(kTables), std::end(kTables)}) &&
+           matches_name(config.target_modules, item.first);
+  });
 }
 
 template <class T>

@@ -26,6 +26,10 @@ std::vector<NamedModule> adapted_modules(const LoraConfig& config, PreTrainedMod
 /// has.
 std::vector<NamedModule> modules_to_save(const LoraConfig& config, PreTrainedModel& base);
 
+/// Whether a completed config names the tables of tokens: "embed_tokens" or "lm_head" in a list, or
+/// an expression that matches one of them. peft saves the tables themselves then.
+bool targets_vocabulary(const LoraConfig& config, PreTrainedModel& base);
+
 /// The value for the layer `name`: that of the first pattern that matches, or `otherwise`.
 template <class T>
 T pattern_value(const std::vector<std::pair<std::string, T>>& patterns, const std::string& name,

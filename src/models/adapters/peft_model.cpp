@@ -43,6 +43,16 @@ std::string with_thousands(int64_t value) {
   return text;
 }
 
+/// Whether the base model's folder says another number of tokens than the model has now.
+bool has_other_vocabulary(const LoraConfig& config, const nlohmann::json& model) {
+  if (!config.base_model_name_or_path || !model.contains("vocab_size")) return false;
+  const auto file = expand_user(*config.base_model_name_or_path) / "config.json";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return false;
+  const auto before = read_json(file);
+  return before.contains("vocab_size") && before["vocab_size"] != model["vocab_size"];
+}
+
 bool trains_bias(const LoraConfig& config, bool adapted) {
   return config.bias == "all" || (config.bias == "lora_only" && adapted);
 }
@@ -131,13 +141,20 @@ const LoraConfig& PeftModel::peft_config(const std::string& adapter_name) const 
 
 void PeftModel::inject(const std::string& name, LoraConfig config) {
   config.check();
+  if (config.bias != "none" && !adapters_.empty())
+    throw Error("G-PEFT-1", ErrorKind::model,
+                fmt::format("LoraConfig: the adapter \"{}\" has bias={}, but is not the only one",
+                            name, config.bias),
+                "Several adapters cannot train the same biases. Leave bias at none.");
   complete_targets(config, *base_);
   const auto targets = adapted_modules(config, *base_);
   const auto saved = modules_to_save(config, *base_);
+  // A copy is one of the base model's own weights, not of another adapter's.
+  if (!active_.empty()) use_copies(adapter(active_), false);
   Adapter made;
   for (const auto& [path, module] : targets) {
     const auto layer = LoraLayer::of(*module);
-    config.fan_in_fan_out = layer->is_transposed();
+    if (!layer->is_table()) config.fan_in_fan_out = layer->is_transposed();
     layer->add(name, config, pattern_value(config.rank_pattern, path, config.r),
                pattern_value(config.alpha_pattern, path, config.lora_alpha));
     layers_[path] = layer;
@@ -204,6 +221,12 @@ void PeftModel::enable(bool on) {
   use_copies(adapter(active_), on);
 }
 
+void PeftModel::set_scale(double scale, const std::string& adapter_name) {
+  adapter(adapter_name);
+  unmerge_adapter();
+  for (auto& [path, layer] : layers_) layer->set_scale(adapter_name, scale);
+}
+
 void PeftModel::merge_adapter() {
   for (const auto& [path, layer] : layers_) {
     const auto part = layer->parts.find(active_);
@@ -213,11 +236,13 @@ void PeftModel::merge_adapter() {
           fmt::format("the adapter cannot be merged: it has a bias for {}, which has none", path),
           "Keep the adapter apart from the model, or train one without lora_bias.");
   }
-  for (auto& [path, layer] : layers_) layer->merge(active_);
+  // In the model's order, as peft: two tables may share one weight.
+  for (const auto& path : adapter(active_).layers) layers_.at(path)->merge(active_);
 }
 
 void PeftModel::unmerge_adapter() {
-  for (auto& [path, layer] : layers_) layer->unmerge();
+  for (const auto& path : adapter(active_).layers)
+    if (const auto layer = layers_.find(path); layer != layers_.end()) layer->second->unmerge();
 }
 
 std::shared_ptr<PreTrainedModel> PeftModel::merge_and_unload() {
@@ -279,8 +304,11 @@ StateDict PeftModel::tensors_of(const std::string& name) const {
   for (const auto& path : chosen.layers) {
     const auto& part = layers_.at(path)->parts.at(name);
     const auto prefix = kFilePrefix + path;
-    state.insert(prefix + ".lora_A.weight", part.a->weight.detach());
-    state.insert(prefix + ".lora_B.weight", part.b->weight.detach());
+    const bool is_table = layers_.at(path)->is_table();
+    state.insert(prefix + (is_table ? ".lora_embedding_A" : ".lora_A.weight"),
+                 part.a->weight.detach());
+    state.insert(prefix + (is_table ? ".lora_embedding_B" : ".lora_B.weight"),
+                 part.b->weight.detach());
     if (part.b->bias.defined()) state.insert(prefix + ".lora_B.bias", part.b->bias.detach());
     if (part.magnitude.defined())
       state.insert(prefix + ".lora_magnitude_vector", part.magnitude.detach());
@@ -301,12 +329,38 @@ StateDict PeftModel::tensors_of(const std::string& name) const {
   return state;
 }
 
+StateDict PeftModel::vocabulary_tensors() const {
+  StateDict tensors;
+  const auto* input = base_->input_embedding_module();
+  for (const auto& item : base_->named_module().named_modules()) {
+    const auto& path = item.key();
+    if (item.value().get() != input && path != "lm_head") continue;
+    const auto parameters = item.value()->named_parameters(/*recurse=*/false);
+    const auto* weight = parameters.find("weight");
+    if (weight == nullptr) continue;
+    const auto* place = layers_.contains(path) ? ".base_layer.weight" : ".weight";
+    tensors.insert(kFilePrefix + path + place, weight->detach());
+  }
+  return tensors;
+}
+
 SavedWeights PeftModel::saved_weights() const {
-  return {.stem = "adapter_model", .tensors = tensors_of(active_)};
+  auto tensors = tensors_of(active_);
+  const bool is_resized = has_other_vocabulary(adapter(active_).config, base_->config_json());
+  const bool is_targeted = targets_vocabulary(adapter(active_).config, *base_);
+  if (is_targeted || is_resized)
+    for (const auto& item : vocabulary_tensors())
+      if ((!is_targeted || item.key().ends_with(".base_layer.weight")) &&
+          !tensors.contains(item.key()))
+        tensors.insert(item.key(), item.value());
+  return {.stem = "adapter_model", .tensors = std::move(tensors)};
 }
 
 void PeftModel::load_saved_weights(const StateDict& weights) {
-  const auto places = tensors_of(active_);
+  auto places = tensors_of(active_);
+  for (const auto& item : vocabulary_tensors())
+    if (weights.contains(item.key()) && !places.contains(item.key()))
+      places.insert(item.key(), item.value());
   std::vector<std::string> other;
   for (const auto& item : places) {
     const auto* value = weights.find(item.key());
@@ -323,11 +377,14 @@ void PeftModel::load_saved_weights(const StateDict& weights) {
 }
 
 void PeftModel::read_adapter(const std::filesystem::path& directory, const std::string& name) {
-  const auto places = tensors_of(name);
+  const auto places = tensors_of(name), vocabulary = vocabulary_tensors();
   StateDict found;
   std::vector<std::string> unexpected;
   for (const auto& [key, tensor] : read_safetensors_folder(directory, "adapter_model"))
-    places.contains(key) ? static_cast<void>(found.insert(key, tensor)) : unexpected.push_back(key);
+    if (places.contains(key) || vocabulary.contains(key))
+      found.insert(key, tensor);
+    else
+      unexpected.push_back(key);
   if (!unexpected.empty())
     throw Error(
         "G-PEFT-3", ErrorKind::model,

@@ -4,6 +4,7 @@
 #include <gradus/models/layers/no_dropout.h>
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
@@ -95,12 +96,15 @@ Tensor Embedding::forward(const Tensor& ids) const {
     const auto low = lowest.item<int64_t>(), high = highest.item<int64_t>();
     if (low < 0 || high >= weight.size(0)) throw_bad_id(what_, low, high, weight.size(0));
   }
-  return at::embedding(weight, ids, padding_index.value_or(-1));
+  const auto y = at::embedding(weight, ids, padding_index.value_or(-1));
+  return adapter ? adapter->forward(ids, y) : y;
 }
 
 Tensor Embedding::first(int64_t count) const {
   if (count > weight.size(0)) throw_bad_id(what_, 0, count - 1, weight.size(0));
-  return weight.narrow(0, 0, count);
+  const auto y = weight.narrow(0, 0, count);
+  if (!adapter) return y;
+  return adapter->forward(at::arange(count, at::device(weight.device()).dtype(at::kLong)), y);
 }
 
 void Embedding::tie(const Tensor& shared) {

@@ -117,6 +117,26 @@ TEST(PeftModel, HoldsSeveralAdapters) {
   EXPECT_NE(text.find("default or other"), std::string::npos) << text;
 }
 
+TEST(PeftModel, ASecondAdapterHasItsOwnCopiesOfTheBaseModel) {
+  const auto base = small_llama();
+  const auto before = peft_logits(*base);
+  const LoraConfig config{.target_modules = {"q_proj"}, .modules_to_save = {"lm_head", "lm_head"}};
+  const auto model = get_peft_model(base, config);
+  EXPECT_EQ(model->count_parameters().trainable, 2 * 8 * 2 * 16 + 20 * 16);
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& [name, parameter] : trainable_parameters(*model)) parameter.add_(0.1);
+  }
+  const auto first = peft_logits(*model);
+  model->add_adapter("other", config);
+  EXPECT_TRUE(torch::equal(peft_logits(*model), first));
+  model->set_adapter("other");
+  EXPECT_TRUE(torch::equal(peft_logits(*model), before));
+  model->set_adapter("default");
+  EXPECT_TRUE(torch::equal(peft_logits(*model), first));
+  EXPECT_TRUE(torch::equal(peft_logits(*model->unload()), before));
+}
+
 TEST(PeftModel, CopiesAnAdapter) {
   const auto model = get_peft_model(
       small_llama(),
@@ -167,6 +187,75 @@ TEST(PeftModel, RefusesAnAdapterOfAnotherModel) {
       "G-PEFT-3");
 }
 
+TEST(PeftModel, AdaptsTablesOfEmbeddings) {
+  for (const bool tied : {false, true})
+    for (const bool dora : {false, true}) {
+      const TemporaryFolder folder;
+      const auto base = small_llama(tied);
+      const auto before = peft_logits(*base);
+      const auto model = get_peft_model(
+          base, not_zero({.r = 2, .target_modules = {"embed_tokens"}, .use_dora = dora}));
+      EXPECT_EQ(model->count_parameters().trainable, 2 * 20 + 16 * 2 + (dora ? 16 : 0));
+      const auto adapted = peft_logits(*model);
+      EXPECT_GT((adapted - before).abs().max().item<double>(), 1e-3);
+      model->save_pretrained(folder.path());
+      const auto again = PeftModel::from_pretrained(small_llama(tied), folder.path());
+      EXPECT_TRUE(torch::equal(peft_logits(*again), adapted));
+      if (!tied) {  // the head of a tied model changes with the table
+        model->merge_adapter();
+        EXPECT_TRUE(torch::allclose(peft_logits(*model), adapted, 1e-4, 1e-5));
+        model->unmerge_adapter();
+      }
+      EXPECT_TRUE(torch::allclose(peft_logits(*model->unload()), before, 1e-4, 1e-5));
+      for (const auto& item : base->named_parameters())
+        EXPECT_EQ(item.key().find("lora_"), std::string::npos) << item.key();
+    }
+}
+
+TEST(PeftModel, HoldsSeveralAdaptersOfATable) {
+  const auto model = get_peft_model(small_llama(), not_zero({.target_modules = {"embed_tokens"}}));
+  const auto first = peft_logits(*model);
+  model->add_adapter("other", not_zero({.r = 2, .target_modules = {"embed_tokens"}}));
+  EXPECT_TRUE(torch::equal(peft_logits(*model), first));
+  model->set_adapter("other");
+  EXPECT_FALSE(torch::allclose(peft_logits(*model), first));
+  EXPECT_EQ(trainable_parameters(*model)[0].first, "model.embed_tokens.lora_embedding_A.other");
+  model->set_adapter("default");
+  EXPECT_TRUE(torch::equal(peft_logits(*model), first));
+  // A second adapter of that name takes the place of the first.
+  get_peft_model(model->base_model(), {.r = 3, .target_modules = {"embed_tokens"}});
+  EXPECT_EQ(trainable_parameters(*model)[0].second.size(0), 3);
+}
+
+TEST(PeftModel, BringsAGrownVocabularyAlong) {
+  const TemporaryFolder base_folder, folder;
+  small_llama()->save_pretrained(base_folder.path());
+  auto base = AutoModelForCausalLM::from_pretrained(base_folder.path());
+  base->resize_token_embeddings(23);
+  const auto model =
+      get_peft_model(base, not_zero({.target_modules = {"q_proj"},
+                                     .base_model_name_or_path = base_folder.path().string()}));
+  model->save_pretrained(folder.path());
+  const auto again = AutoModelForCausalLM::from_pretrained(folder.path());
+  EXPECT_TRUE(torch::equal(peft_logits(*again), peft_logits(*model)));
+  EXPECT_EQ(peft_logits(*again).size(-1), 23);
+  message_of([&] { PeftModel::from_pretrained(small_llama(), folder.path()); }, "G-PEFT-3");
+}
+
+TEST(PeftModel, BringsItsNumberOfLabelsAlong) {
+  const TemporaryFolder base_folder, folder;
+  small_llama()->save_pretrained(base_folder.path());
+  const auto base = AutoModelForSequenceClassification::from_pretrained(
+      base_folder.path(), {.config = {{"num_labels", 5}}});
+  const auto model =
+      get_peft_model(base, not_zero({.target_modules = {"q_proj"},
+                                     .task_type = "SEQ_CLS",
+                                     .base_model_name_or_path = base_folder.path().string()}));
+  model->save_pretrained(folder.path());
+  const auto again = AutoModelForSequenceClassification::from_pretrained(folder.path());
+  EXPECT_TRUE(torch::equal(peft_logits(*again), peft_logits(*model)));
+}
+
 TEST(LoraConfig, RefusesWhatItDoesNotKnow) {
   message_of([] { LoraConfig::from_json({{"peft_type", "IA3"}}); }, "G-PEFT-1");
   message_of([] { LoraConfig::from_json({{"r", "eight"}}); }, "G-PEFT-1");
@@ -175,6 +264,11 @@ TEST(LoraConfig, RefusesWhatItDoesNotKnow) {
                              LoraConfig{.bias = "some"}, LoraConfig{.init_lora_weights = "magic"}})
     message_of([&] { config.check(); }, "G-PEFT-1");
   message_of([] { get_peft_model(small_llama(), {.target_modules = "(q"}); }, "G-PEFT-1");
+  message_of(
+      [] {
+        get_peft_model(small_llama(), {.target_modules = {"embed_tokens"}, .lora_bias = true});
+      },
+      "G-PEFT-1");
 }
 
 TEST(LoraConfig, ComesBackFromJson) {

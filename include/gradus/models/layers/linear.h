@@ -20,7 +20,8 @@ namespace gradus::layers {
 class LayerAdapter {
  public:
   virtual ~LayerAdapter() = default;
-  /// The layer's output with the adapter: `x` is the layer's input, `y` its own output.
+  /// The layer's output with the adapter: `x` is the layer's input (the ids of a table), `y` its
+  /// own output.
   virtual torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& y) const = 0;
 };
 
@@ -70,8 +71,9 @@ class Embedding : public torch::nn::Module {
   /// Uses `shared` as table from now on.
   void tie(const torch::Tensor& shared);
 
-  torch::Tensor weight;                  ///< (count, width).
-  std::optional<int64_t> padding_index;  ///< The row of the padding id, if there is one.
+  torch::Tensor weight;                   ///< (count, width).
+  std::optional<int64_t> padding_index;   ///< The row of the padding id, if there is one.
+  std::shared_ptr<LayerAdapter> adapter;  ///< Null without one.
 
  private:
   std::string what_;
