@@ -23,6 +23,12 @@ ALL = {
     "question-answering": (["question-answering.yaml"], "test_f1", 95),
     "distillation": (["teacher.yaml", "distillation.yaml"], "agreement", 0.95)
 }
+# Those of recipes/chat, in this order: the metric of the evaluation, and what it must be at least.
+CHAT = {
+    "base": None, "sft": None, "sft-lora": None, "reward": ("eval_accuracy", 0.95),
+    "dpo": ("eval_rewards/accuracies", 0.95), "kto": ("eval_rewards/margins", 1),
+    "rloo": ("eval_rewards/regex/mean", 0.9)
+}
 
 
 def run(words, cwd):
@@ -76,10 +82,47 @@ def check(name):
     return value >= least, seconds
 
 
+def check_chat():
+    """All recipes of the toy chat; the adapter's loss is that of full training within 5 %."""
+    good, slowest, losses = True, 0, {}
+    with tempfile.TemporaryDirectory(prefix="gradus_recipe_") as folder:
+        cwd = Path(folder)
+        run([sys.executable, str(RECIPES / "chat/make.py"), "data"], cwd)
+        for name, wanted in CHAT.items():
+            begin = time.monotonic()
+            words = [GRADUS, "train", str(RECIPES / f"chat/{name}.yaml"), "--disable_tqdm",
+                     "--report_to", "none", "--json"]
+            metrics = json.loads(run(words, cwd))["metrics"]["eval"]
+            losses[name] = metrics["eval_loss"]
+            slowest = max(slowest, time.monotonic() - begin)
+            if wanted:
+                good = good and metrics[wanted[0]] >= wanted[1]
+                print(f"chat, {name}: {wanted[0]} {metrics[wanted[0]]:.4g}, at least {wanted[1]}")
+    print(f"chat, sft: loss {losses['sft']:.4g}, with an adapter {losses['sft-lora']:.4g}; "
+          f"the slowest took {slowest:.0f} s")
+    return good and losses["sft-lora"] <= 1.05 * losses["sft"], slowest
+
+
+def check_addition():
+    """GRPO: exact matches before and after."""
+    with tempfile.TemporaryDirectory(prefix="gradus_recipe_") as folder:
+        cwd, begin = Path(folder), time.monotonic()
+        os.environ["GRADUS"] = GRADUS
+        run(["sh", str(RECIPES / "grpo_addition/run.sh"), "."], cwd)
+        seconds = time.monotonic() - begin
+        entries = json.loads((cwd / "adder/trainer_state.json").read_text())["log_history"]
+        name = "eval_rewards/exact_match/mean"
+        values = [entry[name] for entry in entries if name in entry]
+    print(f"grpo_addition: exact match {values[0]:.4g} before and {values[-1]:.4g} after, "
+          f"in {seconds:.0f} s")
+    return values[0] < 0.2 and values[-1] > 0.8, seconds
+
+
 def main():
     everything = os.environ.get("GRADUS_RECIPES") == "all"
-    names = sys.argv[2:] or (list(ALL) if everything else ["question-answering"])
-    results = [check(name) for name in names]
+    special = {"chat": check_chat, "grpo_addition": check_addition}
+    names = sys.argv[2:] or ([*ALL, *special] if everything else ["question-answering"])
+    results = [special[name]() if name in special else check(name) for name in names]
     slow = [name for name, (_, seconds) in zip(names, results) if seconds > MOST_SECONDS]
     if slow:
         print(f"took more than {MOST_SECONDS} s: {', '.join(slow)}")
