@@ -4,6 +4,8 @@
 #include <gradus/core/error.h>
 #include <gradus/models/auto_model.h>
 
+#include <unordered_set>
+
 namespace gradus {
 namespace {
 
@@ -100,8 +102,10 @@ void SyncRefModelCallback::on_step_end(const TrainingArguments&, TrainerState& s
   const torch::NoGradGuard no_grad;
   const auto from = at.model->parameters();
   const auto to = reference_->parameters();
+  std::unordered_set<const void*> moved;  // a tied tensor comes twice
   for (size_t i = 0; i < to.size(); ++i)
-    to[i].mul_(1.0 - alpha_).add_(from[i].to(to[i].options()), alpha_);
+    if (moved.insert(to[i].unsafeGetTensorImpl()).second)
+      to[i].mul_(1.0 - alpha_).add_(from[i].to(to[i].options()), alpha_);
 }
 
 StateTree SyncRefModelCallback::tensor_state() const {

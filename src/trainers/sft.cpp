@@ -170,6 +170,7 @@ int64_t SFTTrainer::rows_of_loss(int64_t rows) const {
 
 Loss SFTTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor> num_items) {
   const bool training = model.is_training();
+  if (!training) num_items.reset();  // an evaluation divides each batch by its own labels
   auto given = inputs;
   const auto labels = given.pop("labels");
   Loss result;
@@ -177,20 +178,20 @@ Loss SFTTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor> 
   const auto scores =
       score_tokens(result.outputs["logits"], labels, {.entropy = true, .is_top1 = true});
   const auto count = scores.mask.sum();
-  if (has_loss_function_ || (args().label_smoothing_factor != 0 && args_.loss_type == "nll")) {
-    result.loss = has_loss_function_ ? Trainer::compute_loss(model, inputs, num_items).loss
-                                     : LabelSmoother(args().label_smoothing_factor)(
-                                           result.outputs, labels,
-                                           /*shift_labels=*/true, num_items);
+  if (has_loss_function_) {
+    result.loss = Trainer::compute_loss(model, inputs, num_items).loss;
+  } else if (args().label_smoothing_factor != 0 && args_.loss_type == "nll") {
+    result.loss = LabelSmoother(args().label_smoothing_factor)(result.outputs, labels,
+                                                               /*shift_labels=*/true, num_items);
   } else {
     auto losses = -scores.log_probs;
     if (args_.loss_type == "dft") losses = losses * scores.log_probs.detach().exp();
-    const auto items = num_items && training ? num_items->to(losses.device()) : count;
+    const auto items = num_items ? num_items->to(losses.device()) : count;
     result.loss = losses.sum() / items.clamp_min(1);
-    // The gradients become the mean over the processes, but the items are those of all of them.
-    if (num_items && training && args().average_tokens_across_devices)
-      result.loss = result.loss * world_size();
   }
+  // The gradients become the mean over the processes, but the items are those of all of them.
+  if (num_items && !has_loss_function_ && args().average_tokens_across_devices)
+    result.loss = result.loss * world_size();
   MetricBatch metrics;
   metrics.mean("entropy", scores.entropy.sum(), count);
   metrics.mean("mean_token_accuracy", scores.is_top1.sum(), count);

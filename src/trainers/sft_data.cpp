@@ -16,9 +16,16 @@ using nlohmann::ordered_json;
 namespace {
 
 constexpr const char* kChatColumns[] = {"prompt", "completion", "chosen", "rejected", "messages"};
+constexpr const char* kOthersRoles[] = {"user", "human", "system", "developer", "tool"};
 constexpr const char* kSftForms =
     "Rows hold text, prompt and completion, messages, or input_ids. --dataset_text_field names "
     "another column of text.";
+
+/// Whether the model may have said it. Old conversations have names of their own for its role.
+bool is_answer(const ordered_json& message) {
+  const auto role = message.is_object() ? message.value("role", ordered_json()) : ordered_json();
+  return std::ranges::none_of(kOthersRoles, [&](const char* other) { return role == other; });
+}
 
 /// One row on its way to tokens.
 class SftRow {
@@ -108,6 +115,9 @@ class SftRow {
 
   std::vector<int64_t> chat_tokens(const ordered_json& conversation,
                                    std::vector<std::vector<int64_t>>& masks) const {
+    if (std::ranges::none_of(conversation, is_answer))
+      read_.refuse("the conversation has no message of the assistant",
+                   "Give at least one message with the role assistant.");
     auto options = read_.chat_options();
     options.return_assistant_tokens_mask = how_.args.assistant_only_loss;
     const auto encoded = how_.tokenizer.apply_chat_template(conversation, options);

@@ -2,6 +2,8 @@
 #include <gradus/distributed/process_group.h>
 #include <gradus/trainers/trl_trainer.h>
 
+#include <cmath>
+
 #include "trainers/metric_log.h"
 #include "trainers/trl_options.h"
 
@@ -63,14 +65,31 @@ void TrlTrainer::compute_columns(const PrepareRows& compute) {
 TrlTrainer::LastBatch TrlTrainer::last_batch_of(const DataLoader& loader) const {
   const auto* options = loader.options();
   const auto rows = loader.num_examples(), batches = loader.size();
-  if (!group_ || options == nullptr || !rows || !batches) return {};
+  if (!group_ || options == nullptr || options->drop_last || !rows || !batches) return {};
   const auto step = options->batch_size * (options->shard.split_batches ? 1 : group_->size());
   return {.batches_left = *batches, .processes = *rows % step};
 }
 
+DataLoader TrlTrainer::get_train_dataloader() {
+  auto loader = Trainer::get_train_dataloader();
+  training_batch_ = last_batch_of(loader);
+  return loader;
+}
+
+// The Trainer of transformers takes a whole window from the loader before it computes the first
+// batch, so accelerate sees the end of the pass in all of them. `epoch` is that of the last step.
+bool TrlTrainer::is_in_last_window() const {
+  const auto batches = training_batch_.batches_left;
+  if (batches == 0) return false;
+  const auto epoch = state().epoch;
+  const auto done = std::llround((epoch - std::floor(epoch)) * double(batches)) % batches;
+  return done + args().gradient_accumulation_steps >= batches;
+}
+
 // accelerate keeps as many of the gathered numbers as there are rows left, one of each process.
 int64_t TrlTrainer::processes_that_count(bool training) const {
-  return !training && last_batch_.batches_left == 0 ? last_batch_.processes : 0;
+  if (training) return is_in_last_window() ? training_batch_.processes : 0;
+  return last_batch_.batches_left == 0 ? last_batch_.processes : 0;
 }
 
 void TrlTrainer::note(const MetricBatch& batch, bool training) {

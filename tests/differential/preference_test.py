@@ -54,6 +54,9 @@ MORE = [
     ("dpo, short", dpo(max_length=9)),
     ("dpo, another reference", ("dpo", LLAMA, "pair", {}, dict(ref=True))),
     ("dpo, reference follows", dpo(sync_ref_model=True, ref_model_sync_steps=3)),
+    ("dpo, reference with tied weights follows",
+     ("dpo", GPT2, "pair", dict(sync_ref_model=True, ref_model_sync_steps=3,
+                                ref_model_mixup_alpha=0.7, disable_dropout=True), {})),
     ("dpo, an adapter goes on", ("dpo", LLAMA, "pair", {}, dict(adapter=True))),
     ("dpo, LoRA, precomputed",
      ("dpo", LLAMA, "pair", dict(precompute_ref_log_probs=True, precompute_ref_batch_size=7),
@@ -135,7 +138,8 @@ def trained_by_trl(job):
     model = load(job, job["folder"])
     if "adapter" in job:
         model = peft.PeftModel.from_pretrained(model, job["adapter"], is_trainable=True)
-    return answer_of(trainer_class(model, args=config_class(**job["args"]), **given), gradients)
+    return answer_of(trainer_class(model, args=config_class(**job["args"]), **given), gradients,
+                     job.get("resume"))
 
 
 def make_job(number, case, place, rng, rows=(60, 10)):

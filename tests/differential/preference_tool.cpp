@@ -1,10 +1,10 @@
-// preference_tool JOBS.json ANSWERS.json: answers sft_test.py, preference_test.py and
-// trl_processes_test.py.
+// preference_tool JOBS.json ANSWERS.json: answers sft_test.py, preference_test.py,
+// trl_processes_test.py and trl_moves_test.py.
 //
 // A job is {"trainer": "sft", "reward", "dpo" or "kto", "folder", "train", "eval", "args"}, files
 // of rows, and may have "lora", "ref" (folder of a reference), "adapter" (folder of one to go on
-// with) and "zero_stage". The answer is {"log_history", "trainable", "gradients"}: those of the
-// first step, by name; null where no process has them whole.
+// with), "resume" (a checkpoint) and "zero_stage". The answer is {"log_history", "trainable",
+// "gradients"}: those of the first step, by name; null where no process has them whole.
 #include <gradus/data/load_dataset.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/peft_model.h>
@@ -63,7 +63,10 @@ json trained(const json& job, gradus::ModelTask task) {
   trainer.on(gradus::Event::pre_optimizer_step, [&](const auto& at, auto&) {
     if (gradients.is_null() && !is_sharded) gradients = gradients_of(*at.model);
   });
-  trainer.train();
+  if (job.contains("resume"))
+    trainer.train(gradus::Resume::from(job.at("resume").get<std::string>()));
+  else
+    trainer.train();
   return {{"log_history", trainer.state().log_history},
           {"trainable", trainer.num_trainable_parameters()},
           {"gradients", gradients}};

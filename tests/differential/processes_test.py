@@ -43,7 +43,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def run_together(command, folder):
+def run_together(command, folder, timeout=TIMEOUT):
     """Runs `command QUESTIONS ANSWERS-RANK` in every process; their answers, by rank."""
     port = free_port()
     answers = [pathlib.Path(folder, f"answers-{rank}.json") for rank in range(WORLD)]
@@ -52,7 +52,7 @@ def run_together(command, folder):
                          env=environment(rank, port)) for rank in range(WORLD)
     ]
     try:
-        codes = [process.wait(TIMEOUT) for process in running]
+        codes = [process.wait(timeout) for process in running]
     finally:
         for process in running:
             if process.poll() is None:

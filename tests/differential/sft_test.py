@@ -38,6 +38,8 @@ CASES = [
     ("no padding", LLAMA, "messages", dict(padding_free=True, max_length=None), None),
     ("dft", LLAMA, "pair", dict(loss_type="dft"), None),
     ("label smoothing", LLAMA, "text", dict(label_smoothing_factor=0.1), None),
+    ("label smoothing, packed, wrapped", LLAMA, "labels",
+     dict(label_smoothing_factor=0.1, packing=True, packing_strategy="wrapped"), None),
     ("shuffled, rounded up", LLAMA, "text", dict(shuffle_dataset=True, pad_to_multiple_of=8), None),
     ("shuffled, packed", LLAMA, "text", dict(shuffle_dataset=True, packing=True), None),
     ("LoRA", LLAMA, "messages", {}, dict(r=4, target_modules=["q_proj", "v_proj"])),

@@ -4,7 +4,7 @@ import pathlib
 import sys
 import tempfile
 
-from processes_test import run_together
+from processes_test import TIMEOUT, run_together
 from trl_runs import BIN, failures_of, without_clocks
 
 ARGS = dict(ddp_backend="gloo", ddp_timeout=60)
@@ -33,8 +33,9 @@ def compare_in_processes(script, tool, make_cases, more):
         for number, (_, job) in enumerate(cases):
             job["args"] |= dict(ARGS, output_dir=str(place / f"run{number}"))
         (place / "questions.json").write_text(json.dumps([job for _, job in cases]))
-        theirs = run_together([sys.executable, script, "--worker"], place)
-        ours = run_together([BIN / tool], place)
+        timeout = max(TIMEOUT, 40 * len(cases))  # all cases run in one process per rank
+        theirs = run_together([sys.executable, script, "--worker"], place, timeout)
+        ours = run_together([BIN / tool], place, timeout)
         for i, (label, _) in enumerate(cases):
             found = failures_of(label, ours[0][i], theirs[0][i], bound=(1e-4, 1e-4), more=more)
             if logs(ours[0][i]) != logs(ours[1][i]):

@@ -107,10 +107,10 @@ def given_to_trl(job):
                 peft_config=peft.LoraConfig(**job["lora"]) if "lora" in job else None), gradients
 
 
-def answer_of(trainer, gradients):
-    """Trains; the answer has the form of the tool's."""
+def answer_of(trainer, gradients, resume=None):
+    """Trains, from a checkpoint on if there is one; the answer has the form of the tool's."""
     trainable = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=resume)
     return {"log_history": trainer.state.log_history, "trainable": trainable,
             "gradients": gradients.found}
 

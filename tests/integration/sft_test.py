@@ -99,6 +99,11 @@ def main():
                                "--report_to", "none", *flags)
                 if done.returncode != 2 or text not in done.stderr:
                     fail("training a loaded adapter", f"exit code {done.returncode}", done.stderr)
+        (cwd / "no_answer.jsonl").write_text(json.dumps(
+            {"messages": [{"role": "user", "content": "Anna may"}]}) + "\n")
+        (cwd / "template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+        refused("no answer", cwd, "G-TRL-2", "assistant", "--train_file", "no_answer.jsonl",
+                "--chat_template_path", "template.jinja")
         refused("no column", cwd, "G-TRL-2", "text", "--dataset_text_field", "none", "--train_file",
                 "text.jsonl")
         refused("no such layer", cwd, "G-PEFT-2", "q_proj", "--train_file", "text.jsonl",

@@ -73,17 +73,21 @@ class TrlTrainer : public Trainer {
                                  const Names& ignore_keys) override;
   /// Adds the metrics since the last log.
   void log(Logs logs, std::optional<double> start_time = {}) override;
+  /// As `Trainer`'s; takes note of where a pass ends.
+  DataLoader get_train_dataloader() override;
   /// Uses `train_dataset()`.
   DataLoaderOptions train_dataloader_options() override;
   nlohmann::ordered_json arguments_to_save() const override;
 
  private:
-  /// The end of the evaluation under way.
+  /// The end of a pass over a loader.
   struct LastBatch {
     int64_t batches_left = 0;  ///< Before it, and itself.
     int64_t processes = 0;     ///< How many have rows of their own in it; 0: all.
   };
   LastBatch last_batch_of(const DataLoader& loader) const;
+  /// Whether the batch under way is in the last accumulation window of a pass of training.
+  bool is_in_last_window() const;
   /// How many processes count in the batch under way; 0: all.
   int64_t processes_that_count(bool training) const;
 
@@ -94,7 +98,8 @@ class TrlTrainer : public Trainer {
   PrepareRows prepare_rows_;
   std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<MetricLog> metrics_;
-  LastBatch last_batch_;
+  LastBatch last_batch_;      ///< Of the evaluation under way.
+  LastBatch training_batch_;  ///< Of training, before its first batch.
 };
 
 }  // namespace gradus
