@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <map>
 #include <thread>
 
 namespace gradus {
@@ -140,7 +141,8 @@ struct ProcessGroup::Connection {
   c10::intrusive_ptr<c10d::Backend> backend;
   int64_t rank = 0;
   int64_t size = 1;
-  int64_t exchanges = 0;  // that were started
+  int64_t exchanges = 0;                    // that were started
+  std::map<std::string, int64_t> channels;  // how many of each name were opened
   std::chrono::milliseconds timeout{};
   // an exchange failed, or this process said that it leaves
   std::atomic<bool> is_lost = false;
@@ -231,8 +233,11 @@ std::chrono::milliseconds ProcessGroup::timeout() const { return connection_->ti
 bool ProcessGroup::is_lost() const { return connection_->is_lost; }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::channel(const std::string& name) const {
+  // What an earlier channel of that name has left in the store must not be found.
+  const auto number = ++connection_->channels[name];
   return std::make_shared<ProcessGroup>(connection_->meeting_place, rank_, size_,
-                                        connection_->timeout, connection_->address, name);
+                                        connection_->timeout, connection_->address,
+                                        number == 1 ? name : fmt::format("{}-{}", name, number));
 }
 
 void ProcessGroup::Pending::wait() {

@@ -221,15 +221,6 @@ std::shared_ptr<PreTrainedModel> model_from_folder(ModelTask task,
   return model;
 }
 
-/// How many labels a config.json stands for.
-int64_t labels_of(const nlohmann::json& config) {
-  if (config.contains("id2label") && config["id2label"].is_object())
-    return int64_t(config["id2label"].size());
-  return config.contains("num_labels") && config["num_labels"].is_number_integer()
-             ? config["num_labels"].get<int64_t>()
-             : 2;
-}
-
 /// The labels of the head that an adapter's folder holds, if it does.
 std::optional<int64_t> labels_of_head(const NamedTensors& adapter) {
   for (const auto& [key, tensor] : adapter)
@@ -262,7 +253,7 @@ std::shared_ptr<PreTrainedModel> base_for_adapter(ModelTask task, const std::fil
   std::error_code ignored;
   if (labels && !options.config.contains("num_labels") &&
       (task == ModelTask::sequence_classification || task == ModelTask::token_classification) &&
-      std::filesystem::exists(config, ignored) && *labels != labels_of(read_json(config)))
+      std::filesystem::exists(config, ignored) && *labels != num_labels(read_json(config)))
     options.config["num_labels"] = *labels;
   auto model = model_from_folder(task, folder, options);
   const auto* table = dynamic_cast<layers::Embedding*>(model->input_embedding_module());

@@ -237,7 +237,9 @@ void PeftModel::merge_adapter() {
           "Keep the adapter apart from the model, or train one without lora_bias.");
   }
   // In the model's order, as peft: two tables may share one weight.
-  for (const auto& path : adapter(active_).layers) layers_.at(path)->merge(active_);
+  for (const auto& path : adapter(active_).layers)
+    if (const auto layer = layers_.find(path); layer != layers_.end())
+      layer->second->merge(active_);
 }
 
 void PeftModel::unmerge_adapter() {
