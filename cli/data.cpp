@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 #include <gradus/config/option_set.h>
 #include <gradus/core/error.h>
+#include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/data/data_show.h>
 #include <gradus/data/tokenize_file.h>
 #include <gradus/text/tokenizer.h>
 #include <gradus/trackers/progress_bar.h>
+#include <gradus/vision/decode.h>
+#include <gradus/vision/image_show.h>
 #include <signal.h>
 
 #include <atomic>
@@ -68,6 +71,7 @@ struct ShowOptions {
   int64_t rows = 3;
   int64_t sample = 10000;
   std::optional<std::string> tokenizer_name = std::nullopt;
+  std::optional<std::string> html = std::nullopt;
 };
 constexpr OptionRow<ShowOptions> kShowRows[] = {
     {&ShowOptions::rows, "rows", Group::data, at_least(0), "First rows to show.", Origin::gradus},
@@ -75,6 +79,8 @@ constexpr OptionRow<ShowOptions> kShowRows[] = {
      "Rows looked at for lengths and ranges; 0: all.", Origin::gradus},
     {&ShowOptions::tokenizer_name, "tokenizer_name", Group::data, any_value(),
      "A tokenizer folder: token ids are shown as text, too."},
+    {&ShowOptions::html, "html", Group::output, any_value(),
+     "Write the first rows of images to this file, as a page with thumbnails.", Origin::gradus},
 };
 
 struct TokenizeFlags {
@@ -115,6 +121,46 @@ std::shared_ptr<Tokenizer> open_tokenizer(const std::string& path) {
                                              : Tokenizer::from_file(path);
 }
 
+// Whether a cell is an image as `datasets.Image` stores it: bytes and path, the bytes those of an
+// image.
+bool is_image_cell(const Value& cell) {
+  if (!cell.is_nested() || !cell.json().is_object()) return false;
+  const auto bytes = cell.json().find("bytes");
+  if (bytes == cell.json().end() || !bytes->is_string()) return false;
+  try {
+    image_info(bytes->get_ref<const std::string&>());
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// The images of a folder by classes, or of files with a column of images; null for other data.
+std::shared_ptr<ImageSource> open_images(const std::vector<std::string>& files,
+                                         const LoadOptions& load) {
+  if (files.size() == 1 && is_image_folder(expand_user(files.front())))
+    return image_folders({files.front()}).front();
+  for (const auto& path : resolve_data_files(files, load))
+    if (path.extension() != ".parquet" && path.extension() != ".arrow") return nullptr;
+  const auto first = stream_dataset(files, load)->next();
+  ImageTableOptions options{.image_column = "", .label_column = "", .where = files.front()};
+  if (!first) return nullptr;
+  for (const auto& [name, value] : *first) {
+    if (is_image_cell(value)) options.image_column = name;
+    if (name == "label" || name == "labels") options.label_column = name;
+  }
+  if (options.image_column.empty()) return nullptr;
+  const auto table = load_dataset(files, load);
+  return image_table(table, table->columns(), options);
+}
+
+void show_images(const ImageSource& images, const std::string& title, const ShowOptions& show,
+                 bool json) {
+  const auto report = image_show(images, {.rows = show.rows, .sample = show.sample});
+  if (show.html) write_file_atomically(*show.html, image_show_html(images, report, title));
+  print_line(json ? dump_json(report, 2) : format_image_show(report));
+}
+
 std::atomic<int> g_signal = 0;
 
 }  // namespace
@@ -135,7 +181,7 @@ int data(Words words) {
   if (set.parse(words).help) {
     print_line(
         "usage: gradus data show FILE… [--flags]\n\n"
-        "Schema, counts, lengths and first rows of data files.\n\n" +
+        "Schema, counts, lengths and first rows of data files; classes and sizes of images.\n\n" +
         set.help());
     return 0;
   }
@@ -143,6 +189,14 @@ int data(Words words) {
     throw Error("G-CLI-4", ErrorKind::usage,
                 "gradus data show takes one or more files, received none",
                 "usage: gradus data show FILE… [--flags]");
+  if (const auto images = open_images(files, file.load())) {
+    show_images(*images, files.front(), show, file.json);
+    return 0;
+  }
+  if (show.html)
+    throw Error("G-CLI-4", ErrorKind::usage,
+                fmt::format("--html shows images, and {} holds none", files.front()),
+                "Leave --html out, or name a folder or file of images.");
   DataShowOptions options{.load = file.load(), .rows = show.rows, .sample = show.sample};
   if (show.tokenizer_name)
     options.decode = [tokenizer = open_tokenizer(*show.tokenizer_name)](
