@@ -91,16 +91,14 @@ void FlatParameters::drop() {
 ProcessGroup::Pending FlatParameters::start_gather(ProcessGroup& group) {
   const torch::NoGradGuard no_grad;
   allocate();
-  // Gloo may write to the place of the own share while it reads from it.
-  auto own = is_exact() ? shard_.clone() : shard_.to(whole_.scalar_type());
-  return group.start_gather(whole_, std::move(own));
+  return group.start_gather(whole_, shard_.to(whole_.scalar_type()));
 }
 
 ProcessGroup::Pending FlatParameters::show_shards(ProcessGroup& group) {
   const torch::NoGradGuard no_grad;
   shown_ = torch::empty({total()}, shard_.options());
   view_parameters(shown_);
-  return group.start_gather(shown_, shard_.clone());
+  return group.start_gather(shown_, shard_);
 }
 
 void FlatParameters::show_own() {

@@ -20,6 +20,7 @@ struct GradientBuckets::Hook : torch::autograd::PostAccumulateGradHook {
 GradientBuckets::GradientBuckets(const NamedTensors& parameters,
                                  std::shared_ptr<ProcessGroup> group, BucketOptions options)
     : group_(std::move(group)), options_(options) {
+  options_.find_unused_parameters |= options_.static_graph;
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad()) continue;
     names_.push_back(name);
@@ -87,11 +88,15 @@ torch::Tensor GradientBuckets::part(size_t parameter) const {
 void GradientBuckets::begin_window() {
   next_ = 0;
   used_.assign(parameters_.size(), false);
-  for (auto& bucket : buckets_) bucket.missing = bucket.members.size();
+  const auto is_expected = [&](size_t i) { return static_.empty() || static_[i]; };
+  for (auto& bucket : buckets_)
+    bucket.missing =
+        size_t(std::count_if(bucket.members.begin(), bucket.members.end(), is_expected));
 }
 
 void GradientBuckets::gradient_is_ready(size_t parameter) {
   const std::scoped_lock lock(mutex_);
+  require_expected(parameter);
   used_[parameter] = true;
   if (!sends_) return;
   // One backward pass writes a gradient once, however often it used the parameter.
@@ -151,6 +156,16 @@ void GradientBuckets::require_all_used() const {
               "Set --ddp_find_unused_parameters, or let every step use every parameter.");
 }
 
+// The bucket of such a parameter may be on its way already.
+void GradientBuckets::require_expected(size_t parameter) const {
+  if (static_.empty() || static_[parameter]) return;
+  throw Error("G-DIST-4", ErrorKind::training,
+              fmt::format("process {}: parameter {} has a part in the loss of this step, but had "
+                          "none in the first one",
+                          group_->rank(), names_[parameter]),
+              "Leave out --ddp_static_graph, or let every step use the same parameters.");
+}
+
 void GradientBuckets::finish() {
   const std::scoped_lock lock(mutex_);
   sent_in_backward_ = next_;
@@ -169,6 +184,7 @@ void GradientBuckets::finish() {
   } else {
     require_all_used();
   }
+  if (options_.static_graph && static_.empty()) static_ = used_;
   begin_window();
 }
 

@@ -36,7 +36,8 @@ class GradientBuckets {
   /// Whether backward passes send what they finish. Off inside an accumulation window.
   void set_sending(bool sends) { sends_ = sends; }
   /// Sends what was not sent, and returns when the mean is in every gradient. Throws `Error`
-  /// G-DIST-4 with the names of parameters that were not used, unless they are looked for.
+  /// G-DIST-4 with the names of parameters that were not used, unless they are looked for. A
+  /// backward pass throws it when the graph is said to be static and is not.
   void finish();
 
   /// Number of buckets.
@@ -64,6 +65,7 @@ class GradientBuckets {
   torch::Tensor part(size_t parameter) const;
   std::vector<bool> used_anywhere() const;
   void require_all_used() const;
+  void require_expected(size_t parameter) const;
   void begin_window();
 
   std::shared_ptr<ProcessGroup> group_;
@@ -74,6 +76,7 @@ class GradientBuckets {
   std::vector<Bucket> buckets_;
   int64_t flags_offset_ = 0;  // where the last bucket says which parameters were used
   std::vector<bool> used_;    // by this process in this window
+  std::vector<bool> static_;  // by this process in its first window, if the graph is static
   std::mutex mutex_;
   size_t next_ = 0;  // the bucket to send next
   size_t sent_in_backward_ = 0;

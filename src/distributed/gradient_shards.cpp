@@ -6,8 +6,15 @@
 namespace gradus {
 namespace {
 
-// So many buffers may be on their way at once; more would only take memory.
-constexpr size_t kInFlight = 2;
+// So many buffers may be on their way at once. The next one fills meanwhile and is sent as soon as
+// it is full, so more would hardly save time and take the memory of two blocks each.
+constexpr size_t kInFlight = 1;
+
+// A thread of Gloo may hold on to the tensors of an exchange for a moment after it has ended.
+void free_memory(torch::Tensor& tensor) {
+  tensor.storage().unsafeGetStorageImpl()->reset();
+  tensor.reset();
+}
 
 }  // namespace
 
@@ -106,7 +113,9 @@ void GradientShards::receive_one() {
   auto flight = std::move(in_flight_.front());
   in_flight_.pop_front();
   flight.pending.wait();
+  free_memory(flight.sent);
   auto sum = flight.received.view({group_->size(), flight.entry->flat->share()}).sum(0);
+  free_memory(flight.received);
   if (flight.entry->share.defined())
     flight.entry->share.add_(sum);
   else

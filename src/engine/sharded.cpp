@@ -17,7 +17,7 @@
 namespace gradus {
 namespace {
 
-// So many blocks are gathered at once after a step: each takes a copy of the own share meanwhile.
+// So many blocks are gathered at once after a step.
 constexpr size_t kGathersAtOnce = 4;
 
 // A list of modules names its children 0, 1, 2 ...

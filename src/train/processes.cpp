@@ -50,6 +50,7 @@ std::shared_ptr<Strategy> Processes::strategy(const TrainingArguments& args) con
   DataParallelOptions options;
   options.buckets.find_unused_parameters =
       args.ddp_find_unused_parameters.value_or(!args.gradient_checkpointing);
+  options.buckets.static_graph = args.ddp_static_graph.value_or(false);
   if (args.ddp_bucket_cap_mb) options.buckets.bucket_cap_bytes = *args.ddp_bucket_cap_mb << 20;
   options.broadcast_buffers = args.ddp_broadcast_buffers.value_or(true);
   return std::make_shared<DataParallel>(group_, options);

@@ -1,9 +1,8 @@
 // costs_run [flags]: what sharding.py counts: the bytes of tensors that a process holds, and the
 // bytes that it sends. The model is 64 blocks with almost nothing beside them.
 //
-// Writes OUTPUT_DIR/costs-RANK.json: `parameters`, `block` and `rest` (bytes of all parameters, of
-// a block, of what is in none), `held` after a step, `before_step` with gradients, `peak` in a
-// step, `sent` in a step, all without what was there before the model.
+// Writes OUTPUT_DIR/costs-RANK.json: bytes of `parameters`, `held` after a step, `before_step` with
+// gradients, `peak` in a step, `sent` in a step, all without what was there before the model.
 #include <c10/core/CPUAllocator.h>
 #include <dirent.h>
 #include <gradus/gradus.h>
@@ -100,8 +99,7 @@ int main(int argc, char** argv) try {
   const auto data = gradus::from_tensors({{"x", x}, {"labels", x.sum(1)}});
   const auto before = live.load();
   auto model = std::make_shared<Tower>();
-  const auto block = bytes_of(*model->blocks[0]), all = bytes_of(*model);
-  nlohmann::json found = {{"parameters", all}, {"block", block}, {"rest", all - kBlocks * block}};
+  nlohmann::json found = {{"parameters", bytes_of(*model)}};
   gradus::Trainer trainer({.model = std::move(model), .args = args, .train_dataset = data});
   constexpr int64_t kFirst = 4, kLast = 7;  // steps between which is counted
   int64_t sent = 0, open = 0;               // `open`: before the optimizer's step

@@ -74,26 +74,26 @@ def costs(folder):
                                     "--zero_stage", stage)
             if not check(name, code == 0, code, output[-1500:]):
                 continue
-            for rank in range(processes):
-                cost = json.loads((target / f"costs-{rank}.json").read_text())
-                p, block, rest = cost["parameters"], cost["block"], cost["rest"]
+            costs_of = [
+                json.loads((target / f"costs-{rank}.json").read_text()) for rank in range(processes)
+            ]
+            most = max(cost["peak"] for cost in costs_of)
+            for rank, cost in enumerate(costs_of):
+                p = cost["parameters"]
                 # after a step: parameters and AdamW's two moments; gradients only where they stay
                 held = {0: 4 * p, 1: p + 2 * p * share, 2: p + 2 * p * share, 3: 3 * p * share}
                 # before the optimizer's step
                 full = {0: 4 * p, 1: p + 3 * p * share, 2: p + 3 * p * share, 3: 4 * p * share}
-                # in a step: gradients before they move into their buckets, or up to five buffers
-                # of a block's gradients that are filled or on their way, and with stage 3 two
-                # gathered blocks; activations of one row
-                passing = {0: p, 1: 5 * block, 2: 5 * block, 3: 7 * block}[stage] + rest
-                activations = 64 * 128 * 4 * 4
+                # in a step: gradients before they move into their buckets; with sharding a few of
+                # the 64 blocks, and activations
+                peak = 5 * p if stage == 0 else full[stage]
                 sent = {0: 2 * p, 1: 2 * p, 2: 2 * p, 3: 3 * p}[stage] * moved
-                peak = full[stage] + passing + activations
                 ideal = {"held": held[stage], "before_step": full[stage], "sent": sent}
                 if rank == 0:
                     print(f"  {name}: " + ", ".join(
                         f"{what} {cost[what]:,} = {cost[what] / number:.3f} x"
                         for what, number in ideal.items()) +
-                          f", peak {cost['peak']:,} = {cost['peak'] / peak:.3f} x")
+                          f", peak {most:,} = {most / peak:.3f} x")
                 for what, number in ideal.items():
                     check(name, 0.9 * number < cost[what] <= 1.1 * number, rank, what, cost[what],
                           "ideal:", number)

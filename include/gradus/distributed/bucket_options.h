@@ -13,6 +13,9 @@ struct BucketOptions {
   /// `ddp_find_unused_parameters`: a parameter that no process used keeps no gradient. Without it
   /// every process must use every parameter, and one that did not is an error.
   bool find_unused_parameters = false;
+  /// `ddp_static_graph`: every step uses the parameters that the first one used, and no others.
+  /// Buckets need not wait for the rest, which may stay unused. A further one is an error.
+  bool static_graph = false;
   /// The number format in which gradients travel. In half precision half as many bytes are sent,
   /// and the mean is rounded.
   enum class Format { same, fp16, bf16 };

@@ -91,7 +91,7 @@ class ProcessGroup {
   /// Replaces `value` by its sum over all processes.
   void sum(torch::Tensor value) { start_sum(std::move(value)).wait(); }
   /// Starts to fill `all`, a vector, with `part` of every process, by rank. Both must be
-  /// contiguous, and must not be touched before `wait`.
+  /// contiguous, and must not be touched before `wait`. `part` may lie at its place in `all`.
   Pending start_gather(torch::Tensor all, torch::Tensor part);
   /// Starts to exchange parts of equal size: part r of `sent` goes to process r, which finds it in
   /// `received` at the place of the sender. As above for both.

@@ -28,9 +28,11 @@ template <class Work>
 void run_processes(int64_t size, Work work, std::chrono::milliseconds timeout = 20s) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> threads;
+  std::barrier all_connected(size);  // nobody leaves while another one connects
   for (int64_t rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
       const auto group = std::make_shared<ProcessGroup>(store, rank, size, timeout);
+      all_connected.arrive_and_wait();
       work(group);
     });
   for (auto& thread : threads) thread.join();

@@ -1,5 +1,6 @@
 // PyTorch's own DistributedDataParallel as the oracle: c10d::Reducer gets the same gradients, and
 // both means must have the same bits. Processes are threads here that meet in a store in memory.
+#include <gradus/core/error.h>
 #include <gradus/distributed/process_group.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -73,7 +74,7 @@ struct OracleNet {
   torch::nn::Sequential model = nullptr;
 };
 
-void compare_with_reducer(Format format, bool skips) {
+void compare_with_reducer(Format format, bool skips, bool is_static = false) {
   constexpr int kProcesses = 2;
   const auto store = c10::make_intrusive<c10d::HashStore>();
   torch::manual_seed(3);
@@ -106,13 +107,18 @@ void compare_with_reducer(Format format, bool skips) {
     GradientBuckets buckets(named, group,
                             {.bucket_cap_bytes = kBucketCap,
                              .first_bucket_bytes = kFirstBucket,
-                             .find_unused_parameters = skips,
+                             .find_unused_parameters = skips && !is_static,
+                             .static_graph = is_static,
                              .format = format});
     for (int step = 0; step < 3; ++step) {
       const auto own_x = x[step][rank];
       const bool leaves_out = skips && rank == 1;
       mine.loss(own_x, leaves_out).backward();
       buckets.finish();
+      // Only a static graph tells a process that the layer it leaves out will not come.
+      if (step > 0) {
+        EXPECT_EQ(buckets.sent_in_backward() == buckets.size(), is_static || !leaves_out);
+      }
       reducer->prepare_for_forward();
       const auto loss = other.loss(own_x, leaves_out);
       reducer->prepare_for_backward({loss});
@@ -140,7 +146,30 @@ void compare_with_reducer(Format format, bool skips) {
 
 TEST(Reducer, HasTheSameGradients) { compare_with_reducer(Format::same, false); }
 TEST(Reducer, HasTheSameGradientsOfUnusedParameters) { compare_with_reducer(Format::same, true); }
+TEST(Reducer, HasTheSameGradientsOfAStaticGraph) { compare_with_reducer(Format::same, true, true); }
 TEST(Reducer, HasTheSameGradientsInHalfPrecision) { compare_with_reducer(Format::fp16, false); }
+
+TEST(GradientBuckets, FindsThatAGraphIsNotStatic) {
+  const auto group =
+      std::make_shared<ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), 0, 1, 20s);
+  OracleNet net;
+  GradientBuckets::NamedTensors named;
+  for (const auto& item : net.model->named_parameters())
+    named.emplace_back(item.key(), item.value());
+  GradientBuckets buckets(named, group, {.static_graph = true});
+  const auto x = torch::ones({2, 8});
+  for (int step = 0; step < 2; ++step) {
+    net.loss(x, /*skips=*/true).backward();
+    buckets.finish();
+  }
+  try {
+    net.loss(x, /*skips=*/false).backward();
+    FAIL() << "a further parameter was used";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "G-DIST-4");
+    EXPECT_NE(error.message().find("parameter 1."), std::string::npos) << error.message();
+  }
+}
 
 TEST(GradientBuckets, TravelInBfloat16) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
