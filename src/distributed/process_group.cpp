@@ -237,9 +237,12 @@ bool ProcessGroup::is_lost() const { return connection_->is_lost; }
 std::shared_ptr<ProcessGroup> ProcessGroup::channel(const std::string& name) const {
   // What an earlier channel of that name has left in the store must not be found.
   const auto number = ++connection_->channels[name];
-  return std::make_shared<ProcessGroup>(connection_->meeting_place, rank_, size_,
-                                        connection_->timeout, connection_->address,
-                                        number == 1 ? name : fmt::format("{}-{}", name, number));
+  const auto made = std::make_shared<ProcessGroup>(
+      connection_->meeting_place, rank_, size_, connection_->timeout, connection_->address,
+      number == 1 ? name : fmt::format("{}-{}", name, number));
+  // A process that is connected and needs the channel no more must not leave before the others are.
+  made->sum(torch::zeros({1}));
+  return made;
 }
 
 void ProcessGroup::Pending::wait() {
