@@ -14,15 +14,6 @@ using torch::Tensor;
 
 namespace {
 
-constexpr EncoderBlockNames kBertBlock = {"attention.self.query",
-                                          "attention.self.key",
-                                          "attention.self.value",
-                                          "attention.output.dense",
-                                          "attention.output.LayerNorm",
-                                          "intermediate.dense",
-                                          "output.dense",
-                                          "output.LayerNorm"};
-
 /// Words, positions and token types. RoBERTa counts positions from pad_token_id + 1 and leaves out
 /// padding.
 class BertEmbeddings : public torch::nn::Module {

@@ -15,6 +15,16 @@ struct EncoderBlockNames {
   const char *query, *key, *value, *attended, *attention_norm, *inner, *output, *output_norm;
 };
 
+/// Those of BERT and of models made after it.
+inline constexpr EncoderBlockNames kBertBlock = {"attention.self.query",
+                                                 "attention.self.key",
+                                                 "attention.self.value",
+                                                 "attention.output.dense",
+                                                 "attention.output.LayerNorm",
+                                                 "intermediate.dense",
+                                                 "output.dense",
+                                                 "output.LayerNorm"};
+
 struct EncoderBlockOptions {
   int64_t width, heads, inner;
   layers::Activation activation;

@@ -26,15 +26,6 @@ using torch::Tensor;
 
 namespace {
 
-constexpr EncoderBlockNames kBigBirdBlock = {"attention.self.query",
-                                             "attention.self.key",
-                                             "attention.self.value",
-                                             "attention.output.dense",
-                                             "attention.output.LayerNorm",
-                                             "intermediate.dense",
-                                             "output.dense",
-                                             "output.LayerNorm"};
-
 std::shared_ptr<torch::nn::LayerNormImpl> norm_of(const BigBirdConfig& config) {
   return std::make_shared<torch::nn::LayerNormImpl>(
       torch::nn::LayerNormOptions({config.width}).eps(config.norm_eps));
@@ -93,7 +84,7 @@ class BigBirdBody : public EncoderBody {
                                     config.hidden_dropout,
                                     config.norm_eps,
                                     config.attention_bias};
-    add_blocks("encoder.layer", config.blocks, block, kBigBirdBlock);
+    add_blocks("encoder.layer", config.blocks, block, kBertBlock);
     if (pooler == Pooler::yes)
       pooler_ =
           register_module("pooler", std::make_shared<layers::Linear>(config.width, config.width));
