@@ -112,10 +112,12 @@ Tensor attention_with_dropout(const Tensor& query, const Tensor& key, const Tens
 }  // namespace
 
 Tensor masked_bias(const Tensor& bias, const AttentionMask& mask, torch::Dtype dtype) {
-  const auto lowest = dtype == torch::kFloat ? std::numeric_limits<float>::lowest()
+  // Half of the lowest number: kernels for GPUs multiply it by log2(e), and a query that sees
+  // nothing is to get the mean of everything, as with the lowest number on a CPU.
+  const auto hidden = dtype == torch::kFloat ? std::numeric_limits<float>::lowest() / 2.0
                       : dtype == torch::kHalf
-                          ? -65504.0
-                          : static_cast<double>(std::numeric_limits<c10::BFloat16>::lowest());
+                          ? -65504.0 / 2.0
+                          : double(std::numeric_limits<c10::BFloat16>::lowest()) / 2.0;
   auto allowed = mask.mask;
   if (mask.causal) {
     MaskRequest request;
@@ -125,7 +127,7 @@ Tensor masked_bias(const Tensor& bias, const AttentionMask& mask, torch::Dtype d
     allowed = mask_by_place(request);
   }
   if (!allowed.defined()) return bias;
-  return allowed.scalar_type() == torch::kBool ? at::where(allowed, bias, bias.new_full({}, lowest))
+  return allowed.scalar_type() == torch::kBool ? at::where(allowed, bias, bias.new_full({}, hidden))
                                                : bias + allowed;
 }
 

@@ -109,7 +109,8 @@ void SpeechModel::init_module(torch::nn::Module& module, const Initializer& init
     initializer.constant(normed->bias, 0.0);
     if (!initializer.wants(normed->length)) return;
     torch::NoGradGuard no_grad;
-    normed->length.copy_(normed->direction.square().sum({0, 1}, /*keepdim=*/true).sqrt());
+    normed->length.copy_(
+        normed->direction.square().sum(at::IntArrayRef{0, 1}, /*keepdim=*/true).sqrt());
   } else if (const auto* group = dynamic_cast<torch::nn::GroupNormImpl*>(&module)) {
     initializer.constant(group->weight, 1.0);
     initializer.constant(group->bias, 0.0);

@@ -61,7 +61,8 @@ TEST(CTCTokenizer, VocabularyIsTheScripts) {
 }
 
 TEST(ErrorRates, EqualJiwer) {
-  for (const auto& row : read_json(kTexts / "texts.json").at("rates")) {
+  const auto texts = read_json(kTexts / "texts.json");
+  for (const auto& row : texts.at("rates")) {
     const auto references = row.at("references").get<std::vector<std::string>>(),
                predictions = row.at("predictions").get<std::vector<std::string>>();
     EXPECT_EQ(word_error_rate(references, predictions), row.at("wer").get<double>()) << row;

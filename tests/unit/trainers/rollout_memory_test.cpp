@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
+
 #include "../../silent_log.h"
 #include "several_processes.h"
 
@@ -45,13 +47,17 @@ TEST(RolloutMemory, BringsBackWhatIsLeft) {
 
 TEST(RolloutMemory, EveryProcessGetsItsOwnCompletionsBack) {
   StateTree saved;
+  std::latch is_saved(1);
   testing::in_processes(2, [&](const std::shared_ptr<ProcessGroup>& group) {
     CompletionsLog table(4);
     RolloutMemory memory(group, table);
     fill(memory, group->rank());
     memory.gather_state();
-    if (group->rank() == 0) saved = memory.tensor_state();  // as checkpoints do
-    group->barrier();
+    if (group->rank() == 0) {
+      saved = memory.tensor_state();  // as checkpoints do
+      is_saved.count_down();
+    }
+    is_saved.wait();
     RolloutMemory restored(group, table);
     restored.load_tensor_state(saved);
     EXPECT_EQ(restored.step, 7);
