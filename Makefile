@@ -24,14 +24,16 @@ export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_f
 export CCACHE_IGNOREOPTIONS ?= -Werror
 PEER := $${XDG_CACHE_HOME:-$$HOME/.cache}/gradus/peer/bin/python
 
-.PHONY: help quickstart setup configure build test install uninstall bench peer format lint docs \
-	fuzz sanitize chaos clean
+.PHONY: help quickstart setup configure build test install uninstall wheel package bench peer \
+	format lint docs fuzz sanitize chaos clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make quickstart   install what is missing, build the program, train a real model'
 	@echo 'make install      build the program and the library, install them in PREFIX=$(PREFIX)'
 	@echo 'make uninstall    remove what `make install` put into PREFIX=$(PREFIX)'
+	@echo 'make wheel        a Python wheel with the program and the library, in dist/'
+	@echo 'make package      a .tar.gz and a .deb that need nothing else, in dist/'
 	@echo 'make test         install what is missing, build everything, run every test'
 	@echo 'make build        install what is missing, build everything'
 	@echo 'make bench        build and run the benchmarks (some compare with Python: make peer)'
@@ -72,6 +74,12 @@ install: setup
 
 uninstall:
 	@tools/uninstall "$(PREFIX)"
+
+wheel package: setup
+	@tools/configure $(PRESET)
+	@cmake --build $(BUILD) -j $(JOBS) --target gradus_installed_parts
+	@for kind in $(if $(filter wheel,$@),wheel,tar deb); do \
+		tools/package $$kind --build $(BUILD) || exit; done
 
 bench: setup
 	@tools/configure $(PRESET) -DGRADUS_BENCHMARKS=ON
