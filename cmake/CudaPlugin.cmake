@@ -52,6 +52,22 @@ It belongs to the packages that the CUDA torch asks for.")
   endif()
 endfunction()
 
+# The folder with nccl.h: beside torch/, where pip puts the NCCL that torch was built with, else the
+# toolkit's or the system's. Without it the plugin has no NCCL.
+function(gradus_find_nccl result)
+  file(GLOB beside_torch "${LIBTORCH}/../nvidia/nccl/include" "${LIBTORCH}/../nvidia/cu*/include")
+  find_path(GRADUS_NCCL_INCLUDE nccl.h PATHS ${beside_torch} NO_DEFAULT_PATH)
+  find_path(GRADUS_NCCL_INCLUDE nccl.h PATHS ${GRADUS_CUDA_HEADERS})
+  if(GRADUS_NCCL_INCLUDE)
+    message(STATUS "CUDA plugin: NCCL's header in ${GRADUS_NCCL_INCLUDE}")
+    set(${result} "${GRADUS_NCCL_INCLUDE}" PARENT_SCOPE)
+  else()
+    message(STATUS "CUDA plugin: no nccl.h was found; several processes cannot train on GPUs with \
+NCCL. It is in the package nvidia-nccl-cu13, which the CUDA torch asks for.")
+    set(${result} "" PARENT_SCOPE)
+  endif()
+endfunction()
+
 # gradus_compile_kernels(OBJECTS file.cu...): one object file per kernel file; paths in OBJECTS.
 function(gradus_compile_kernels objects)
   set(flags -O3 -std=c++20 "-I${PROJECT_SOURCE_DIR}/src" -Xcompiler -fPIC,-Wall,-Wextra
@@ -115,6 +131,12 @@ Set LIBTORCH to the torch/ folder of a torch with CUDA, e.g. of a Python environ
   # only once
   target_link_libraries(gradus_cuda PRIVATE gradus_cuda_kernels gradus_torch_cuda)
   target_precompile_headers(gradus_cuda REUSE_FROM gradus_pch)
+  gradus_find_nccl(nccl)
+  if(nccl)
+    set_source_files_properties("${PROJECT_SOURCE_DIR}/src/cuda/nccl.cpp" PROPERTIES
+      COMPILE_DEFINITIONS GRADUS_WITH_NCCL=1)
+    target_include_directories(gradus_cuda SYSTEM PRIVATE "${nccl}")
+  endif()
   set_target_properties(gradus_cuda PROPERTIES
     LINKER_LANGUAGE CXX BUILD_RPATH "\$ORIGIN;${LIBTORCH_RPATH}")
 endfunction()

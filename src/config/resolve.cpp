@@ -145,6 +145,16 @@ void validate(TrainingArguments& args) {
     contradiction(fmt::format("dataloader_prefetch_factor is {}, but dataloader_num_workers is 0",
                               *args.dataloader_prefetch_factor),
                   "Only workers prepare batches ahead: set --dataloader_num_workers.");
+  if (args.elastic_order && !args.average_tokens_across_devices)
+    contradiction(
+        "elastic_order with average_tokens_across_devices false: losses would depend on "
+        "the number of processes",
+        "Leave one of them out.");
+  if (args.ddp_comm_hook != "no" && (args.zero_stage != 0 || args.fsdp.value_or("") != ""))
+    contradiction(fmt::format("ddp_comm_hook is {}, but gradients of a sharded model travel as "
+                              "they are",
+                              args.ddp_comm_hook),
+                  "Leave it out, or --fsdp and --zero_stage.");
   args.max_shard_bytes();
 }
 

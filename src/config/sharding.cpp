@@ -174,6 +174,8 @@ Sharding sharding_of(const TrainingArguments& args) {
   const std::vector<std::string> forms =
       has_fsdp ? std::vector<std::string>{"FULL_STATE_DICT", "SHARDED_STATE_DICT"}
                : std::vector<std::string>{"SHARDED_STATE_DICT", "FULL_STATE_DICT"};
+  found.offload = flag_of(config, "cpu_offload", false) ||
+                  (has_fsdp && args.fsdp->find("offload") != std::string::npos);
   found.sharded_checkpoints = word_of(config, "state_dict_type", forms) == "SHARDED_STATE_DICT";
   return found;
 }

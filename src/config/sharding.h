@@ -15,6 +15,8 @@ struct Sharding {
   int64_t min_num_params = 0;  ///< for `by_size`
   /// A checkpoint has one file for each process, not the files of a run of one process.
   bool sharded_checkpoints = false;
+  /// Shares are to lie in the host's memory.
+  bool offload = false;
 };
 
 /// Reads the three options. Throws `Error` G-CONF-1 and G-CONF-2 for a key or value that does not

@@ -22,6 +22,7 @@ inline constexpr std::string_view kBackends[] = {"nccl", "gloo", "mpi", "xccl",
 inline constexpr std::string_view kDebugOptions[] = {"underflow_overflow", "tpu_metrics_debug"};
 inline constexpr std::string_view kLossWeightings[] = {"samples", "tokens"};
 inline constexpr std::string_view kGraphModes[] = {"auto", "on", "off"};
+inline constexpr std::string_view kCommHooks[] = {"no", "fp16", "bf16"};
 inline constexpr std::string_view kBf16Modes[] = {"auto", "autocast", "master"};
 
 }  // namespace gradus::config

@@ -313,6 +313,12 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::zero_stage, "zero_stage", Group::gradus, within(0, 3),
      "What each of several processes keeps only its share of: 1: the optimizer's state, 2: "
      "gradients, too, 3: parameters, too; 0: nothing.", Origin::gradus},
+    {&A::ddp_comm_hook, "ddp_comm_hook", Group::gradus, one_of(kCommHooks),
+     "The format in which gradients travel between processes, as accelerate's comm_hook: no is "
+     "their own.", Origin::gradus},
+    {&A::elastic_order, "elastic_order", Group::gradus, any_value(),
+     "per_device_train_batch_size is that of all processes together, and every number of them "
+     "takes the same steps with the same rows.", Origin::gradus},
 };
 // clang-format on
 

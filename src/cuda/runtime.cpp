@@ -6,10 +6,13 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <gradus/device/gpu.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <map>
 #include <mutex>
 
+#include "cuda/nccl.h"
 #include "cuda/stream_order.h"
 
 namespace gradus::device {
@@ -141,6 +144,10 @@ class Plugin : public CudaPlugin {
     }
     if (any) StreamOrder::between(copies, compute);
     return moved;
+  }
+
+  c10::intrusive_ptr<c10d::Backend> nccl_group(const NcclOptions& options) override {
+    return make_nccl_group(options);
   }
 
  private:

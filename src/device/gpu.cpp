@@ -1,4 +1,6 @@
 #include <gradus/device/gpu.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "device/plugin_loader.h"
 
@@ -33,6 +35,11 @@ std::vector<torch::Tensor> upload(const std::vector<torch::Tensor>& tensors, tor
   for (const auto& tensor : tensors)
     moved.push_back(tensor.defined() ? tensor.to(device, /*non_blocking=*/true) : tensor);
   return moved;
+}
+
+c10::intrusive_ptr<c10d::Backend> nccl_group(const NcclOptions& options) {
+  auto* plugin = loaded_plugin().plugin;
+  return plugin != nullptr ? plugin->nccl_group(options) : nullptr;
 }
 
 }  // namespace gradus::device

@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <dlfcn.h>
 #include <gradus/core/log.h>
@@ -55,6 +56,10 @@ int64_t gpu_count() { return load_cuda() ? int64_t(torch::cuda::device_count()) 
 torch::Device pick_device(bool use_cpu, int64_t local_rank) {
   if (use_cpu || gpu_count() == 0) return torch::kCPU;
   return {torch::kCUDA, c10::DeviceIndex(std::max<int64_t>(local_rank, 0))};
+}
+
+void set_current_gpu(torch::Device device) {
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
 }
 
 void seed_all(int64_t seed) {

@@ -5,12 +5,32 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 
 namespace gradus {
 namespace {
 
 thread_local GatherOnUse* current = nullptr;
 thread_local std::exception_ptr failure;
+
+// On a GPU, backward passes run on a thread of autograd's, which takes the observer along but not
+// what is thread-local here. A process trains on one GPU at a time.
+struct OnGpu {
+  std::atomic<GatherOnUse*> current = nullptr;
+  std::mutex mutex;
+  std::exception_ptr failure;
+};
+OnGpu on_gpu;
+
+void note_failure(bool is_here) {
+  if (is_here) {
+    failure = std::current_exception();
+  } else {
+    const std::scoped_lock lock(on_gpu.mutex);
+    on_gpu.failure = std::current_exception();
+  }
+}
 
 const void* storage_key(const torch::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl()
@@ -30,12 +50,13 @@ bool only_makes_views(const at::RecordFunction& function) {
 
 struct GatherOnUse::Observer {
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
-    if (current == nullptr || !current->needs_units(function)) return nullptr;
+    auto* const gathering = current != nullptr ? current : on_gpu.current.load();
+    if (gathering == nullptr || !gathering->needs_units(function)) return nullptr;
     const at::DisableRecordFunctionGuard no_observer;
     try {
-      current->use(current->needed_);
+      gathering->use(gathering->needed_);
     } catch (const std::exception&) {
-      failure = std::current_exception();
+      note_failure(current != nullptr);
     }
     return nullptr;
   }
@@ -49,6 +70,9 @@ GatherOnUse::GatherOnUse(std::vector<ParameterUnit>& units, std::shared_ptr<Proc
       flat->drop();
     }
   current = this;
+  if (!units_.empty() && !units_.front().flats.empty() &&
+      units_.front().flats.front()->shard().is_cuda())
+    on_gpu.current = this;
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&Observer::begin)
                                            .needsInputs(true)
                                            .scopes({at::RecordScope::FUNCTION}));
@@ -58,6 +82,8 @@ GatherOnUse::~GatherOnUse() { forget(); }
 
 void GatherOnUse::forget() {
   if (std::exchange(current, nullptr) != nullptr) at::removeCallback(handle_);
+  auto* own = this;
+  on_gpu.current.compare_exchange_strong(own, nullptr);
 }
 
 // Whether an operation reads units that are not here, or others than the last one did. Notes them.
@@ -144,7 +170,11 @@ void GatherOnUse::gather_all() {
   for (size_t unit = 0; unit < units_.size(); ++unit) finish(unit);
 }
 
-std::exception_ptr GatherOnUse::take_failure() { return std::exchange(failure, nullptr); }
+std::exception_ptr GatherOnUse::take_failure() {
+  if (failure) return std::exchange(failure, nullptr);
+  const std::scoped_lock lock(on_gpu.mutex);
+  return std::exchange(on_gpu.failure, nullptr);
+}
 
 int64_t GatherOnUse::take_order() { return std::exchange(order_, 0); }
 

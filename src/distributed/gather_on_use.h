@@ -25,7 +25,8 @@ struct ParameterUnit {
 /// Gathers parameters when a torch operation is about to use them, and drops them when the next
 /// unit is used. The unit that comes next is gathered meanwhile.
 ///
-/// It sees every operation of the thread that made it, so that a model needs no hooks. All
+/// It sees every operation of the thread that made it, and of the backward passes of that thread,
+/// so that a model needs no hooks. All
 /// processes must use the units in the same order; `order()` lets them find out that they did not.
 /// Operations on views alone gather nothing.
 /// Thread-safety: none; for the thread that made it. Only one may live in a thread.

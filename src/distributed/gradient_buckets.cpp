@@ -1,5 +1,6 @@
 #include "distributed/gradient_buckets.h"
 
+#include <ATen/ops/_foreach_copy.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gradus/core/error.h>
@@ -9,6 +10,11 @@
 #include <algorithm>
 
 namespace gradus {
+namespace {
+
+constexpr int64_t kGpuAlignment = 128;  // bytes, of gradients on a GPU
+
+}  // namespace
 
 struct GradientBuckets::Hook : torch::autograd::PostAccumulateGradHook {
   Hook(GradientBuckets& buckets, size_t parameter) : buckets(buckets), parameter(parameter) {}
@@ -71,6 +77,11 @@ void GradientBuckets::make_buckets() {
       buckets_.emplace_back();
       bytes = elements = 0;
     }
+    // Kernels read vectors of 16 bytes where they can.
+    if (parameter.is_cuda()) {
+      const auto step = kGpuAlignment / int64_t(parameter.element_size());
+      elements = (elements + step - 1) / step * step;
+    }
     places_[i] = {buckets_.size() - 1, elements};
     buckets_.back().members.push_back(i);
     bytes += size;
@@ -86,12 +97,19 @@ torch::Tensor GradientBuckets::part(size_t parameter) const {
 }
 
 void GradientBuckets::begin_window() {
-  next_ = 0;
   used_.assign(parameters_.size(), false);
+  begin_backward();
+}
+
+void GradientBuckets::begin_backward() {
+  next_ = 0;
   const auto is_expected = [&](size_t i) { return static_.empty() || static_[i]; };
-  for (auto& bucket : buckets_)
+  for (auto& bucket : buckets_) {
     bucket.missing =
         size_t(std::count_if(bucket.members.begin(), bucket.members.end(), is_expected));
+    bucket.sum = {};
+    bucket.half.reset();
+  }
 }
 
 void GradientBuckets::gradient_is_ready(size_t parameter) {
@@ -106,39 +124,63 @@ void GradientBuckets::gradient_is_ready(size_t parameter) {
 }
 
 // The gradients move into the bucket at their first use, and are parts of it from then on.
-void GradientBuckets::send(Bucket& bucket) {
+void GradientBuckets::move_gradients(const Bucket& bucket) {
   const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> from, to;
   for (const auto i : bucket.members) {
     auto& gradient = parameters_[i].mutable_grad();
+    if (!gradient.defined()) continue;
     auto place = part(i);
-    if (!gradient.defined()) {
-      place.zero_();
-    } else if (gradient.data_ptr() != place.data_ptr()) {
-      place.copy_(gradient);
-      gradient = place;
-    }
+    if (gradient.data_ptr() == place.data_ptr()) continue;
+    from.push_back(std::exchange(gradient, place));
+    to.push_back(std::move(place));
   }
-  if (&bucket == &buckets_.back() && options_.find_unused_parameters) {
-    std::vector<float> flags(used_.begin(), used_.end());
-    bucket.flat.slice(0, flags_offset_).copy_(torch::tensor(flags));
+  if (!from.empty()) at::_foreach_copy_(to, from);
+}
+
+void GradientBuckets::move_gradients() {
+  const std::scoped_lock lock(mutex_);
+  for (const auto& bucket : buckets_) move_gradients(bucket);
+}
+
+// They seldom change. A recorded step cannot copy them from the host.
+void GradientBuckets::write_flags(Bucket& bucket) {
+  if (!flags_.defined() || flags_of_ != used_) {
+    flags_of_ = used_;
+    flags_ = torch::tensor(std::vector<float>(used_.begin(), used_.end())).to(bucket.flat);
   }
+  bucket.flat.slice(0, flags_offset_).copy_(flags_);
+}
+
+void GradientBuckets::send(Bucket& bucket) {
+  const torch::NoGradGuard no_grad;
+  move_gradients(bucket);
+  for (const auto i : bucket.members)
+    if (!parameters_[i].grad().defined()) part(i).zero_();
+  if (&bucket == &buckets_.back() && options_.find_unused_parameters) write_flags(bucket);
+  const auto processes = double(group_->size());
   if (options_.format == BucketOptions::Format::same) {
-    bucket.flat.mul_(1.0 / double(group_->size()));
+    if (processes > 1) bucket.flat.mul_(1.0 / processes);
     bucket.sum = group_->start_sum(bucket.flat);
     return;
   }
   const bool is_fp16 = options_.format == BucketOptions::Format::fp16;
   bucket.half = bucket.flat.to(is_fp16 ? torch::kHalf : torch::kBFloat16);
-  bucket.half.div_(double(group_->size()));
+  if (processes > 1) bucket.half.div_(processes);
   bucket.sum = group_->start_sum(bucket.half);
 }
 
-// What the last bucket says of each parameter after the exchange.
-std::vector<bool> GradientBuckets::used_anywhere() const {
+// Which parameters a process used. What the others used matters, and is read from the device, only
+// where this process did not use all.
+std::vector<bool> GradientBuckets::used_anywhere() {
+  if (group_->size() == 1 || std::find(used_.begin(), used_.end(), false) == used_.end())
+    return used_;
+  if (!used_by_any_.empty()) return used_by_any_;
   const auto flags = buckets_.back().flat.slice(0, flags_offset_).to(torch::kCPU, torch::kFloat);
   const auto* values = flags.const_data_ptr<float>();
   std::vector<bool> used(parameters_.size());
   for (size_t i = 0; i < used.size(); ++i) used[i] = values[i] > 0;
+  if (options_.static_graph) used_by_any_ = used;
   return used;
 }
 

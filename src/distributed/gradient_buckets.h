@@ -35,6 +35,11 @@ class GradientBuckets {
 
   /// Whether backward passes send what they finish. Off inside an accumulation window.
   void set_sending(bool sends) { sends_ = sends; }
+  /// Before a backward pass: forgets what was sent of this window. Such a pass may be one that
+  /// failed and is tried again.
+  void begin_backward();
+  /// After a backward pass that does not send: the gradients move to their places in the buckets.
+  void move_gradients();
   /// Sends what was not sent, and returns when the mean is in every gradient. Throws `Error`
   /// G-DIST-4 with the names of parameters that were not used, unless they are looked for. A
   /// backward pass throws it when the graph is said to be static and is not.
@@ -62,8 +67,10 @@ class GradientBuckets {
   void make_buckets();
   void gradient_is_ready(size_t parameter);
   void send(Bucket& bucket);
+  void move_gradients(const Bucket& bucket);
+  void write_flags(Bucket& bucket);
   torch::Tensor part(size_t parameter) const;
-  std::vector<bool> used_anywhere() const;
+  std::vector<bool> used_anywhere();
   void require_all_used() const;
   void require_expected(size_t parameter) const;
   void begin_window();
@@ -74,9 +81,12 @@ class GradientBuckets {
   std::vector<torch::Tensor> parameters_;
   std::vector<Place> places_;
   std::vector<Bucket> buckets_;
-  int64_t flags_offset_ = 0;  // where the last bucket says which parameters were used
-  std::vector<bool> used_;    // by this process in this window
-  std::vector<bool> static_;  // by this process in its first window, if the graph is static
+  int64_t flags_offset_ = 0;       // where the last bucket says which parameters were used
+  std::vector<bool> used_;         // by this process in this window
+  std::vector<bool> static_;       // by this process in its first window, if the graph is static
+  std::vector<bool> used_by_any_;  // by any process in that window
+  std::vector<bool> flags_of_;     // what `flags_` says
+  torch::Tensor flags_;            // which parameters this process uses, for the last bucket
   std::mutex mutex_;
   size_t next_ = 0;  // the bucket to send next
   size_t sent_in_backward_ = 0;

@@ -2,9 +2,11 @@
 #include <fmt/ranges.h>
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
+#include <gradus/device/gpu.h>
 #include <gradus/distributed/process_group.h>
 // Without this the header of Gloo's group is empty.
 #define USE_C10D_GLOO 1
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -17,6 +19,8 @@
 #include <map>
 #include <thread>
 
+#include "distributed/nccl_channel.h"
+
 namespace gradus {
 namespace {
 
@@ -28,6 +32,8 @@ constexpr auto kPoll = 50ms;
 // How often a process that waits in an exchange looks whether another one has given up.
 constexpr auto kGlance = 500ms;
 constexpr auto kPatience = 2s;  // with the store
+// NCCL ends the process when an exchange hangs: only after the errors of this file had their time.
+constexpr auto kNcclGrace = 60s;
 // After how long those who wait say for whom, and how often; at most a quarter of the timeout.
 constexpr std::chrono::milliseconds kSlow = 20s;
 constexpr const char* kTrouble = "trouble";
@@ -135,7 +141,7 @@ std::shared_ptr<gloo::transport::Device> device_at(const std::string& address) {
 }  // namespace
 
 struct ProcessGroup::Connection {
-  explicit Connection(c10::intrusive_ptr<c10d::Store> with) : store(std::move(with)) {}
+  explicit Connection(const c10::intrusive_ptr<c10d::Store>& with) : store(with), watched(with) {}
 
   BoundedStore store;
   c10::intrusive_ptr<c10d::Store> meeting_place;
@@ -199,8 +205,13 @@ struct ProcessGroup::Connection {
   // Lets those who wait look for the reason, too.
   void give_up() {
     is_lost = true;
+    if (nccl) nccl->abort();
     store.set(kTrouble, "1");
   }
+
+  // Last: its thread asks `watched`.
+  BoundedStore watched;
+  std::unique_ptr<NcclChannel> nccl;
 };
 
 ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size,
@@ -225,6 +236,10 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int64_t rank, 
   }
 }
 
+std::shared_ptr<ProcessGroup> ProcessGroup::alone(std::chrono::milliseconds timeout) {
+  return std::make_shared<ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), 0, 1, timeout);
+}
+
 ProcessGroup::~ProcessGroup() {
   // Gloo's threads may wait for a process that hangs, and its destructor for them.
   if (connection_->is_lost) static_cast<void>(connection_->backend.release());
@@ -242,7 +257,31 @@ std::shared_ptr<ProcessGroup> ProcessGroup::channel(const std::string& name) con
       number == 1 ? name : fmt::format("{}-{}", name, number));
   // A process that is connected and needs the channel no more must not leave before the others are.
   made->sum(torch::zeros({1}));
+  if (connection_->nccl) made->use_nccl(connection_->nccl->device());
   return made;
+}
+
+bool ProcessGroup::has_nccl() const { return connection_->nccl != nullptr; }
+
+void ProcessGroup::use_nccl(torch::Device device) {
+  auto& here = *connection_;
+  if (here.nccl && here.nccl->device() == device) return;
+  try {
+    here.nccl = std::make_unique<NcclChannel>(
+        device::NcclOptions{
+            c10::make_intrusive<c10d::PrefixStore>("nccl-" + here.channel, here.meeting_place),
+            rank_, size_, device, here.timeout + kNcclGrace},
+        [&here] { return here.is_lost || here.watched.has(kTrouble); });
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw_lost("the connection of all GPUs", error.what());
+  }
+}
+
+// Without NCCL, what lies on a GPU is copied to the host and back.
+bool ProcessGroup::goes_by_host(const torch::Tensor& value) const {
+  return value.is_cuda() && !has_nccl();
 }
 
 void ProcessGroup::Pending::wait() {
@@ -250,7 +289,8 @@ void ProcessGroup::Pending::wait() {
 }
 
 template <class Start>
-ProcessGroup::Pending ProcessGroup::exchange(const char* what, Start start) {
+ProcessGroup::Pending ProcessGroup::exchange(const char* what, const torch::Tensor& value,
+                                             Start start) {
   const auto or_lost = [this, what](const auto& action) {
     try {
       return action();
@@ -259,6 +299,10 @@ ProcessGroup::Pending ProcessGroup::exchange(const char* what, Start start) {
     }
   };
   if (connection_->is_lost) throw_lost(what, "the group was left");
+  if (value.defined() && value.is_cuda()) {
+    const auto work = or_lost([&] { return start(connection_->nccl->backend()); });
+    return Pending([work, or_lost] { or_lost([&] { work->synchronize(); }); });
+  }
   const auto work = or_lost([&] { return start(*connection_->backend); });
   const auto number = ++connection_->exchanges;
   return Pending(
@@ -266,21 +310,36 @@ ProcessGroup::Pending ProcessGroup::exchange(const char* what, Start start) {
 }
 
 ProcessGroup::Pending ProcessGroup::start_sum(torch::Tensor value) {
-  std::vector<torch::Tensor> values{std::move(value)};
-  return exchange("a sum over all processes", [&](auto& all) { return all.allreduce(values); });
+  if (goes_by_host(value)) {
+    const auto host = value.cpu();
+    return Pending([value, host, sum = start_sum(host)]() mutable {
+      sum.wait();
+      value.copy_(host);
+    });
+  }
+  std::vector<torch::Tensor> values{value};
+  return exchange("a sum over all processes", value,
+                  [&](auto& all) { return all.allreduce(values); });
 }
 
 // c10d's gathering with Gloo takes the memory of `all` once more and copies it. Broadcasts write to
 // their place, and are as fast or faster while the processes are few.
 ProcessGroup::Pending ProcessGroup::start_gather(torch::Tensor all, torch::Tensor part) {
+  if (goes_by_host(all)) {
+    const auto host = torch::empty_like(all, torch::kCPU);
+    return Pending([all, host, parts = start_gather(host, part.cpu())]() mutable {
+      parts.wait();
+      all.copy_(host);
+    });
+  }
   constexpr const char* kWhat = "a gathering of parts";
   const auto place = [&](int64_t rank) { return all.narrow(0, rank * part.numel(), part.numel()); };
   const bool is_in_place = place(rank_).data_ptr() == part.data_ptr();
-  if (size_ > kFewProcesses) {
-    if (is_in_place) part = part.clone();
+  if (size_ > kFewProcesses || all.is_cuda()) {
+    if (is_in_place && !all.is_cuda()) part = part.clone();
     // This name and the next are older than those that LibTorch 2.15 prefers; all versions have
     // them.
-    return exchange(kWhat, [&](auto& group) { return group._allgather_base(all, part); });
+    return exchange(kWhat, all, [&](auto& group) { return group._allgather_base(all, part); });
   }
   if (!is_in_place) place(rank_).copy_(part);
   std::vector<Pending> parts;
@@ -288,7 +347,8 @@ ProcessGroup::Pending ProcessGroup::start_gather(torch::Tensor all, torch::Tenso
     std::vector<torch::Tensor> values{place(root)};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    parts.push_back(exchange(kWhat, [&](auto& group) { return group.broadcast(values, options); }));
+    parts.push_back(
+        exchange(kWhat, all, [&](auto& group) { return group.broadcast(values, options); }));
   }
   return Pending([parts = std::move(parts)]() mutable {
     for (auto& each : parts) each.wait();
@@ -296,24 +356,44 @@ ProcessGroup::Pending ProcessGroup::start_gather(torch::Tensor all, torch::Tenso
 }
 
 ProcessGroup::Pending ProcessGroup::start_all_to_all(torch::Tensor received, torch::Tensor sent) {
+  if (goes_by_host(received)) {
+    const auto host = torch::empty_like(received, torch::kCPU);
+    return Pending([received, host, parts = start_all_to_all(host, sent.cpu())]() mutable {
+      parts.wait();
+      received.copy_(host);
+    });
+  }
   std::vector<int64_t> equal_parts;
-  return exchange("an exchange of parts", [&](auto& group) {
+  return exchange("an exchange of parts", received, [&](auto& group) {
     return group.alltoall_base(received, sent, equal_parts, equal_parts);
   });
 }
 
 void ProcessGroup::broadcast(torch::Tensor value, int64_t root) {
-  std::vector<torch::Tensor> values{std::move(value)};
+  if (goes_by_host(value)) {
+    const auto host = value.cpu();
+    broadcast(host, root);
+    value.copy_(host);
+    return;
+  }
+  std::vector<torch::Tensor> values{value};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  exchange("a broadcast", [&](auto& all) { return all.broadcast(values, options); }).wait();
+  exchange("a broadcast", value, [&](auto& all) { return all.broadcast(values, options); }).wait();
 }
 
 std::vector<torch::Tensor> ProcessGroup::gather(const torch::Tensor& value) {
+  if (goes_by_host(value)) {
+    auto all = gather(value.cpu());
+    for (auto& each : all) each = each.to(value.device());
+    return all;
+  }
   std::vector<torch::Tensor> own{value.contiguous()};
   std::vector<std::vector<torch::Tensor>> all(1);
   for (int64_t rank = 0; rank < size_; ++rank) all[0].push_back(torch::empty_like(own[0]));
-  exchange("a gathering of values", [&](auto& group) { return group.allgather(all, own); }).wait();
+  exchange("a gathering of values", own[0], [&](auto& group) {
+    return group.allgather(all, own);
+  }).wait();
   return std::move(all[0]);
 }
 
@@ -332,7 +412,7 @@ std::vector<std::string> ProcessGroup::gather_bytes(const std::string& bytes) {
 }
 
 void ProcessGroup::barrier() {
-  exchange("a barrier", [&](auto& all) { return all.barrier(); }).wait();
+  exchange("a barrier", torch::Tensor(), [&](auto& all) { return all.barrier(); }).wait();
 }
 
 void ProcessGroup::fail(const std::string& reason) noexcept {

@@ -38,6 +38,7 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
 constexpr int64_t kBytesAtOnce = int64_t{32} << 20;
 
 void broadcast_all(ProcessGroup& group, const std::vector<torch::Tensor>& tensors) {
+  if (group.size() == 1) return;
   const torch::NoGradGuard no_grad;
   for (size_t begin = 0; begin < tensors.size();) {
     const auto& first = tensors[begin];
@@ -119,6 +120,14 @@ void DataParallel::share_buffers() {
 
 void DataParallel::sync_gradients(std::span<const torch::Tensor>) {
   if (buckets_) buckets_->finish();
+}
+
+void DataParallel::begin_micro_batch() {
+  if (buckets_) buckets_->begin_backward();
+}
+
+void DataParallel::end_micro_batch() {
+  if (buckets_) buckets_->move_gradients();
 }
 
 std::unique_ptr<Strategy::NoSync> DataParallel::no_sync() {

@@ -47,6 +47,7 @@ class Sharded : public DataParallel {
   /// Throws `Error` G-DIST-7 for an optimizer that cannot train parts.
   void attach(Optimizer& optimizer) override;
   void begin_window() override;
+  void begin_micro_batch() override {}
   void end_micro_batch() override;
   void end_step() override;
   void drop_gradients() override;
@@ -57,6 +58,8 @@ class Sharded : public DataParallel {
   std::unique_ptr<NoSync> no_sync() override;
 
   bool is_sharded() const override { return true; }
+  /// Blocks are gathered and dropped by the host.
+  bool is_recordable() const override { return false; }
   bool holds_masters() const override { return options_.master_weights; }
   torch::Tensor part_of(const torch::Tensor& parameter) const override;
   void sum_parts(torch::Tensor& value) override;

@@ -115,7 +115,11 @@ void StepEngine::begin_recording(std::string plain_because) {
     plain_because = "the processes synchronize their gradients from the host";
   if (!plain_because.empty()) return log_info("CUDA graphs are not used: " + plain_because);
 
-  graphs_ = std::make_unique<StepGraphs>(all_parameters(*optimizer_), device_);
+  // Work that makes the host wait shows in a plain step, which is then repeated. Where other
+  // processes have a part in that step it must not be: there it shows when it is recorded.
+  graphs_ = std::make_unique<StepGraphs>(
+      all_parameters(*optimizer_), device_,
+      strategy_->world_size() == 1 ? StepGraphs::Watch::on : StepGraphs::Watch::off);
   eval_graphs_ = std::make_unique<EvalGraphs>();
   if (schedule_ && precision_.scaler() == nullptr && optimizer_->takes_device_lr())
     device_schedule_ = DeviceSchedule::following(*schedule_, optimizer_->param_groups(),
@@ -146,15 +150,22 @@ torch::Tensor StepEngine::micro_batch(const Batch& inputs,
                                       const std::optional<torch::Tensor>& num_items,
                                       const WindowPlace& place, const Work& work) {
   place_ = place;
-  gradients_are_synced_ = false;
+  gradients_are_synced_ = gradients_are_shared_ = false;
   if (!std::exchange(window_is_open_, !place.is_last)) strategy_->begin_window();
   const auto no_sync = place.is_last ? nullptr : strategy_->no_sync();
   if (place.is_last && device_schedule_) device_schedule_->follow(optimizer_->param_groups());
-  if (!graphs_ || inputs.empty()) {
-    auto loss = work(inputs, num_items);
-    if (!place.is_last) strategy_->end_micro_batch();
+  // What the processes do belongs to the work: it is recorded with it.
+  const Work shared_work = [&](const Batch& batch, const std::optional<torch::Tensor>& items) {
+    gradients_are_shared_ = false;
+    strategy_->begin_micro_batch();
+    auto loss = work(batch, items);
+    if (!place.is_last)
+      strategy_->end_micro_batch();
+    else if (graphs_)
+      share_gradients();
     return loss;
-  }
+  };
+  if (!graphs_ || inputs.empty()) return shared_work(inputs, num_items);
 
   std::optional<StepGraphs::Update> update;
   if (place.is_last && update_is_recordable()) {
@@ -168,7 +179,8 @@ torch::Tensor StepEngine::micro_batch(const Batch& inputs,
       return norm;
     };
   }
-  auto result = graphs_->run(upload(inputs), num_items, place.size, work, update);
+  auto result = graphs_->run(upload(inputs), num_items, place.size, shared_work, update);
+  gradients_are_shared_ = place.is_last;
   replayed_norm_ = std::move(result.norm);
   return result.loss;
 }
@@ -180,14 +192,19 @@ bool StepEngine::update_is_recordable() const {
 }
 
 void StepEngine::backward(const torch::Tensor& loss) {
-  gradients_are_synced_ = false;
+  gradients_are_synced_ = gradients_are_shared_ = false;
   precision_.scale(loss).backward();
 }
 
-// Makes the gradients those of the whole batch and unscales them, once in a window.
+// Makes the gradients those of the whole batch, once in a window.
+void StepEngine::share_gradients() {
+  if (!std::exchange(gradients_are_shared_, true)) strategy_->sync_gradients(parameters_);
+}
+
+// The same, and unscales them.
 void StepEngine::sync_gradients() {
   if (std::exchange(gradients_are_synced_, true)) return;
-  strategy_->sync_gradients(parameters_);
+  share_gradients();
   auto* scaler = precision_.scaler();
   if (scaler == nullptr || !optimizer_) return;
   scaler->unscale_(*optimizer_);

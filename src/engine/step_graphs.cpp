@@ -17,8 +17,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-StepGraphs::StepGraphs(std::vector<torch::Tensor> holders, torch::Device device)
-    : holders_(std::move(holders)), device_(device) {}
+StepGraphs::StepGraphs(std::vector<torch::Tensor> holders, torch::Device device, Watch watch)
+    : holders_(std::move(holders)), device_(device), watch_(watch) {}
 
 size_t StepGraphs::recorded() const {
   size_t count = 0;
@@ -64,8 +64,9 @@ StepGraphs::Result StepGraphs::run(const Batch& inputs,
   const int64_t plain = grads_.empty() ? 2 : 1;  // libraries set themselves up in the very first
   const bool too_early = entry.seen <= plain || (key.adds && grads_.empty());
   if (too_early || recorded() >= kMostGraphs)
-    return {entry.seen == plain && !key.adds ? run_watched(inputs, num_items, work)
-                                             : work(inputs, num_items)};
+    return {entry.seen == plain && !key.adds && watch_ == Watch::on
+                ? run_watched(inputs, num_items, work)
+                : work(inputs, num_items)};
   try {
     record(entry, inputs, num_items, key.adds, work, update);
   } catch (const std::exception& error) {
@@ -101,7 +102,9 @@ void StepGraphs::move_gradients() {
     auto& grad = holders_[i].mutable_grad();
     if (grad.defined() && !grads_[i].defined())
       throw std::runtime_error("a parameter has a gradient for some shapes of batches only");
-    if (grad.defined()) {
+    if (grad.defined() && grad.data_ptr() == grads_[i].data_ptr()) {
+      // a strategy has brought it there
+    } else if (grad.defined()) {
       from.push_back(grad);
       to.push_back(grads_[i]);
     } else if (grads_[i].defined()) {
@@ -109,7 +112,7 @@ void StepGraphs::move_gradients() {
     }
     grad = grads_[i];
   }
-  at::_foreach_copy_(to, from);
+  if (!from.empty()) at::_foreach_copy_(to, from);
 }
 
 void StepGraphs::record(Entry& entry, const Batch& inputs,
@@ -153,10 +156,10 @@ StepGraphs::Result StepGraphs::replay(Entry& entry, const Batch& inputs,
     for (size_t i = 0; i < holders_.size(); ++i) {
       auto& grad = holders_[i].mutable_grad();
       if (!grads_[i].defined() || grad.is_same(grads_[i])) continue;
-      if (grad.defined())
-        grads_[i].copy_(grad);
-      else
+      if (!grad.defined())
         grads_[i].zero_();
+      else if (grad.data_ptr() != grads_[i].data_ptr())
+        grads_[i].copy_(grad);
       grad = grads_[i];
     }
   }

@@ -38,8 +38,10 @@ class StepGraphs {
     std::optional<torch::Tensor> norm = std::nullopt;  ///< set when the update was done as well
   };
 
+  /// Whether the second batch of a shape runs with the alarm. Work that sets it off is repeated.
+  enum class Watch { on, off };
   /// `holders`: the tensors whose gradients `work` adds to.
-  StepGraphs(std::vector<torch::Tensor> holders, torch::Device device);
+  StepGraphs(std::vector<torch::Tensor> holders, torch::Device device, Watch watch = Watch::on);
 
   /// Does `work`, or replays it together with `update` where there is one: work that is not
   /// replayed leaves the update to the caller. `inputs` and `num_items` are on the device. `window`
@@ -79,6 +81,7 @@ class StepGraphs {
 
   std::vector<torch::Tensor> holders_;
   torch::Device device_;
+  Watch watch_;
   std::unordered_map<std::string, Entry> entries_;
   torch::Tensor norm_;  // where recorded updates leave the norm: not in the graphs' pool, whose
                         // memory other graphs write to

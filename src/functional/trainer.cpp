@@ -125,6 +125,8 @@ TrainState Trainer::train(TrainState state, const DatasetRef& train_data,
                           const DatasetRef& val_data) {
   const auto group = processes();
   try {
+    const auto device = state.params.empty() ? torch::kCPU : state.params.values()[0].device();
+    if (group && device.is_cuda()) group->use_nccl(device);
     return run_epochs(std::move(state), train_data, val_data, group.get());
   } catch (const std::exception& error) {
     if (group) group->fail(error.what());

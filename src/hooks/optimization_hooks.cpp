@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "distributed/process_device.h"
+
 namespace gradus::hooks {
 namespace {
 
@@ -149,14 +151,10 @@ AccelerateHook::AccelerateHook(AccelerateOptions options)
                     options_.timeout_seconds),
         "1800 is the default.");
   const auto launch = launch_environment();
-  accelerator_->device = device::pick_device(options_.cpu, launch.local_rank);
-  if (launch.world_size > 1 && accelerator_->device.is_cuda())
-    throw Error("G-DIST-6", ErrorKind::usage,
-                fmt::format("{} processes were started, but they train on CPUs only in this "
-                            "version",
-                            launch.world_size),
-                "Set .cpu of AccelerateHook, or start one process.");
+  accelerator_->device = process_device(options_.cpu, launch.local_rank, GpuSharing::refused);
   accelerator_->group = ProcessGroup::of_this_run(std::chrono::seconds(options_.timeout_seconds));
+  if (accelerator_->group && accelerator_->device.is_cuda())
+    accelerator_->group->use_nccl(accelerator_->device);
   accelerator_->num_processes = launch.world_size;
   accelerator_->process_index = launch.rank;
   accelerator_->gradient_accumulation_steps = options_.gradient_accumulation_steps;

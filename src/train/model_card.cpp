@@ -94,7 +94,8 @@ std::vector<CardRow> card_evaluations(const LogHistory& history) {
 
 CardRow card_options(const TrainingArguments& args) {
   const auto all = args.to_dict();
-  const auto total = args.train_batch_size() * args.world_size() * args.gradient_accumulation_steps;
+  const auto total = args.train_batch_size() * (args.elastic_order ? 1 : args.world_size()) *
+                     args.gradient_accumulation_steps;
   CardRow options;
   const auto add = [&](const std::string& name, const nlohmann::json& value) {
     options.emplace_back(name, value.is_string()         ? value.get<std::string>()

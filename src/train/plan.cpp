@@ -26,7 +26,8 @@ TrainingPlan plan_training(const TrainingArguments& args, const DataLoader& load
   const int64_t window = args.gradient_accumulation_steps;
   const auto batches = loader.size();
   TrainingPlan plan;
-  plan.total_train_batch_size = train_batch_size * window * args.world_size();
+  plan.total_train_batch_size =
+      train_batch_size * window * (args.elastic_order ? 1 : args.world_size());
   plan.max_steps = args.max_steps;
   if (batches && *batches > 0) {
     plan.steps_in_epoch = *batches;

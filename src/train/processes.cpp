@@ -14,8 +14,14 @@
 
 namespace gradus {
 
-Processes::Processes(const TrainingArguments& args)
-    : group_(ProcessGroup::of_this_run(std::chrono::seconds(args.ddp_timeout))) {}
+Processes::Processes(const TrainingArguments& args, torch::Device device)
+    : group_(ProcessGroup::of_this_run(std::chrono::seconds(args.ddp_timeout))),
+      is_on_gpu_(device.is_cuda()) {
+  if (!is_on_gpu_) return;
+  if (!group_ && args.ddp_backend)
+    group_ = ProcessGroup::alone(std::chrono::seconds(args.ddp_timeout));
+  if (group_ && args.ddp_backend.value_or("nccl") == "nccl") group_->use_nccl(device);
+}
 
 std::shared_ptr<Strategy> Processes::sharded_strategy(const TrainingArguments& args) const {
   const auto asked = config::sharding_of(args);
@@ -33,6 +39,9 @@ std::shared_ptr<Strategy> Processes::sharded_strategy(const TrainingArguments& a
   if (args.save_on_each_node)
     refuse("save_on_each_node: a sharded model is saved by all processes into one folder",
            "Leave it out, and use a folder that all machines share.");
+  if (is_on_gpu_ && asked.offload)
+    refuse("fsdp offload, cpu_offload: shares of a model on GPUs stay there",
+           "Leave it out; more processes make the shares smaller.");
   ShardedOptions options;
   options.stage = asked.stage;
   options.master_weights = args.mixed_precision() == "bf16" && args.bf16_mode == "master";
@@ -53,6 +62,8 @@ std::shared_ptr<Strategy> Processes::strategy(const TrainingArguments& args) con
   options.buckets.static_graph = args.ddp_static_graph.value_or(false);
   if (args.ddp_bucket_cap_mb) options.buckets.bucket_cap_bytes = *args.ddp_bucket_cap_mb << 20;
   options.broadcast_buffers = args.ddp_broadcast_buffers.value_or(true);
+  if (args.ddp_comm_hook == "fp16") options.buckets.format = BucketOptions::Format::fp16;
+  if (args.ddp_comm_hook == "bf16") options.buckets.format = BucketOptions::Format::bf16;
   return std::make_shared<DataParallel>(group_, options);
 }
 

@@ -20,8 +20,10 @@ namespace gradus {
 /// when a process is lost.
 class Processes {
  public:
-  /// Waits for the others, up to ddp_timeout. Throws `Error` G-DIST-1 and G-DIST-3.
-  explicit Processes(const TrainingArguments& args);
+  /// Waits for the others, up to ddp_timeout. They exchange what lies on `device`, if it is a GPU,
+  /// by NCCL or as ddp_backend says. One that is set there makes a group of a single process, too.
+  /// Throws `Error` G-DIST-1, G-DIST-3 and G-DIST-6.
+  Processes(const TrainingArguments& args, torch::Device device);
 
   int64_t rank() const { return group_ ? group_->rank() : 0; }
   int64_t size() const { return group_ ? group_->size() : 1; }
@@ -72,6 +74,7 @@ class Processes {
   std::shared_ptr<Strategy> sharded_strategy(const TrainingArguments& args) const;
 
   std::shared_ptr<ProcessGroup> group_;  ///< null: a single process
+  bool is_on_gpu_ = false;
 };
 
 /// Those of the arguments that must be the same in all processes, as facts for `require_same`.

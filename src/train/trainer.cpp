@@ -1,6 +1,7 @@
 // The Trainer's constructor, parts and callbacks. The loop is in trainer_loop.cpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <gradus/config/launch_environment.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/log.h>
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 
+#include "distributed/process_device.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -69,8 +71,10 @@ void set_up_process(const TrainingArguments& args) {
   }
   device::load_cuda();
   device::seed_all(args.seed);
-  if (!args.use_cpu && device::gpu_count() > 1)
-    log_warning_once(fmt::format("There are {} GPUs; one is used.", device::gpu_count()));
+  const auto here = launch_environment();
+  if (!args.use_cpu && device::gpu_count() > here.local_world_size && here.local_rank == 0)
+    log_warning_once(fmt::format("There are {} GPUs; {} {} used.", device::gpu_count(),
+                                 here.local_world_size, here.local_world_size == 1 ? "is" : "are"));
 }
 
 torch::ScalarType autocast_dtype(const TrainingArguments& args) {
@@ -93,7 +97,7 @@ std::shared_ptr<Model> make_initial_model(
 
 Trainer::Parts::Parts(TrainerOptions given, torch::Device device)
     : TrainerOptions(std::move(given)),
-      processes(args),
+      processes(args, device),
       engine(device, autocast_dtype(args), processes.strategy(args)),
       memory(!args.skip_memory_metrics, device) {}
 
@@ -102,11 +106,9 @@ Trainer::Trainer(TrainerOptions options) {
   set_log_level(options.args.get_process_log_level());
   check_options(options, options.args);
   set_up_process(options.args);
-  const auto device = device::pick_device(options.args.use_cpu, options.args.local_process_index());
-  if (device.is_cuda() && options.args.world_size() > 1)
-    throw Error("G-DIST-6", ErrorKind::usage,
-                "several processes train on CPUs only: there is no NCCL in this version",
-                "Add --use_cpu, or start one process.");
+  const auto device = process_device(
+      options.args.use_cpu, options.args.local_process_index(),
+      options.args.ddp_backend == "gloo" ? GpuSharing::allowed : GpuSharing::refused);
   parts_ = std::make_unique<Parts>(std::move(options), device);
   auto& p = *parts_;
   p.memory.start("init");

@@ -133,7 +133,8 @@ DataLoaderOptions Trainer::train_dataloader_options() {
   options.batch_sampler = get_train_batch_sampler();
   if (!options.batch_sampler) {
     options.sampler = get_train_sampler();
-    if (p.processes.size() > 1) options.shard = shard_of(p.args, p.train_dataset, true);
+    if (p.processes.size() > 1 && !p.args.elastic_order)
+      options.shard = shard_of(p.args, p.train_dataset, true);
   }
   if (p.args.remove_unused_columns)
     remove_unused_columns(options, *p.model, p.label_names, "Training");
@@ -192,13 +193,14 @@ std::shared_ptr<BatchSampler> Trainer::get_train_batch_sampler() {
   const auto& p = *parts_;
   if (p.args.train_sampling_strategy != "batch_rebalance" || has_order_of_its_own(p.train_dataset))
     return nullptr;
-  const auto steps = p.args.gradient_accumulation_steps, world = p.args.world_size();
+  const auto steps = p.args.gradient_accumulation_steps;
+  const auto world = p.args.elastic_order ? 1 : p.args.world_size();
   // The sampler's own seed: the peer gives it neither seed nor data_seed.
   return batch_rebalance_sampler(
       row_lengths(p.train_dataset, p.args, *p.model, p.processing_class.get()),
       {.effective_batch_size = p.train_batch_size * steps * world,
        .gradient_accumulation_steps = steps,
-       .rank = p.args.process_index(),
+       .rank = p.args.elastic_order ? 0 : p.args.process_index(),
        .world = world,
        .drop_last = p.args.dataloader_drop_last});
 }

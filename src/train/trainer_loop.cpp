@@ -152,7 +152,9 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
       const auto window = run.next_window(window_size);
       if (window.empty()) break;
       const auto num_items_in_batch = get_num_items_in_batch(window);
-      for (const auto& batch : window) {
+      for (const auto& whole : window) {
+        const auto own = run.elastic ? p.own_rows(whole, num_items_in_batch) : Batch();
+        const auto& batch = run.elastic ? own : whole;
         if (run.batches_done % window_size == 0) call(Event::step_begin);
         const auto loss = run_micro_batch(batch, num_items_in_batch);
         p.count_micro_batch(batch, loss, floating_point_ops(batch));
@@ -215,6 +217,8 @@ void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   run.plan = plan_training(p.args, run.loader, p.train_batch_size);
   const auto& plan = run.plan;
 
+  if (p.processes.size() > 1 && p.args.elastic_order)
+    run.elastic.emplace(p.processes.rank(), p.processes.size(), p.engine.device());
   if (p.processes.size() > 1) {
     auto facts = shared_arguments(p.args);
     facts["the training data"] = data_fingerprint(p.train_dataset);
@@ -300,9 +304,10 @@ std::vector<Batch> Trainer::Run::next_window(int64_t size) {
 void Trainer::Parts::count_micro_batch(const Batch& batch, const torch::Tensor& loss, double flos) {
   ++run->batches_done;
   run->loss.add(loss, args.logging_nan_inf_filter, state.global_step - run->last_logged_step);
-  run->new_flos += flos;
+  const bool counts = !run->elastic || run->elastic->counts();
+  run->new_flos += counts ? flos : 0;
   if (args.include_num_input_tokens_seen != "no")
-    state.num_input_tokens_seen += processes.sum(count_input_tokens(batch));
+    state.num_input_tokens_seen += processes.sum(counts ? count_input_tokens(batch) : int64_t{0});
 }
 
 void Trainer::act_on_control() {

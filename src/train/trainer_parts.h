@@ -11,6 +11,7 @@
 
 #include "train/callback_list.h"
 #include "train/debug_underflow_overflow.h"
+#include "train/elastic_order.h"
 #include "train/label_smoother.h"
 #include "train/loss_meter.h"
 #include "train/memory_tracker.h"
@@ -79,6 +80,10 @@ struct Trainer::Parts : TrainerOptions {
   std::string what_a_failed_save_means() const;
   /// Takes note of a micro-batch of `flos` operations that gave `loss`.
   void count_micro_batch(const Batch& batch, const torch::Tensor& loss, double flos);
+  /// This process's rows of a batch that all share (`elastic_order`).
+  Batch own_rows(const Batch& batch, const std::optional<torch::Tensor>& num_items_in_batch);
+  /// Whether the loss of the model is divided by `num_items_in_batch`: not all that take it do so.
+  bool model_divides_loss(const Batch& batch);
   /// How many tokens a batch has, as `include_num_input_tokens_seen` counts them.
   int64_t count_input_tokens(const Batch& batch) const;
   /// A batch that knows which of its masks are full, while they are on the host: on a GPU the
@@ -127,8 +132,9 @@ struct Trainer::Run {
 
   // The pass under way.
   int64_t epoch = 0;
-  int64_t batches_done = 0;  ///< of this pass
-  int64_t window = 1;        ///< the batches of the step under way
+  int64_t batches_done = 0;             ///< of this pass
+  int64_t window = 1;                   ///< the batches of the step under way
+  std::optional<ElasticOrder> elastic;  ///< where several processes share each batch
   bool at_epoch_end = false;
   std::optional<BatchIterator> batches;
   std::optional<torch::Tensor> grad_norm;

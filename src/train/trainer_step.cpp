@@ -99,6 +99,7 @@ torch::Tensor Trainer::training_step(Model& model, Batch inputs,
                 "Reduce the loss with mean() or sum().");
   if (p.args.torch_empty_cache_steps && p.state.global_step % *p.args.torch_empty_cache_steps == 0)
     device::empty_cache(p.engine.device());
+  if (p.run && p.run->elastic) loss = p.run->elastic->weighed(loss);
   const bool is_scaled = loss_is_scaled_for_ga.value_or(
       (p.model->accepts_loss_kwargs() && num_items_in_batch) || p.compute_loss_func);
   if (!is_scaled && p.engine.window_size() > 1) loss = loss / p.engine.window_size();
@@ -132,9 +133,10 @@ Loss Trainer::compute_loss(Model& model, Batch inputs,
                 "Give labels to the model, set compute_loss_func, or override compute_loss.");
   }
   // Gradients become the mean over the processes: a loss that was divided by the items of all of
-  // them must count as often as there are processes.
-  if (p.processes.size() > 1 && p.args.average_tokens_across_devices && num_items_in_batch &&
-      (p.model->accepts_loss_kwargs() || p.compute_loss_func))
+  // them must count as often as there are processes. With `elastic_order` every loss is weighed.
+  const bool is_weighed = p.is_in_train && p.run && p.run->elastic;
+  if (!is_weighed && p.processes.size() > 1 && p.args.average_tokens_across_devices &&
+      num_items_in_batch && (p.model->accepts_loss_kwargs() || p.compute_loss_func))
     loss = loss * p.processes.size();
   return {std::move(loss), std::move(outputs)};
 }
@@ -176,7 +178,8 @@ std::optional<torch::Tensor> Trainer::get_num_items_in_batch(
     const auto items = labels.ne(-100).sum();
     count = count.defined() ? count + items : items;
   }
-  if (p.processes.size() > 1 && p.args.average_tokens_across_devices)
+  const bool is_whole = p.run && p.run->elastic;  // every process has the labels of all
+  if (!is_whole && p.processes.size() > 1 && p.args.average_tokens_across_devices)
     count = torch::full({}, p.processes.sum(count.item<int64_t>()), count.options());
   if (p.engine.device().is_cpu() || !count.is_cpu()) return count;
   return torch::full({}, count.item<int64_t>(),
@@ -186,6 +189,34 @@ std::optional<torch::Tensor> Trainer::get_num_items_in_batch(
 
 double Trainer::floating_point_ops(const Batch& inputs) const {
   return parts_->model->floating_point_ops(inputs);
+}
+
+Batch Trainer::Parts::own_rows(const Batch& batch,
+                               const std::optional<torch::Tensor>& num_items_in_batch) {
+  auto& elastic = *run->elastic;
+  if (!elastic.loss_is_divided()) {
+    const auto rows = elastic.take(batch);
+    const bool is_divided =
+        num_items_in_batch && (compute_loss_func || label_smoother || model_divides_loss(rows));
+    elastic.set_loss_is_divided(processes.any(is_divided));
+  }
+  return elastic.take(batch);
+}
+
+// Asks the model, once in a run: no head says so.
+bool Trainer::Parts::model_divides_loss(const Batch& batch) {
+  const torch::NoGradGuard no_grad;
+  const auto autocast = engine.precision().guard();
+  model->eval();
+  const auto inputs = engine.precision().cast(engine.upload(batch), label_names);
+  const auto loss_with = [&](int64_t items) {
+    ForwardOptions options;
+    options.num_items_in_batch =
+        torch::full({}, items, torch::dtype(torch::kLong).device(engine.device()));
+    const auto outputs = model->forward(inputs, options);
+    return outputs.contains("loss") ? outputs["loss"].item<double>() : 0.0;
+  };
+  return std::abs(loss_with(1) - loss_with(2)) > 0.1 * std::abs(loss_with(1));
 }
 
 int64_t Trainer::Parts::count_input_tokens(const Batch& batch) const {

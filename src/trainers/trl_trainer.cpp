@@ -1,3 +1,4 @@
+#include <gradus/core/error.h>
 #include <gradus/device/runtime.h>
 #include <gradus/distributed/process_group.h>
 #include <gradus/trainers/trl_trainer.h>
@@ -14,6 +15,9 @@ namespace {
 // The collator makes the model's inputs, so no column may be removed before it.
 TrainerOptions with_all_columns(TrainerOptions options) {
   options.args.remove_unused_columns = false;
+  if (options.args.elastic_order && options.args.world_size() > 1)
+    throw Error("G-CONF-4", ErrorKind::usage,
+                "elastic_order: trl's trainers share batches in their own way", "Leave it out.");
   return options;
 }
 

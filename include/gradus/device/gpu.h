@@ -2,11 +2,17 @@
 
 #include <torch/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
 
 namespace gradus::device {
 
@@ -38,12 +44,21 @@ class Graph {
   virtual void replay() = 0;
 };
 
+/// What a group of processes with a GPU each is made of.
+struct NcclOptions {
+  c10::intrusive_ptr<c10d::Store> store;  ///< Where they meet. No other group may use it.
+  int64_t rank = 0;                       ///< Which of them this is.
+  int64_t size = 1;                       ///< How many there are.
+  torch::Device device = torch::kCUDA;    ///< The GPU of this process.
+  std::chrono::milliseconds timeout{};    ///< After this an exchange that hangs ends the process.
+};
+
 /// The plugin's interface, implemented in src/cuda, which needs nothing else of the library.
 /// Programs call the functions below instead.
 class CudaPlugin {
  public:
   /// Changes with this class, so that a plugin of another build is refused.
-  static constexpr int kInterface = 1;
+  static constexpr int kInterface = 2;
 
   virtual ~CudaPlugin() = default;
   /// See `gpu_infos`.
@@ -57,6 +72,8 @@ class CudaPlugin {
   /// See `device::upload`.
   virtual std::vector<torch::Tensor> upload(const std::vector<torch::Tensor>& tensors,
                                             torch::Device device) = 0;
+  /// See `device::nccl_group`.
+  virtual c10::intrusive_ptr<c10d::Backend> nccl_group(const NcclOptions& options) = 0;
 };
 
 /// Whether libgradus_cuda.so was found and loaded. It is searched for beside libgradus.so (or the
@@ -87,5 +104,9 @@ std::unique_ptr<Scope> sync_alarm();
 /// the host does not; memory that is not page-locked is staged first. Undefined tensors stay
 /// undefined.
 std::vector<torch::Tensor> upload(const std::vector<torch::Tensor>& tensors, torch::Device device);
+
+/// A group of c10d that exchanges tensors on GPUs by NCCL. Null without the plugin, or when it was
+/// built without NCCL. Its exchanges may be recorded (`capture`) after the first one.
+c10::intrusive_ptr<c10d::Backend> nccl_group(const NcclOptions& options);
 
 }  // namespace gradus::device

@@ -19,6 +19,9 @@ bool load_cuda();
 /// there is no GPU.
 torch::Device pick_device(bool use_cpu, int64_t local_rank);
 
+/// Makes `device`, a GPU, the one that torch takes in this thread where none is named.
+void set_current_gpu(torch::Device device);
+
 /// Number of GPUs that torch can use; 0 without CUDA.
 int64_t gpu_count();
 

@@ -30,7 +30,8 @@ struct Rendezvous {
 /// `Error` (usage) G-DIST-1 for a port that is none, or for several processes without an address.
 Rendezvous rendezvous_from_environment(const LaunchEnvironment& here);
 
-/// The processes of a run, and what they exchange. On a CPU this is c10d with Gloo.
+/// The processes of a run, and what they exchange. This is c10d: Gloo, and NCCL for tensors on a
+/// GPU after `use_nccl`. Without NCCL they travel by way of the host.
 ///
 /// Every process calls the same functions in the same order. An exchange that fails, because a
 /// process ended, hangs or cannot be reached, throws `Error` G-DIST-2 in all others. The message
@@ -47,6 +48,8 @@ class ProcessGroup {
   /// first call, from the environment (`launch_environment`, `rendezvous_from_environment`), and
   /// lives as long as the process. Throws what `join` and those two throw.
   static std::shared_ptr<ProcessGroup> of_this_run(std::chrono::milliseconds timeout);
+  /// A group of this process alone, which takes the same way as several.
+  static std::shared_ptr<ProcessGroup> alone(std::chrono::milliseconds timeout);
   /// The group of the processes that meet in `store`. The others reach this process at `address`;
   /// empty: at what the name of this machine means, or at the interface GLOO_SOCKET_IFNAME.
   /// Groups of the same processes have different names for their `channel`.
@@ -66,6 +69,15 @@ class ProcessGroup {
   /// Whether an exchange has failed, or this process has left. May be called from any thread.
   bool is_lost() const;
 
+  /// From now on NCCL exchanges tensors on `device`, the GPU of this process, on streams of its
+  /// own: `Pending::wait` makes the current stream wait, not the host, and may be part of a
+  /// recorded CUDA graph. Everything on CPUs still goes through Gloo. Every process calls it.
+  /// Throws `Error` (usage) G-DIST-6 when this build has no NCCL, and G-DIST-2 when the GPUs cannot
+  /// be connected.
+  void use_nccl(torch::Device device);
+  /// Whether NCCL exchanges tensors on GPUs.
+  bool has_nccl() const;
+
   /// Another group of the same processes, whose exchanges need not be in the same order relative to
   /// those of this one. Every process calls it with the same `name`, once.
   std::shared_ptr<ProcessGroup> channel(const std::string& name) const;
@@ -75,7 +87,8 @@ class ProcessGroup {
    public:
     /// Nothing.
     Pending() = default;
-    /// Returns when the result is there. Throws `Error` G-DIST-2.
+    /// Returns when the result is there; with NCCL, when work that is launched next will find it.
+    /// Throws `Error` G-DIST-2.
     void wait();
 
    private:
@@ -111,9 +124,10 @@ class ProcessGroup {
 
  private:
   struct Connection;
-  /// Starts an exchange; `start` returns c10d's work.
+  /// Starts an exchange of tensors like `value`; `start` returns c10d's work.
   template <class Start>
-  Pending exchange(const char* what, Start start);
+  Pending exchange(const char* what, const torch::Tensor& value, Start start);
+  bool goes_by_host(const torch::Tensor& value) const;
   [[noreturn]] void throw_lost(const char* what, const std::string& reason);
 
   int64_t rank_;

@@ -38,14 +38,18 @@ class DataParallel : public Strategy {
   /// Takes over the buffers of process 0. Before the first window of a run it makes the buckets,
   /// for gradients of the type that the parameters have by then.
   void begin_window() override;
+  /// Forgets what a backward pass that failed has sent.
+  void begin_micro_batch() override;
+  /// Moves the gradients into their buckets.
+  void end_micro_batch() override;
   /// Takes the hooks off the parameters.
   void release() override;
   /// Waits until the gradients are the mean of all processes.
   void sync_gradients(std::span<const torch::Tensor> parameters) override;
   /// Holds back the sending of gradients.
   std::unique_ptr<NoSync> no_sync() override;
-  /// Gloo cannot be recorded.
-  bool is_recordable() const override { return false; }
+  /// NCCL's exchanges can be recorded; those by way of the host cannot.
+  bool is_recordable() const override { return group_->has_nccl(); }
   /// The sum or mean over all processes.
   torch::Tensor reduce(const torch::Tensor& value, Reduction how) override;
   /// The rows of all processes, by rank.

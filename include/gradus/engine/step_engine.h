@@ -182,6 +182,7 @@ class StepEngine {
   torch::Tensor clip_parts();
   bool update_is_recordable() const;
   void sync_gradients();
+  void share_gradients();
   std::vector<torch::Tensor> bystanders() const;
   std::vector<torch::Tensor> trained() const;
 
@@ -204,7 +205,8 @@ class StepEngine {
   std::unique_ptr<EvalGraphs> eval_graphs_;
   std::unique_ptr<DeviceSchedule> device_schedule_;  // for steps that the host does not follow
   bool window_is_open_ = false;        // between the first micro-batch of a window and its last
-  bool gradients_are_synced_ = false;  // those of the current window
+  bool gradients_are_synced_ = false;  // those of the current window, and unscaled
+  bool gradients_are_shared_ = false;  // between the processes
   std::optional<torch::Tensor> clip_coefficient_;  // left to the optimizer's kernel
   std::optional<torch::Tensor> replayed_norm_;     // a replay did the update of this window
   std::string attention_backend_;

@@ -55,6 +55,9 @@ class Strategy {
 
   /// Called before the first micro-batch of every window.
   virtual void begin_window() {}
+  /// Called before the forward pass of every micro-batch; once more when it failed and is tried
+  /// again.
+  virtual void begin_micro_batch() {}
   /// Called after every micro-batch but the last of a window.
   virtual void end_micro_batch() {}
   /// Called after the optimizer's step.

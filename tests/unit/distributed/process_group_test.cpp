@@ -2,6 +2,7 @@
 // when one is missing. tests/integration has real processes.
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
+#include <gradus/device/gpu.h>
 #include <gradus/distributed/process_group.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -54,6 +55,35 @@ TEST(ProcessGroup, Exchanges) {
     EXPECT_EQ(texts, (std::vector<std::string>{"", "a", "aa"}));
     group->barrier();
   });
+}
+
+TEST(ProcessGroup, ExchangesNothingAlone) {
+  const auto group = ProcessGroup::alone(20s);
+  EXPECT_EQ(group->rank(), 0);
+  EXPECT_EQ(group->size(), 1);
+  const auto value = torch::arange(6, torch::kFloat);
+  auto changed = value.clone();
+  group->sum(changed);
+  group->broadcast(changed);
+  EXPECT_TRUE(torch::equal(changed, value));
+  EXPECT_TRUE(torch::equal(group->gather(value).at(0), value));
+  auto all = torch::zeros_like(value), received = torch::zeros_like(value);
+  group->start_gather(all, value).wait();
+  group->start_all_to_all(received, value).wait();
+  EXPECT_TRUE(torch::equal(all, value));
+  EXPECT_TRUE(torch::equal(received, value));
+  EXPECT_EQ(group->channel("more")->gather_bytes("text"), std::vector<std::string>{"text"});
+  group->barrier();
+}
+
+TEST(ProcessGroup, SaysWhyThereIsNoNccl) {
+  if (device::has_plugin()) GTEST_SKIP() << "the CUDA plugin is here";
+  const auto group = ProcessGroup::alone(20s);
+  const auto error = id_and_message_of([&] { group->use_nccl(torch::Device(torch::kCUDA, 0)); });
+  EXPECT_NE(error.find("G-DIST-6"), std::string::npos) << error;
+  EXPECT_NE(error.find("NCCL needs libgradus_cuda.so, which is not"), std::string::npos) << error;
+  EXPECT_FALSE(group->has_nccl());
+  group->barrier();
 }
 
 TEST(ProcessGroup, NamesTheProcessThatIsSilent) {
@@ -208,13 +238,45 @@ TEST(GradientBuckets, MakeTheGradientsOfTheWholeBatch) {
       // a window of three micro-batches: sent once, in the last
       for (int part = 0; part < 3; ++part) {
         buckets.set_sending(part == 2);
+        buckets.begin_backward();
         mine.backward(4 * part, 4);
+        if (part < 2) buckets.move_gradients();
       }
       buckets.finish();
       EXPECT_LT(mine.worst(3), 1e-6);
       const auto bits = group->gather(mine.parameters[0].second.grad());
       for (const auto& each : bits) EXPECT_TRUE(torch::equal(each, bits[0])) << "equal bits";
     });
+}
+
+// Recorded steps need this: a group of one changes no bit, a pass that failed can be tried again,
+// and gradients are in their places after every pass.
+TEST(GradientBuckets, KeepTheBitsOfAProcessAlone) {
+  const auto group = ProcessGroup::alone(20s);
+  auto mine = make_case(*group);
+  GradientBuckets buckets(mine.parameters, group, {.find_unused_parameters = true});
+  std::vector<const void*> places;
+  for (int step = 0; step < 3; ++step) {
+    if (step == 1) {
+      mine.backward();  // of which nothing is to stay
+      mine.model->zero_grad(/*set_to_none=*/true);
+    }
+    buckets.begin_backward();
+    buckets.set_sending(step != 0);
+    mine.backward();
+    if (step == 0) {
+      buckets.move_gradients();
+      buckets.set_sending(true);
+    }
+    for (const auto& [name, parameter] : mine.parameters) {
+      if (step == 0) places.push_back(parameter.grad().data_ptr());
+      EXPECT_NE(std::find(places.begin(), places.end(), parameter.grad().data_ptr()), places.end());
+    }
+    buckets.finish();
+    for (size_t i = 0; i < mine.expected.size(); ++i)
+      EXPECT_TRUE(torch::equal(mine.parameters[i].second.grad(), mine.expected[i]));
+    mine.model->zero_grad(/*set_to_none=*/true);
+  }
 }
 
 TEST(GradientBuckets, AnswerParametersThatAreNotUsed) {
