@@ -63,7 +63,7 @@ class GpuTrl : public ::testing::Test {
   }
 
   static std::string words(int64_t seed, int64_t count) {
-    static const std::vector<std::string> kWords = {"the", "cat", "sees", "one", "red",
+    static const std::vector<std::string> kWords = {"the",  "cat", "sees", "one",  "red",
                                                     "bird", "and", "a",    "blue", "fish"};
     std::string text;
     for (int64_t i = 0; i < count; ++i)

@@ -37,7 +37,7 @@ AddNorm add_rms_norm(const torch::Tensor& residual, const torch::Tensor& x,
 /// RMSNorm(x), without an addition.
 torch::Tensor rms_norm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
 
-/// A product of low rank that an adapter (LoRA) adds to a linear layer: scale · (x · aᵀ) · bᵀ.
+/// The product that an adapter (LoRA) adds to a linear layer: scale · (x · aᵀ) · bᵀ.
 struct LowRank {
   torch::Tensor a;     ///< (rank, in); undefined: nothing is added.
   torch::Tensor b;     ///< (out, rank).
@@ -72,7 +72,7 @@ torch::Tensor linear_in_out(const torch::Tensor& x, const torch::Tensor& weight,
 /// dtype, no autocast.
 bool lora_linear_applies(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias, const LowRank& low);
-/// x · weightᵀ + bias + scale · (x · aᵀ) · bᵀ with `weight` (out, in), or (in, out) with `in_out`,
+/// x · weightᵀ + bias + `low`, with `weight` (out, in), or (in, out) with `in_out`,
 /// and `bias` (out) or undefined. On a GPU the second product is accumulated in the memory of the
 /// first one, forward and backward, and a weight that needs no gradient is only read.
 torch::Tensor lora_linear(const torch::Tensor& x, const torch::Tensor& weight,
@@ -149,7 +149,7 @@ struct LinearTokenScores {
 bool linear_token_scores_apply(const torch::Tensor& hidden, const torch::Tensor& weight,
                                const torch::Tensor& bias);
 
-/// Scores `labels` by (hidden · weightᵀ + bias) / temperature, without holding all logits at once.
+/// Scores `labels` by (hidden · weightᵀ + bias) / temperature, never holding all logits.
 /// Shapes and labels are those of `linear_cross_entropy`.
 ///
 /// `log_probs` and `entropy` are differentiable: the backward pass forms the logits of each chunk
@@ -164,7 +164,7 @@ struct LinearTokenLoss {
   LinearTokenScores scores;  ///< All without gradients.
 };
 
-/// scale · Σ -log p(label), and the scores. With `weighted` each summand is multiplied by p(label),
+/// scale · Σ -log p(label), and the scores. With `weighted` each one is multiplied by p(label),
 /// which gets no gradient (dynamic fine-tuning). As in `linear_cross_entropy` the gradients are
 /// computed in the same pass, and the loss can be used for one backward pass only.
 LinearTokenLoss linear_token_loss(const torch::Tensor& hidden, const torch::Tensor& weight,

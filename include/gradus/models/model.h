@@ -22,7 +22,7 @@ struct TokenizerLike;
 ///
 /// Where the model has a kernel for it (`kernels::linear_token_scores`), its output then has no
 /// logits but `token_log_probs` and `token_entropy` (rows, tokens) and `token_facts` (rows, tokens,
-/// 3): mean logit, whether the label is the most likely token, log Σ p². All are float32; column t
+/// 3): mean logit, whether the label is the likeliest token, log Σ p². All are float32; column t
 /// is about label t + 1. Elsewhere it answers with logits.
 struct TokenScoring {
   torch::Tensor labels;           ///< (rows, tokens), -100 where there is none.

@@ -17,9 +17,9 @@ using torch::Tensor;
 
 namespace {
 
-constexpr int64_t kRoomStep = 64;    // rooms are multiples of it
-constexpr int64_t kMostRoom = 1024;  // longer rows get room step by step, so that few keys are read
-constexpr int64_t kGrowth = 512;
+constexpr int64_t kRoomStep = 64;   // rooms are multiples of it
+constexpr int64_t kMostRoom = 512;  // longer rows get room step by step, so that few keys are read
+constexpr int64_t kGrowth = 256;
 constexpr int64_t kLookEvery = 16;     // tokens between two looks at the device
 constexpr int64_t kFewestTokens = 24;  // new tokens that are worth a recording
 constexpr int64_t kRowStep = 8;

@@ -142,7 +142,7 @@ TEST(RecordedSampling, RowsThatAreFinishedLeaveAndTheTextEndsWithTheLast) {
 
 TEST(RecordedSampling, LongRowsGetRoomStepByStep) {
   const auto model = writer("llama");
-  expect_same_text(*model, without_end(1100, false), 2, 3);
+  expect_same_text(*model, without_end(530, false), 2, 3);
 }
 
 TEST(RecordedSampling, WhatCannotBeRecordedRunsPlainly) {
