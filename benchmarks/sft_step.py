@@ -44,7 +44,8 @@ def ours(build, folder, kind):
     for name, value in arguments(kind).items():
         flags += [f"--{name}", str(value)]
     if kind.get("lora"):
-        flags += ["--use_peft", "--lora_r", "16", "--lora_target_modules", "all-linear"]
+        flags += ["--use_peft", "--lora_r", "16", "--lora_target_modules", "all-linear",
+                  "--lora_dropout", "0"]
     out = folder / "ours"
     subprocess.run([build / "bin/gradus", "sft", "--model_name_or_path", folder / "model",
                     "--train_file", folder / "rows.jsonl", "--output_dir", out,

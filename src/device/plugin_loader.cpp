@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "kernels/recorder.h"
+
 namespace gradus::device {
 namespace {
 
@@ -29,6 +31,24 @@ std::vector<fs::path> places() {
   return {folder / "libgradus_cuda.so", folder / ".." / "lib" / "libgradus_cuda.so"};
 }
 
+/// Models record their decoding by this.
+void let_models_record(CudaPlugin& plugin) {
+  struct Work : kernels::RecordedWork {
+    explicit Work(std::unique_ptr<Graph> given) : graph(std::move(given)) {}
+    void replay() override { graph->replay(); }
+    std::unique_ptr<Graph> graph;
+  };
+  auto recorder = std::make_shared<kernels::Recorder>();
+  recorder->takes = [](torch::Device device) { return device.is_cuda(); };
+  recorder->record = [&plugin](const std::function<void()>& work) {
+    return std::make_unique<Work>(plugin.capture(work));
+  };
+  recorder->own_stream = [&plugin](torch::Device device) -> std::shared_ptr<void> {
+    return std::shared_ptr<Scope>(plugin.own_stream(device));
+  };
+  kernels::set_recorder(std::move(recorder));
+}
+
 LoadedPlugin load_plugin() {
   if (!driver_is_there()) return {nullptr, "not looked for: this machine has no NVIDIA driver"};
   for (const auto& path : places()) {
@@ -42,7 +62,10 @@ LoadedPlugin load_plugin() {
     using Entry = CudaPlugin* (*)(int);
     const auto entry = reinterpret_cast<Entry>(::dlsym(library, "gradus_cuda_plugin"));
     auto* plugin = entry != nullptr ? entry(CudaPlugin::kInterface) : nullptr;
-    if (plugin != nullptr) return {plugin, path.string()};
+    if (plugin != nullptr) {
+      let_models_record(*plugin);
+      return {plugin, path.string()};
+    }
     log_warning(path.string() + " belongs to another version of gradus and is not used.");
     return {nullptr, path.string() + " belongs to another version of gradus"};
   }

@@ -39,7 +39,7 @@ torch::Tensor Precision::scale(const torch::Tensor& loss) {
 }
 
 void Precision::hold_masters(torch::nn::Module& model, Optimizer& optimizer) {
-  masters_ = std::make_unique<MasterWeights>(model);
+  masters_ = std::make_unique<MasterWeights>(model, device_);
   masters_->attach(optimizer);
 }
 

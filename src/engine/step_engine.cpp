@@ -96,6 +96,7 @@ void StepEngine::begin(torch::nn::Module& model, StepOptions options) {
                     optimizer_->name()));
   clipped_ = options_.clipped.empty() ? parameters_ : options_.clipped;
   if (!device_.is_cuda()) return;
+  if (!precision_.has_masters()) model.to(device_);  // frozen weights may have waited on the host
 
   stream_ = device::own_stream(device_);
   if (schedule_ && precision_.scaler() != nullptr && optimizer_->takes_device_lr() &&

@@ -8,6 +8,7 @@
 #include <gradus/kernels/fused.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/logit_chunks.h"
 #include "kernels/operators.h"
 
 namespace gradus::kernels {
@@ -16,32 +17,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-constexpr int64_t kMostRows = 4096;                // of one chunk: enough to fill the device
-constexpr int64_t kMostLogits = int64_t{1} << 28;  // of one chunk: 0.5 GiB in bfloat16
-constexpr int64_t kPadding = 64;                   // classes; an odd number falls to slow kernels
-constexpr int64_t kRowPadding = 128;
-
-int64_t padded_to(int64_t count, int64_t multiple) {
-  return (count + multiple - 1) / multiple * multiple;
-}
-
-int64_t rows_per_chunk(int64_t rows, int64_t columns) {
-  const auto most = std::clamp(kMostLogits / columns, kRowPadding, kMostRows);
-  const auto chunks = (rows + most - 1) / most;
-  return padded_to((rows + chunks - 1) / chunks, kRowPadding);
-}
-
-/// (classes, …) -> (padded, …) with zeros behind.
-Tensor padded_rows(const Tensor& x, int64_t padded) {
-  if (x.size(0) == padded) return x.contiguous();
-  auto sizes = x.sizes().vec();
-  sizes[0] = padded;
-  auto wider = at::empty(sizes, x.options());
-  wider.narrow(0, 0, x.size(0)).copy_(x);
-  wider.narrow(0, x.size(0), padded - x.size(0)).zero_();
-  return wider;
-}
 
 struct Gradients {
   Tensor hidden, weight, bias;
@@ -86,7 +61,7 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
                         const Tensor& given_weight, const OptionalTensor& given_bias,
                         const Tensor& labels, const Tensor& scale, int64_t ignore_index,
                         bool with_gradients) {
-    const auto classes = given_weight.size(0), padded = padded_to(classes, kPadding);
+    const auto classes = given_weight.size(0), padded = padded_classes(classes);
     const auto hidden = given_hidden.contiguous(), weight = padded_rows(given_weight, padded);
     const auto bias = given_bias ? padded_rows(*given_bias, padded) : Tensor();
     Gradients grads;

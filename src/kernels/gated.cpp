@@ -3,6 +3,7 @@
 #include <ATen/ops/silu.h>
 #include <gradus/kernels/fused.h>
 
+#include "kernels/low_rank.h"
 #include "kernels/operators.h"
 #include "kernels/second_derivative.h"
 
@@ -80,11 +81,15 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
   return SwigluFunction::apply(gate, up, gates_fit(gate, up));
 }
 
-Tensor swiglu_linear(const Tensor& gate, const Tensor& up, const Tensor& weight,
-                     const Tensor& bias) {
+Tensor swiglu_linear(const Tensor& gate, const Tensor& up, const Tensor& weight, const Tensor& bias,
+                     const LowRank& low) {
   const auto given_bias = bias.defined() ? OptionalTensor(bias) : std::nullopt;
-  if (gates_fit(gate, up) && weight.scalar_type() == gate.scalar_type())
-    return SwigluLinearFunction::apply(gate, up, weight, given_bias);
+  const bool fits = gates_fit(gate, up) && weight.scalar_type() == gate.scalar_type();
+  if (low.a.defined())
+    return fits && lora_linear_applies(gate, weight, bias, low)
+               ? swiglu_lora_linear(gate, up, weight, bias, low)
+               : lora_linear(swiglu(gate, up), weight, bias, low);
+  if (fits) return SwigluLinearFunction::apply(gate, up, weight, given_bias);
   return at::linear(swiglu(gate, up), weight, given_bias);
 }
 

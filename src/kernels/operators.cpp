@@ -95,6 +95,10 @@ std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Ten
   static const Operator<decltype(swiglu_backward)> call("gradus::swiglu_backward");
   return call(grad, gate, up, product);
 }
+void swiglu_backward_(const Tensor& grad, Tensor gate, Tensor up) {
+  static const Operator<decltype(swiglu_backward_)> call("gradus::swiglu_backward_");
+  call(grad, gate, up);
+}
 std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const Tensor& cos,
                                   const Tensor& sin, bool inverse) {
   static const Operator<decltype(rotary)> call("gradus::rotary");
@@ -104,6 +108,13 @@ void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Te
                     int64_t classes, int64_t ignore_index, bool gradient) {
   static const Operator<decltype(cross_entropy_)> call("gradus::cross_entropy_");
   call(logits, labels, scale, losses, classes, ignore_index, gradient);
+}
+void token_scores_(Tensor logits, const Tensor& labels, Tensor scores,
+                   const OptionalTensor& factors, const OptionalTensor& entropy_factors,
+                   double temperature, int64_t classes, int64_t ignore_index, bool weighted) {
+  static const Operator<decltype(token_scores_)> call("gradus::token_scores_");
+  call(logits, labels, scores, factors, entropy_factors, temperature, classes, ignore_index,
+       weighted);
 }
 Tensor pack_heads(const Tensor& query, const Tensor& key, const Tensor& value) {
   static const Operator<decltype(pack_heads)> call("gradus::pack_heads");
@@ -152,11 +163,15 @@ TORCH_LIBRARY(gradus, library) {
   library.def(
       "swiglu_backward(Tensor grad, Tensor gate, Tensor up, bool product) -> (Tensor, Tensor, "
       "Tensor)");
+  library.def("swiglu_backward_(Tensor grad, Tensor(a!) gate, Tensor(b!) up) -> ()");
   library.def(
       "rotary(Tensor query, Tensor key, Tensor cos, Tensor sin, bool inverse) -> (Tensor, Tensor)");
   library.def(
       "cross_entropy_(Tensor(a!) logits, Tensor labels, Tensor scale, Tensor(b!) losses, int "
       "classes, int ignore_index, bool gradient) -> ()");
+  library.def(
+      "token_scores_(Tensor(a!) logits, Tensor labels, Tensor(b!) scores, Tensor? factors, Tensor? "
+      "entropy_factors, float temperature, int classes, int ignore_index, bool weighted) -> ()");
   library.def("pack_heads(Tensor query, Tensor key, Tensor value) -> Tensor");
   library.def("column_sum(Tensor x) -> Tensor");
   library.def(
@@ -176,8 +191,10 @@ TORCH_LIBRARY_IMPL(gradus, CompositeExplicitAutograd, library) {
   library.impl("add_rms_norm_backward", plain::add_rms_norm_backward);
   library.impl("swiglu", plain::swiglu);
   library.impl("swiglu_backward", plain::swiglu_backward);
+  library.impl("swiglu_backward_", plain::swiglu_backward_);
   library.impl("rotary", plain::rotary);
   library.impl("cross_entropy_", plain::cross_entropy_);
+  library.impl("token_scores_", plain::token_scores_);
   library.impl("pack_heads", plain::pack_heads);
   library.impl("column_sum", plain::column_sum);
   library.impl("adamw_", plain::adamw_);

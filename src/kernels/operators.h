@@ -15,6 +15,9 @@ namespace gradus::kernels {
 using torch::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
+/// What the columns of `token_scores_` hold.
+enum TokenScore { kLogProb, kEntropy, kMeanLogit, kIsTop1, kLogSumSqProbs, kTokenScores };
+
 namespace ops {
 
 /// -> sum (undefined without residual), normalised, mean, reciprocal standard deviation
@@ -36,6 +39,8 @@ Tensor swiglu(const Tensor& gate, const Tensor& up);
 /// -> gradients of gate and up, and swiglu(gate, up) when `product` (else undefined)
 std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate,
                                                    const Tensor& up, bool product);
+/// The same, written over `gate` and `up`.
+void swiglu_backward_(const Tensor& grad, Tensor gate, Tensor up);
 /// `inverse` turns the other way round: the backward pass
 std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const Tensor& cos,
                                   const Tensor& sin, bool inverse);
@@ -43,6 +48,13 @@ std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const 
 /// `classes` on are padding.
 void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses,
                     int64_t classes, int64_t ignore_index, bool gradient);
+/// Writes the scores (rows, kTokenScores) of the labels by logits / temperature; 0 where there is
+/// no label. With `factors` (rows), the gradients of the log probabilities, `logits` become their
+/// own gradient; `weighted` multiplies each factor by the label's probability. `entropy_factors`
+/// are the gradients of the entropies. Columns from `classes` on are padding.
+void token_scores_(Tensor logits, const Tensor& labels, Tensor scores,
+                   const OptionalTensor& factors, const OptionalTensor& entropy_factors,
+                   double temperature, int64_t classes, int64_t ignore_index, bool weighted);
 /// Three times (batch, tokens, heads, width) -> (batch, tokens, 3, heads, width)
 Tensor pack_heads(const Tensor& query, const Tensor& key, const Tensor& value);
 /// Sums of the columns of a matrix.
@@ -75,12 +87,16 @@ std::tuple<Tensor, Tensor> add_rms_norm_backward(const Tensor& grad_out,
 Tensor swiglu(const Tensor& gate, const Tensor& up);
 std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate,
                                                    const Tensor& up, bool product);
+void swiglu_backward_(const Tensor& grad, Tensor gate, Tensor up);
 /// One tensor of `rotary`.
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse);
 std::tuple<Tensor, Tensor> rotary(const Tensor& query, const Tensor& key, const Tensor& cos,
                                   const Tensor& sin, bool inverse);
 void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Tensor losses,
                     int64_t classes, int64_t ignore_index, bool gradient);
+void token_scores_(Tensor logits, const Tensor& labels, Tensor scores,
+                   const OptionalTensor& factors, const OptionalTensor& entropy_factors,
+                   double temperature, int64_t classes, int64_t ignore_index, bool weighted);
 Tensor pack_heads(const Tensor& query, const Tensor& key, const Tensor& value);
 Tensor column_sum(const Tensor& x);
 void adamw_(at::TensorList masters, at::TensorList weights, at::TensorList grads,

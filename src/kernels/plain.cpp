@@ -69,6 +69,12 @@ std::tuple<Tensor, Tensor, Tensor> swiglu_backward(const Tensor& grad, const Ten
   return {to_gate, silu * grad, silu * up};
 }
 
+void swiglu_backward_(const Tensor& grad, Tensor gate, Tensor up) {
+  const auto [to_gate, to_up, none] = swiglu_backward(grad, gate, up, false);
+  gate.copy_(to_gate);
+  up.copy_(to_up);
+}
+
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
   const auto direction = inverse ? -1.0 : 1.0;
   const auto half = cos.size(-1), width = x.size(-1);
@@ -103,6 +109,39 @@ void cross_entropy_(Tensor logits, const Tensor& labels, const Tensor& scale, Te
   auto grads = (real - normaliser).exp_().mul_(scale);
   grads.scatter_add_(1, targets, scale.neg().reshape({1, 1}).expand_as(targets));
   grads.masked_fill_(unknown.unsqueeze(1), kNan).masked_fill_(kept.logical_not().unsqueeze(1), 0.0);
+  logits.narrow(1, 0, classes).copy_(grads);
+  logits.narrow(1, classes, logits.size(1) - classes).zero_();
+}
+
+void token_scores_(Tensor logits, const Tensor& labels, Tensor scores,
+                   const OptionalTensor& factors, const OptionalTensor& entropy_factors,
+                   double temperature, int64_t classes, int64_t ignore_index, bool weighted) {
+  const auto real = logits.narrow(1, 0, classes).to(torch::kFloat) / temperature;
+  const auto ignored = labels.eq(ignore_index),
+             known = labels.ge(0).logical_and_(labels.lt(classes));
+  const auto targets = labels.masked_fill(known.logical_not(), 0).unsqueeze(1);
+  const auto unknown = ignored.logical_or(known).logical_not_();
+  constexpr auto kNan = std::numeric_limits<double>::quiet_NaN();
+  const auto logs = real.log_softmax(1), shares = logs.exp();
+  const auto log_probs = logs.gather(1, targets).squeeze(1).masked_fill_(unknown, kNan);
+  const auto entropy = (shares * logs).sum(1).neg_();
+  const auto put = [&](TokenScore which, const Tensor& values) {
+    scores.select(1, which).copy_(values.masked_fill(ignored, 0));
+  };
+  put(kLogProb, log_probs);
+  put(kEntropy, entropy);
+  put(kMeanLogit, real.mean(1));
+  put(kIsTop1, real.argmax(1).eq(labels));
+  put(kLogSumSqProbs, (2 * logs).logsumexp(1));
+  if (!factors) return;
+  auto scale = factors->masked_fill(unknown, kNan);
+  if (weighted) scale = scale * log_probs.exp();
+  scale = scale.unsqueeze(1);
+  auto grads = -shares * scale;
+  grads.scatter_add_(1, targets, scale);
+  if (entropy_factors)
+    grads.sub_(shares * (logs + entropy.unsqueeze(1)) * entropy_factors->unsqueeze(1));
+  grads.div_(temperature).masked_fill_(ignored.unsqueeze(1), 0.0);
   logits.narrow(1, 0, classes).copy_(grads);
   logits.narrow(1, classes, logits.size(1) - classes).zero_();
 }

@@ -60,6 +60,11 @@ BackboneInputs backbone_inputs(const Batch& batch, const ForwardOptions& options
   check_shape(inputs.position_ids, "position_ids", inputs);
   check_shape(inputs.token_type_ids, "token_type_ids", inputs);
   inputs.sequence_ids = layers::packed_sequence_ids(batch, inputs.rows(), inputs.tokens());
+  if (inputs.rows() == 1 && !inputs.attention_mask.defined()) {
+    const auto starts = tensor_or_undefined(batch, "cu_seq_lens_q");
+    if (starts.defined()) inputs.sequence_starts = starts.flatten().to(torch::kInt);
+  }
+  inputs.is_right_padded = batch.contains(kIsRightPadded);
   inputs.output_hidden_states = options.output_hidden_states;
   inputs.output_attentions = options.output_attentions;
   return inputs;

@@ -1,15 +1,45 @@
 #include <gradus/core/error.h>
+#include <gradus/kernels/fused.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/heads.h>
 #include <gradus/models/layers/module_path.h>
 #include <gradus/models/losses.h>
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 namespace gradus {
 
 using torch::Tensor;
+
+namespace {
+
+/// What `TokenScoring` asks for.
+ModelOutput token_scores(const layers::Linear& head, const Tensor& hidden,
+                         const TokenScoring& asked) {
+  const auto rows = hidden.reshape({-1, hidden.size(-1)});
+  const auto labels = shifted_labels(asked.labels).reshape({-1});
+  const auto shaped = [&](const Tensor& values) { return values.view(asked.labels.sizes()); };
+  ModelOutput output;
+  kernels::LinearTokenScores scores;
+  if (asked.loss_scale.defined()) {
+    const auto both = kernels::linear_token_loss(rows, head.weight, head.bias, labels,
+                                                 asked.loss_scale, asked.weights_by_prob);
+    output.set("loss", both.loss);
+    scores = both.scores;
+  } else {
+    scores = kernels::linear_token_scores(rows, head.weight, head.bias, labels, asked.temperature);
+  }
+  output.set("token_log_probs", shaped(scores.log_probs));
+  output.set("token_entropy", shaped(scores.entropy));
+  output.set("token_facts", at::stack({shaped(scores.mean_logits), shaped(scores.is_top1),
+                                       shaped(scores.log_sum_sq_probs)},
+                                      -1));
+  return output;
+}
+
+}  // namespace
 
 BackboneModel::BackboneModel(nlohmann::json config, HeadOptions options,
                              std::shared_ptr<Backbone> body)
@@ -84,6 +114,9 @@ CausalLM::CausalLM(nlohmann::json config, HeadOptions options, std::shared_ptr<B
 
 ModelOutput CausalLM::forward(const Batch& inputs, const ForwardOptions& options) {
   const auto body = body_->forward(body_inputs(inputs, options));
+  if (options.token_scoring && !head_->adapter &&
+      kernels::linear_token_scores_apply(body.last_hidden_state, head_->weight, head_->bias))
+    return with_extras(token_scores(*head_, body.last_hidden_state, *options.token_scoring), body);
   const auto* labels = inputs.find("labels");
   const auto* shifted = inputs.find("shift_labels");
   const bool with_loss = labels != nullptr || shifted != nullptr;

@@ -31,11 +31,16 @@ std::vector<torch::Tensor> halvable_parameters(torch::nn::Module& module) {
   return found;
 }
 
-MasterWeights::MasterWeights(torch::nn::Module& module) : weights_(halvable_parameters(module)) {
+MasterWeights::MasterWeights(torch::nn::Module& module, torch::Device device)
+    : device_(device), weights_(halvable_parameters(module)) {
   const torch::NoGradGuard no_grad;
-  for (const auto& weight : weights_) {
-    masters_.push_back(weight.detach().contiguous());  // a handle of its own on the same storage
-    halves_.push_back(masters_.back().to(torch::kBFloat16));
+  for (auto& weight : weights_) {
+    const bool waits = device_.is_cuda() && !weight.requires_grad();
+    // A handle of its own on the same storage, or on the host; rounded there, so that the device
+    // never holds both.
+    masters_.push_back((waits ? weight.detach().cpu() : weight.detach()).contiguous());
+    halves_.push_back(masters_.back().to(torch::kBFloat16).to(waits ? device_ : weight.device()));
+    if (waits) weight.set_data(halves_.back());
   }
   hide(/*refresh=*/false);
 }
@@ -43,6 +48,8 @@ MasterWeights::MasterWeights(torch::nn::Module& module) : weights_(halvable_para
 MasterWeights::~MasterWeights() {
   if (optimizer_ != nullptr) optimizer_->release_masters();
   show();
+  for (auto& weight : weights_)
+    if (device_.is_cuda() && weight.is_cpu()) weight.set_data(weight.detach().to(device_));
 }
 
 void MasterWeights::attach(Optimizer& optimizer) {
@@ -60,7 +67,15 @@ void MasterWeights::show() {
 void MasterWeights::hide(bool refresh) {
   if (refresh) {
     const torch::NoGradGuard no_grad;
-    at::_foreach_copy_(halves_, masters_);
+    std::vector<torch::Tensor> from, to;
+    for (size_t i = 0; i < weights_.size(); ++i)
+      if (masters_[i].device() == halves_[i].device()) {
+        from.push_back(masters_[i]);
+        to.push_back(halves_[i]);
+      } else {
+        halves_[i].copy_(masters_[i].to(torch::kBFloat16));
+      }
+    at::_foreach_copy_(to, from);
   }
   for (size_t i = 0; i < weights_.size(); ++i) {
     weights_[i].mutable_grad().reset();

@@ -115,7 +115,8 @@ Trainer::Trainer(TrainerOptions options) {
   p.foreign_rng.python = python_random_state(uint64_t(p.args.seed));
 
   if (!p.model) p.model = make_initial_model(p.model_init);
-  if (!p.args.fp16_full_eval && !p.args.bf16_full_eval) p.model->to(device);
+  if (!p.args.fp16_full_eval && !p.args.bf16_full_eval && !p.frozen_weights_wait())
+    p.model->to(device);
   if (!p.data_collator && p.processing_class)
     p.data_collator = DataCollatorWithPadding({.tokenizer = p.processing_class});
   else if (!p.data_collator)

@@ -151,6 +151,8 @@ void Trainer::Parts::begin_evaluation() {
     const double start = wall_clock();
     model->to(engine.device());
     model_preparation_time = std::round((wall_clock() - start) * 1e4) / 1e4;
+  } else if (!is_in_train && engine.device().is_cuda()) {
+    model->to(engine.device());  // after a run that broke off before its first step
   }
   if (!is_in_train && args.fp16_full_eval)
     model->to(engine.device(), torch::kHalf);

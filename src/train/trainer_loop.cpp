@@ -98,7 +98,7 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
     p.engine.set_optimizer(nullptr);
     p.engine.set_schedule(nullptr);
   }
-  p.model->to(p.engine.device());
+  p.place_model();
   p.model_prepared = true;
   if (p.args.gradient_checkpointing)
     p.model->gradient_checkpointing_enable(

@@ -86,13 +86,15 @@ struct Trainer::Parts : TrainerOptions {
   bool model_divides_loss(const Batch& batch);
   /// How many tokens a batch has, as `include_num_input_tokens_seen` counts them.
   int64_t count_input_tokens(const Batch& batch) const;
-  /// A batch that knows which of its masks are full, while they are on the host: on a GPU the
-  /// model then does without them, and a user's compute_loss still sees them.
-  Batch with_known_masks(Batch inputs) const;
   /// Brings the schedule on the host, and the learning rate to log, to where the device is.
   void settle_schedule();
   /// Whether the run trains float32 masters of a bfloat16 model.
   bool wants_masters() const;
+  /// Whether most weights are frozen and in host memory, from where a run takes them to the GPU as
+  /// bfloat16: their float32 values are never there.
+  bool frozen_weights_wait() const;
+  /// Takes the model to the device, without frozen weights that wait.
+  void place_model();
   /// Why a step of this trainer must not be recorded; empty when it may be.
   std::string why_not_recorded(const StepTraits& traits) const;
 };

@@ -6,6 +6,8 @@
 #include <gradus/data/tokenizer_like.h>
 #include <gradus/device/runtime.h>
 
+#include <algorithm>
+
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -47,14 +49,34 @@ bool Trainer::Parts::wants_masters() const {
   return engine.device().is_cuda() && model->takes_bf16_weights();
 }
 
-Batch Trainer::Parts::with_known_masks(Batch inputs) const {
-  if (!engine.device().is_cpu()) remember_full_masks(*model, inputs);
-  return inputs;
+bool Trainer::Parts::frozen_weights_wait() const {
+  if (!engine.device().is_cuda() || processes.size() > 1 || !wants_masters()) return false;
+  int64_t frozen = 0, all = 0;
+  for (const auto& parameter : model->parameters()) {
+    all += parameter.numel();
+    if (!parameter.requires_grad() && parameter.is_cpu()) frozen += parameter.numel();
+  }
+  return frozen * 2 > all;
+}
+
+void Trainer::Parts::place_model() {
+  if (!frozen_weights_wait()) return model->to(engine.device());
+  for (auto& parameter : model->parameters())
+    if (parameter.requires_grad() || parameter.scalar_type() != torch::kFloat)
+      parameter.set_data(parameter.detach().to(engine.device()));
+  for (auto& buffer : model->buffers()) buffer.set_data(buffer.detach().to(engine.device()));
 }
 
 void Trainer::Parts::settle_schedule() {
   if (const auto rate = engine.settle()) run->learning_rate = rate;
 }
+
+Batch Trainer::batch_for_gpu(Batch inputs) const {
+  remember_full_masks(*parts_->model, inputs);
+  return inputs;
+}
+
+ForwardOptions& Trainer::forward_options() { return parts_->forward; }
 
 // One micro-batch of the window under way, as the engine runs it: plainly, or from a recording.
 torch::Tensor Trainer::run_micro_batch(const Batch& batch,
@@ -66,7 +88,9 @@ torch::Tensor Trainer::run_micro_batch(const Batch& batch,
       .size = p.run->window,
       .is_last = p.run->window_will_be_complete(p.args.gradient_accumulation_steps),
       .gradients_are_read = p.callbacks.listens_to(Event::pre_optimizer_step)};
-  return p.engine.micro_batch(batch, num_items_in_batch, place,
+  const bool is_recorded = p.engine.is_recording();  // its work begins with a batch on the device
+  if (is_recorded) p.model->train();
+  return p.engine.micro_batch(is_recorded ? batch_for_gpu(batch) : batch, num_items_in_batch, place,
                               [&](const Batch& inputs, const std::optional<torch::Tensor>& items) {
                                 return training_step(*p.model, inputs, items);
                               });
@@ -160,7 +184,10 @@ Batch Trainer::prepare_inputs(Batch inputs) const {
         fmt::format("Check the data collator and the columns: the model reads {}.",
                     parts_->model->input_names().empty() ? "every column"
                                                          : joined(parts_->model->input_names())));
-  inputs = parts_->engine.upload(parts_->with_known_masks(std::move(inputs)));
+  const bool is_on_host = std::ranges::all_of(
+      inputs, [](const auto& entry) { return !entry.second.defined() || entry.second.is_cpu(); });
+  if (!parts_->engine.device().is_cpu() && is_on_host) inputs = batch_for_gpu(std::move(inputs));
+  inputs = parts_->engine.upload(std::move(inputs));
   return parts_->engine.precision().cast(std::move(inputs), parts_->label_names);
 }
 

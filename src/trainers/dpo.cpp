@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <gradus/data/collators.h>
+#include <gradus/models/backbone.h>
 #include <gradus/models/layers/no_dropout.h>
 #include <gradus/trainers/dpo.h>
 
@@ -16,9 +17,12 @@ namespace {
 
 constexpr const char* kDpoName = "DPOTrainer";
 
-/// What the model takes of a batch.
+/// What the model takes of a batch, with what is known of the mask.
 Batch model_inputs(const Batch& inputs) {
-  return {{"input_ids", inputs["input_ids"]}, {"attention_mask", inputs["attention_mask"]}};
+  auto taken = inputs;
+  for (const auto& name : inputs.names())
+    if (name != "input_ids" && name != "attention_mask" && name != kIsRightPadded) taken.pop(name);
+  return taken;
 }
 
 /// The token ids, where they belong to a completion.
@@ -64,21 +68,25 @@ DPOTrainer::DPOTrainer(DPOConfig args, PreferenceSetup setup)
 
 std::vector<Tensor> DPOTrainer::reference_log_probs(const Batch& inputs,
                                                     const ReferencePolicy& reference) const {
-  const auto outputs = reference.forward(model_inputs(inputs));
-  const auto scores = score_tokens(outputs["logits"], completion_labels(inputs));
+  const auto scores = reference.score(model_inputs(inputs), completion_labels(inputs), model());
   return sequence_log_probs(scores.log_probs, scores.mask, args_.ld_alpha).chunk(2);
+}
+
+StepTraits DPOTrainer::step_traits() const {
+  if (!is_exactly<DPOTrainer>()) return {};
+  return {.recordable = true, .reads_logits = false};
 }
 
 Loss DPOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {
   const bool training = model.is_training();
   const layers::NoDropout no_dropout(args_.disable_dropout);
   Loss result;
-  result.outputs = run_model(model, model_inputs(inputs), training);
-  const auto scores = score_tokens(result.outputs["logits"], completion_labels(inputs),
-                                   {.entropy = true,
-                                    .mean_logits = true,
-                                    .is_top1 = true,
-                                    .log_sum_sq_probs = args_.use_weighting});
+  const auto scores = score_by_model(model, model_inputs(inputs), completion_labels(inputs),
+                                     {.entropy = true,
+                                      .mean_logits = true,
+                                      .is_top1 = true,
+                                      .log_sum_sq_probs = args_.use_weighting},
+                                     result.outputs);
   const auto halves = [](const Tensor& both) { return both.chunk(2); };
   const auto by_policy = halves(sequence_log_probs(scores.log_probs, scores.mask, args_.ld_alpha));
   const auto by_ref = by_reference(inputs);

@@ -130,6 +130,10 @@ Tensor GRPOTrainer::kept_on_policy(const Batch& inputs, const Tensor& log_probs,
   return is_good.logical_or(mean.le(*args_.off_policy_mask_threshold)).to(torch::kFloat);
 }
 
+StepTraits GRPOTrainer::step_traits() const {
+  return {.recordable = false, .reads_logits = !is_exactly<GRPOTrainer>()};
+}
+
 Loss GRPOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {
   const bool training = model.is_training();
   const bool has_bonus = args_.entropy_coef != 0 || args_.use_adaptive_entropy;

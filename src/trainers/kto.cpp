@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gradus/core/log.h>
 #include <gradus/data/collators.h>
+#include <gradus/models/backbone.h>
 #include <gradus/models/layers/no_dropout.h>
 #include <gradus/trainers/kto.h>
 
@@ -101,10 +102,9 @@ struct Completions {
       : model_inputs{{"input_ids", inputs[prefix + "input_ids"]},
                      {"attention_mask", inputs[prefix + "attention_mask"]}},
         labels(inputs[prefix + "input_ids"].masked_fill(inputs[prefix + "completion_mask"].eq(0),
-                                                        -100)) {}
-
-  Tensor log_probs(const ModelOutput& outputs) const {
-    return score_tokens(outputs["logits"], labels).log_probs.sum(1);
+                                                        -100)) {
+    if (inputs.contains(prefix + kIsRightPadded))
+      model_inputs.set(kIsRightPadded, inputs[prefix + kIsRightPadded]);
   }
 
   Batch model_inputs;
@@ -173,9 +173,15 @@ std::vector<Tensor> KTOTrainer::reference_log_probs(const Batch& inputs,
   for (const char* prefix : {"", "KL_"}) {
     if (*prefix != '\0' && !estimates_kl()) continue;
     const Completions completions(inputs, prefix);
-    found.push_back(completions.log_probs(reference.forward(completions.model_inputs)));
+    found.push_back(
+        reference.score(completions.model_inputs, completions.labels, model()).log_probs.sum(1));
   }
   return found;
+}
+
+StepTraits KTOTrainer::step_traits() const {
+  if (!is_exactly<KTOTrainer>()) return {};
+  return {.recordable = true, .reads_logits = false};
 }
 
 Loss KTOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {
@@ -187,14 +193,15 @@ Loss KTOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>)
   if (estimates_kl()) {
     const torch::NoGradGuard no_grad;
     const Completions neighbours(inputs, "KL_");
+    ModelOutput outputs;
     const auto log_probs =
-        neighbours.log_probs(run_model(model, neighbours.model_inputs, training));
+        score_by_model(model, neighbours.model_inputs, neighbours.labels, {}, outputs)
+            .log_probs.sum(1);
     kl = mean_over_processes((log_probs - by_ref[1]).mean()).clamp_min(0);
   }
   Loss result;
-  result.outputs = run_model(model, own.model_inputs, training);
-  const auto scores =
-      score_tokens(result.outputs["logits"], own.labels, {.entropy = true, .mean_logits = true});
+  const auto scores = score_by_model(model, own.model_inputs, own.labels,
+                                     {.entropy = true, .mean_logits = true}, result.outputs);
   const auto log_probs = scores.log_probs.sum(1);
   const auto ratios = log_probs - by_ref[0];
   const auto wanted = inputs["label"].to(torch::kBool), unwanted = wanted.logical_not();

@@ -118,7 +118,11 @@ void MetricLog::add(const Noted& noted, const Tensor& all) {
   if (noted.has_tokens) {
     counts_tokens_ = true;
     const auto tokens = sums[sums.size(0) - 1];
-    if (noted.training) tokens_ = tokens_.defined() ? tokens_.to(tokens.device()) + tokens : tokens;
+    if (noted.training) {
+      if (!tokens_.defined() || tokens_.device() != tokens.device())
+        tokens_ = tokens_.defined() ? tokens_.to(tokens.device()) : torch::zeros_like(tokens);
+      tokens_.add_(tokens);
+    }
   }
   std::vector<std::string> names;
   std::vector<Tensor> values, counts;
@@ -154,40 +158,50 @@ void MetricLog::add(const Noted& noted, const Tensor& all) {
         at::stack({at::stack(values), at::stack(counts)}, 1));
 }
 
-void MetricLog::add(Means& means, const std::vector<std::string>& names, const Tensor& added) {
-  if (means.names != names) {
-    // Metrics that only some batches have.
-    auto joined = means.names;
-    for (const auto& name : names)
-      if (std::ranges::find(joined, name) == joined.end()) joined.push_back(name);
-    auto wider = torch::zeros({int64_t(joined.size()), 2}, added.options());
-    if (means.sums.defined()) wider.narrow(0, 0, means.sums.size(0)).copy_(means.sums);
-    means.names = std::move(joined);
-    means.sums = wider;
+void MetricLog::add(std::vector<Means>& means, const std::vector<std::string>& names,
+                    const Tensor& added) {
+  auto place = std::ranges::find(means, names, &Means::names);
+  if (place == means.end())
+    place = means.insert(means.end(), Means{names, torch::zeros_like(added)});
+  if (place->sums.device() != added.device()) place->sums = place->sums.to(added.device());
+  place->sums.add_(added);
+}
+
+std::vector<std::pair<std::string, std::pair<double, double>>> MetricLog::totals_of(
+    const std::vector<Means>& means) {
+  std::vector<std::pair<std::string, std::pair<double, double>>> totals;
+  for (const auto& each : means) {
+    const auto sums = each.sums.cpu();
+    const auto* number = sums.const_data_ptr<double>();
+    for (size_t i = 0; i < each.names.size(); ++i, number += 2) {
+      const auto has_name = [&](const auto& total) { return total.first == each.names[i]; };
+      auto place = std::ranges::find_if(totals, has_name);
+      if (place == totals.end()) {
+        totals.emplace_back(each.names[i], std::pair(0.0, 0.0));
+        place = totals.end() - 1;
+      }
+      if (number[1] == 0) continue;
+      place->second.first += number[0];
+      place->second.second += number[1];
+    }
   }
-  if (means.names == names) {
-    means.sums = means.sums.to(added.device()) + added;
-    return;
-  }
-  for (size_t i = 0; i < names.size(); ++i) {
-    const auto place = std::ranges::find(means.names, names[i]) - means.names.begin();
-    means.sums[int64_t(place)] += added[int64_t(i)];
-  }
+  return totals;
 }
 
 void MetricLog::write(Logs& logs, bool training) {
   exchange();
   const std::string prefix = training ? "" : "eval_";
   auto& means = means_[size_t(training)];
-  if (means.names.empty()) return;
-  const auto sums = means.sums.cpu();
-  for (size_t i = 0; i < means.names.size(); ++i) {
-    const auto count = sums[int64_t(i)][1].item<double>();
-    if (count > 0) logs[prefix + means.names[i]] = sums[int64_t(i)][0].item<double>() / count;
+  bool has_any = false;
+  for (const auto& [name, total] : totals_of(means)) {
+    if (total.second == 0) continue;
+    logs[prefix + name] = total.first / total.second;
+    has_any = true;
   }
-  if (counts_tokens_)
+  if (has_any && counts_tokens_)
     logs[prefix + "num_tokens"] = tokens_.defined() ? tokens_.item<double>() : 0.0;
-  means = {};
+  const torch::NoGradGuard no_grad;
+  for (auto& each : means) each.sums.zero_();
 }
 
 void MetricLog::on_train_begin(const TrainingArguments&, TrainerState& state, TrainerControl&,
@@ -201,25 +215,37 @@ void MetricLog::on_train_begin(const TrainingArguments&, TrainerState& state, Tr
 nlohmann::json MetricLog::state_dict() const {
   nlohmann::json state = {{"means", nlohmann::json::array()},
                           {"tokens", tokens_.defined() ? tokens_.item<double>() : 0.0}};
-  const auto& means = means_[1];
-  const auto sums = means.sums.defined() ? means.sums.cpu() : Tensor();
-  for (size_t i = 0; i < means.names.size(); ++i)
-    state["means"].push_back(
-        {means.names[i], sums[int64_t(i)][0].item<double>(), sums[int64_t(i)][1].item<double>()});
+  // A resumed run adds in the same order.
+  state["sizes"] = nlohmann::json::array();
+  for (const auto& each : means_[1]) {
+    const auto sums = each.sums.cpu();
+    const auto* number = sums.const_data_ptr<double>();
+    state["sizes"].push_back(each.names.size());
+    for (size_t i = 0; i < each.names.size(); ++i)
+      state["means"].push_back({each.names[i], number[2 * i], number[2 * i + 1]});
+  }
   return state;
 }
 
 void MetricLog::load_state_dict(const nlohmann::json& state) {
-  Means means;
-  std::vector<double> sums;
-  for (const auto& each : state.at("means")) {
-    means.names.push_back(each.at(0));
-    // JSON has no NaN: it was written as null.
-    sums.push_back(each.at(1).is_null() ? std::nan("") : each.at(1).get<double>());
-    sums.push_back(each.at(2));
+  const auto& rows = state.at("means");
+  const auto sizes = state.value("sizes", std::vector<size_t>{rows.size()});
+  means_[1].clear();
+  for (size_t first = 0; const auto size : sizes) {
+    Means means;
+    std::vector<double> sums;
+    for (auto i = first; i < first + size; ++i) {
+      const auto& each = rows.at(i);
+      means.names.push_back(each.at(0));
+      // JSON has no NaN: it was written as null.
+      sums.push_back(each.at(1).is_null() ? std::nan("") : each.at(1).get<double>());
+      sums.push_back(each.at(2));
+    }
+    first += size;
+    if (sums.empty()) continue;
+    means.sums = torch::tensor(sums, torch::kDouble).reshape({-1, 2});
+    means_[1].push_back(std::move(means));
   }
-  if (!sums.empty()) means.sums = torch::tensor(sums, torch::kDouble).reshape({-1, 2});
-  means_[1] = std::move(means);
   tokens_ = torch::full({}, state.at("tokens").get<double>(), torch::kDouble);
   restored_ = true;
 }

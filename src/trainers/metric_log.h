@@ -62,8 +62,9 @@ class MetricBatch {
 /// It is a callback of its trainer, so that checkpoints keep what has come together since the last
 /// log: a resumed run logs the same values. In a checkpoint of trl, which lacks it, the number of
 /// tokens is that of the last log. Nothing waits for the device or for other processes before a
-/// log, a save or an evaluation; then one exchange has the numbers of all batches. Thread-safety:
-/// none; every process calls the same functions in the same order.
+/// log, a save or an evaluation; then one exchange has the numbers of all batches. The sums of a
+/// single process stay where they are on the device, so that a recorded step adds to them when it
+/// is replayed. Thread-safety: none; every process calls the same functions in the same order.
 class MetricLog : public TrainerCallback, public SharedState {
  public:
   /// `group` is null for a single process.
@@ -102,11 +103,16 @@ class MetricLog : public TrainerCallback, public SharedState {
   /// `all` has one row for each process.
   void add(const Noted& noted, const torch::Tensor& all);
   /// Adds values and counts (names, 2) of a batch to the means.
-  static void add(Means& means, const std::vector<std::string>& names, const torch::Tensor& added);
+  static void add(std::vector<Means>& means, const std::vector<std::string>& names,
+                  const torch::Tensor& added);
+  /// The sums of all kinds of batches, by name: value and count.
+  static std::vector<std::pair<std::string, std::pair<double, double>>> totals_of(
+      const std::vector<Means>& means);
 
   std::shared_ptr<ProcessGroup> group_;
   std::vector<Noted> noted_;
-  std::array<Means, 2> means_;  ///< of evaluation, of training
+  /// Of evaluation and of training; batches with other metrics have sums of their own.
+  std::array<std::vector<Means>, 2> means_;
   torch::Tensor tokens_;
   bool counts_tokens_ = false;
   bool restored_ = false;

@@ -205,6 +205,11 @@ Loss OnPolicyDistillationTrainer::compute_loss(Model& model, Batch inputs, std::
   {
     const torch::NoGradGuard no_grad;
     teacher_->to(device());
+    const auto parameters = model.parameters();
+    const bool is_half =
+        !parameters.empty() && parameters.front().scalar_type() == torch::kBFloat16;
+    const device::AutocastGuard precision(device().type(),
+                                          is_half ? torch::kBFloat16 : torch::kFloat);
     teacher = completion_logs(teacher_->forward(given)["logits"]);
   }
   const auto mask = inputs["completion_mask"].to(torch::kFloat);

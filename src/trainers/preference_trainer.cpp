@@ -44,6 +44,7 @@ PreferenceTrainer::~PreferenceTrainer() = default;
 
 void PreferenceTrainer::ask_reference_once() {
   if (!setup_->asks_once) return;
+  model().to(device());  // frozen weights may still be on the host
   compute_columns([this](const DatasetRef& rows, const std::string& name) {
     return with_reference(rows, name);
   });

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gradus/core/error.h>
+#include <gradus/device/runtime.h>
 #include <gradus/models/auto_model.h>
 
 #include <unordered_set>
@@ -30,6 +31,12 @@ class OtherAdapter {
   PeftModel& model_;
   std::string before_;
 };
+
+/// Whether the model's first parameter is of this type.
+bool has_type(const Model& model, torch::ScalarType type) {
+  const auto parameters = model.parameters();
+  return !parameters.empty() && parameters.front().scalar_type() == type;
+}
 
 std::shared_ptr<Model> frozen(std::shared_ptr<Model> model) {
   for (auto& parameter : model->parameters()) parameter.requires_grad_(false);
@@ -69,18 +76,40 @@ ReferencePolicy ReferencePolicy::of(const std::shared_ptr<Model>& model,
     refuse_reference(fmt::format("{} can only copy models of the library to have a reference", who),
                      "Give ref_model, a second object with the weights of the model.");
   policy.model_ = frozen(copy_of_model(ModelTask::causal_lm, *source));
+  policy.is_copy_ = true;
   return policy;
 }
 
-ModelOutput ReferencePolicy::forward(const Batch& inputs) const {
+ModelOutput ReferencePolicy::forward(const Batch& inputs, const Model& trained,
+                                     const ForwardOptions& options) const {
   const torch::NoGradGuard no_grad;
-  if (!adapted_) return model_->forward(inputs);
+  if (!adapted_) {
+    bool is_wider = has_type(*model_, torch::kFloat) && has_type(trained, torch::kBFloat16);
+    if (is_wider && is_copy_ && !stays_float32_) {
+      for (auto& parameter : model_->parameters())
+        parameter.set_data(parameter.to(torch::kBFloat16));
+      is_wider = false;
+    }
+    // Weights that others have or change stay float32.
+    const device::AutocastGuard precision(model_->parameters().front().device().type(),
+                                          is_wider ? torch::kBFloat16 : torch::kFloat);
+    return model_->forward(inputs, options);
+  }
   if (adapted_->has_adapter(kReferenceAdapter)) {
     const OtherAdapter reference(*adapted_, kReferenceAdapter);
-    return adapted_->forward(inputs);
+    return adapted_->forward(inputs, options);
   }
   const auto base = adapted_->disable_adapter();
-  return adapted_->forward(inputs);
+  return adapted_->forward(inputs, options);
+}
+
+TokenScores ReferencePolicy::score(const Batch& inputs, const torch::Tensor& labels,
+                                   const Model& trained, double temperature) const {
+  const torch::NoGradGuard no_grad;
+  ForwardOptions options;
+  options.need_logits = false;
+  options.token_scoring = TokenScoring{.labels = labels, .temperature = temperature};
+  return token_scores_in(forward(inputs, trained, options), labels, {.temperature = temperature});
 }
 
 ReferencePolicy reference_to_use(const std::shared_ptr<Model>& model,
@@ -89,6 +118,7 @@ ReferencePolicy reference_to_use(const std::shared_ptr<Model>& model,
   auto policy = use.asked_once && !given
                     ? ReferencePolicy::itself(model, use.adapter_is_new)
                     : ReferencePolicy::of(model, given, use.adapter_is_new, who);
+  if (use.is_synced) policy.keep_float32();
   if (use.is_synced && !policy.own_model())
     refuse_reference(
         "sync_ref_model needs a reference of its own, which a model with an adapter does not have",

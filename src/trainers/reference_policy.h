@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "trainers/token_scores.h"
+
 namespace gradus {
 
 /// The policy that a trainer compares the trained one with, and that stays as it is.
@@ -32,14 +34,23 @@ class ReferencePolicy {
 
   /// Whether there is one.
   explicit operator bool() const { return model_ != nullptr; }
-  /// What it gives, without gradients.
-  ModelOutput forward(const Batch& inputs) const;
+  /// What it gives, without gradients. While `trained` computes with bfloat16 weights, so does the
+  /// reference.
+  ModelOutput forward(const Batch& inputs, const Model& trained,
+                      const ForwardOptions& options = {}) const;
+  /// Its scores of `labels` for a batch; see `score_tokens`.
+  TokenScores score(const Batch& inputs, const torch::Tensor& labels, const Model& trained,
+                    double temperature = 1) const;
+  /// Its weights change (`sync_ref_model`), so they are kept in float32.
+  void keep_float32() { stays_float32_ = true; }
   /// The model of its own; null when it shares the trained one.
   std::shared_ptr<Model> own_model() const { return adapted_ ? nullptr : model_; }
 
  private:
   std::shared_ptr<Model> model_;
   std::shared_ptr<PeftModel> adapted_;  ///< the trained model, where its adapters make the policy
+  bool is_copy_ = false;                ///< Nobody else has the model.
+  bool stays_float32_ = false;
 };
 
 /// How a trainer uses its reference.

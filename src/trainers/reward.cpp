@@ -91,6 +91,11 @@ RewardTrainer::RewardTrainer(RewardConfig args, PreparedPreferences prepared)
   set_prepare_rows(std::move(prepared.prepare_rows));
 }
 
+StepTraits RewardTrainer::step_traits() const {
+  if (!is_exactly<RewardTrainer>()) return {};
+  return {.recordable = true, .reads_logits = false};
+}
+
 Loss RewardTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {
   const bool training = model.is_training();
   const layers::NoDropout no_dropout(args_.disable_dropout);

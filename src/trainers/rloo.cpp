@@ -169,6 +169,10 @@ void RLOOTrainer::score(Scored& scored, MetricBatch& metrics) {
                  metrics);
 }
 
+StepTraits RLOOTrainer::step_traits() const {
+  return {.recordable = false, .reads_logits = !is_exactly<RLOOTrainer>()};
+}
+
 Loss RLOOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {
   const bool training = model.is_training();
   const auto mask = inputs["completion_mask"].to(torch::kFloat);

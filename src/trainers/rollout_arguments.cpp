@@ -24,13 +24,14 @@ std::shared_ptr<ReferencePolicy> reference_for(double beta, const std::shared_pt
       ReferencePolicy::of(model, given, adapter_is_new, trainer));
 }
 
-CallbackHandle syncing_callback(const ReferencePolicy& reference, double mixup_alpha,
-                                int64_t sync_steps, const std::string& trainer) {
+CallbackHandle syncing_callback(ReferencePolicy& reference, double mixup_alpha, int64_t sync_steps,
+                                const std::string& trainer) {
   if (!reference.own_model())
     refuse_options(trainer +
                        ": sync_ref_model does not go with an adapter, whose reference is the "
                        "model below it",
                    "Leave sync_ref_model out, or train the whole model.");
+  reference.keep_float32();
   return std::make_shared<SyncRefModelCallback>(reference.own_model(), mixup_alpha, sync_steps);
 }
 

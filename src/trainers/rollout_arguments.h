@@ -134,8 +134,8 @@ std::shared_ptr<ReferencePolicy> reference_for(double beta, const std::shared_pt
                                                bool adapter_is_new, const std::string& trainer);
 /// Moves the reference towards the model from time to time. Throws `Error` G-TRL-1 when it is the
 /// model without its adapter.
-CallbackHandle syncing_callback(const ReferencePolicy& reference, double mixup_alpha,
-                                int64_t sync_steps, const std::string& trainer);
+CallbackHandle syncing_callback(ReferencePolicy& reference, double mixup_alpha, int64_t sync_steps,
+                                const std::string& trainer);
 
 /// The common options of a rollout trainer's options.
 template <class Options, class Config>

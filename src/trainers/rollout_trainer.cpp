@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/device/runtime.h>
+#include <gradus/models/backbone.h>
 #include <gradus/models/layers/no_dropout.h>
 #include <gradus/trainers/rollout_trainer.h>
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones_like.h>
 
@@ -197,76 +199,126 @@ PredictionStep RolloutTrainer::prediction_step(Model& model, Batch inputs, bool,
   return step;
 }
 
-// Advantages and log probabilities stay float32, whatever the model computes in.
-Batch RolloutTrainer::prepare_inputs(Batch inputs) const {
-  auto prepared = Trainer::prepare_inputs(inputs);
-  for (const auto& [name, value] : inputs)
-    if (value.is_floating_point()) prepared.set(name, value.to(device()));
-  return prepared;
+namespace {
+
+/// Prompts and completions as the model takes them, and where the completions are.
+struct CompletionRows {
+  Batch inputs;
+  Tensor labels;           ///< (rows, tokens): the completions' tokens.
+  Tensor columns;          ///< (rows, completion): where the scores of the completions' tokens are.
+  bool is_turned = false;  ///< Whether these differ from row to row.
+};
+
+/// On a GPU the padding before the prompts is moved behind the completions, so that attention needs
+/// no mask. The tokens keep their positions.
+CompletionRows completion_rows(const Batch& batch) {
+  const auto &prompts = batch["prompt_ids"], &completions = batch["completion_ids"];
+  const auto width = completions.size(1), before = prompts.size(1), all = before + width;
+  auto ids = at::cat({prompts, completions}, 1);
+  auto mask = at::cat({batch["prompt_mask"], batch["completion_mask"]}, 1);
+  auto labels = torch::constant_pad_nd(
+      completions.masked_fill(batch["completion_mask"].eq(0), -100), {before, 0}, -100);
+  // The last token of the prompt predicts the first one of the completion.
+  auto columns = (at::arange(width, ids.options()) + (before - 1)).expand({ids.size(0), width});
+  if (!ids.is_cuda()) return {{{"input_ids", ids}, {"attention_mask", mask}}, labels, columns};
+  const auto left = batch["prompt_mask"].eq(0).sum(1, /*keepdim=*/true);
+  const auto places = (at::arange(all, ids.options()) + left).remainder(all);
+  CompletionRows rows{{{"input_ids", ids.gather(1, places)},
+                       {"attention_mask", mask.gather(1, places)},
+                       {"position_ids", places}},
+                      labels.gather(1, places),
+                      columns - left,
+                      /*is_turned=*/true};
+  rows.inputs.set(kIsRightPadded, torch::ones({}, ids.options().dtype(torch::kBool)));
+  return rows;
 }
+
+/// Scores of the completions' tokens from logits of all tokens. The entropies have a gradient.
+TokenScores completion_scores(const Tensor& logits, const CompletionRows& rows, const Batch& batch,
+                              const TokenScoreOptions& options, bool with_entropy_gradient) {
+  const auto width = batch["completion_ids"].size(1);
+  const auto without = batch["completion_mask"].eq(0);
+  Tensor kept;  // one column more: the last one has no label
+  if (rows.is_turned) {
+    const auto places = rows.columns.unsqueeze(-1).expand({-1, -1, logits.size(-1)});
+    kept = torch::constant_pad_nd(logits.gather(1, places), {0, 0, 0, 1});
+  } else {
+    kept = logits.narrow(1, logits.size(1) - width - 1, width + 1);
+  }
+  const auto labels =
+      torch::constant_pad_nd(batch["completion_ids"].masked_fill(without, -100), {1, 0}, -100);
+  auto scores = score_tokens(kept, labels, options);
+  if (with_entropy_gradient) {
+    const auto scaled = kept.narrow(1, 0, width).to(torch::kFloat) / options.temperature;
+    const auto logs = scaled.log_softmax(-1);
+    scores.entropy = (logs.exp() * logs).sum(-1).neg().masked_fill(without, 0);
+  }
+  return scores;
+}
+
+}  // namespace
 
 RolloutTrainer::TokenValues RolloutTrainer::token_values(Model& model, const Batch& batch,
                                                          bool with_entropy_gradient) {
   const layers::NoDropout no_dropout(rolling_->settings.disable_dropout);
-  const auto ids = at::cat({batch["prompt_ids"], batch["completion_ids"]}, 1);
-  const auto mask = at::cat({batch["prompt_mask"], batch["completion_mask"]}, 1);
-  const auto outputs =
-      run_model(model, {{"input_ids", ids}, {"attention_mask", mask}}, model.is_training());
-  return completion_values(outputs["logits"], batch, rolling_->settings.temperature,
-                           with_entropy_gradient);
-}
-
-RolloutTrainer::TokenValues RolloutTrainer::completion_values(const Tensor& logits,
-                                                              const Batch& batch,
-                                                              double temperature,
-                                                              bool with_entropy_gradient) {
-  const auto width = batch["completion_ids"].size(1);
-  const auto& mask = batch["completion_mask"];
-  // The last token of the prompt predicts the first one of the completion.
-  const auto kept = logits.narrow(1, logits.size(1) - width - 1, width + 1);
-  const auto labels =
-      torch::constant_pad_nd(batch["completion_ids"].masked_fill(mask.eq(0), -100), {1, 0}, -100);
-  const auto scores =
-      score_tokens(kept, labels, {.temperature = temperature, .entropy = !with_entropy_gradient});
-  TokenValues values{.log_probs = scores.log_probs, .entropy = scores.entropy};
-  if (with_entropy_gradient) {
-    const auto logs = (kept.narrow(1, 0, width).to(torch::kFloat) / temperature).log_softmax(-1);
-    values.entropy = (logs.exp() * logs).sum(-1).neg().masked_fill(mask.eq(0), 0);
+  const auto rows = completion_rows(batch);
+  const TokenScoreOptions options{.temperature = rolling_->settings.temperature,
+                                  .entropy = !with_entropy_gradient};
+  const auto outputs = run_for_scores(model, rows.inputs, rows.labels, options.temperature);
+  if (!outputs.contains("token_log_probs")) {
+    const auto scores =
+        completion_scores(outputs["logits"], rows, batch, options, with_entropy_gradient);
+    return {.log_probs = scores.log_probs, .entropy = scores.entropy};
   }
-  return values;
+  const auto at_columns = [&](const Tensor& values) { return values.gather(1, rows.columns); };
+  const auto& entropy = outputs["token_entropy"];
+  return {.log_probs = at_columns(outputs["token_log_probs"]),
+          .entropy = at_columns(with_entropy_gradient ? entropy : entropy.detach())};
 }
 
-Tensor RolloutTrainer::log_probs_of(const Scored& scored) { return log_probs_by(nullptr, scored); }
+Tensor RolloutTrainer::log_probs_by(const ReferencePolicy& reference, const Batch& batch) {
+  const torch::NoGradGuard no_grad;
+  const auto rows = completion_rows(batch);
+  const TokenScoreOptions options{.temperature = rolling_->settings.temperature};
+  ForwardOptions asked;
+  asked.need_logits = false;
+  asked.token_scoring = TokenScoring{.labels = rows.labels, .temperature = options.temperature};
+  const auto outputs = reference.forward(rows.inputs, model(), asked);
+  if (outputs.contains("token_log_probs"))
+    return outputs["token_log_probs"].gather(1, rows.columns);
+  return completion_scores(outputs["logits"], rows, batch, options, false).log_probs;
+}
+
+Tensor RolloutTrainer::log_probs_of(const Scored& scored) {
+  const torch::NoGradGuard no_grad;
+  return in_batches(scored, [this](const Batch& part) {
+    forward_options().need_logits = step_traits().reads_logits;
+    auto values = token_values(model(), part);
+    forward_options() = {};
+    return values.log_probs;
+  });
+}
 
 Tensor RolloutTrainer::reference_log_probs_of(const Scored& scored) {
-  return log_probs_by(rolling_->reference.get(), scored);
+  const auto& reference = *rolling_->reference;
+  if (const auto own = reference.own_model()) own->to(device());
+  return in_batches(scored, [&](const Batch& part) { return log_probs_by(reference, part); });
 }
 
 bool RolloutTrainer::has_reference() const { return rolling_->reference != nullptr; }
 
-/// `reference` is null for the model that is trained.
-Tensor RolloutTrainer::log_probs_by(const ReferencePolicy* reference, const Scored& scored) {
-  const torch::NoGradGuard no_grad;
+Tensor RolloutTrainer::in_batches(const Scored& scored,
+                                  const std::function<Tensor(const Batch&)>& log_probs) const {
   const auto precision = compute_loss_context_manager();
   const auto rows = scored.batch["completion_ids"].size(0);
   const auto size =
       scored.training ? args().per_device_train_batch_size : args().per_device_eval_batch_size;
-  if (reference != nullptr && reference->own_model()) reference->own_model()->to(device());
   std::vector<Tensor> parts;
   for (int64_t first = 0; first < rows; first += size) {
     Batch part;
     for (const char* name : {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask"})
       part.set(name, scored.batch[name].slice(0, first, first + size));
-    if (reference == nullptr) {
-      parts.push_back(token_values(model(), part).log_probs);
-      continue;
-    }
-    const auto outputs = reference->forward(
-        {{"input_ids", at::cat({part["prompt_ids"], part["completion_ids"]}, 1)},
-         {"attention_mask", at::cat({part["prompt_mask"], part["completion_mask"]}, 1)}});
-    parts.push_back(
-        completion_values(outputs["logits"], part, rolling_->settings.temperature, false)
-            .log_probs);
+    parts.push_back(log_probs(part));
   }
   return at::cat(parts);
 }

@@ -83,6 +83,35 @@ void check_sft_args(const SFTConfig& args, bool has_collator) {
     refuse_options("router_aux_loss_coef is for mixtures of experts", "Leave it out.");
 }
 
+constexpr const char* kNumTokens = "num_tokens";  ///< Of a batch, without what fills it up.
+constexpr int64_t kTokensOfShapes = 512, kSequencesOfShapes = 16;
+
+int64_t rounded_up(int64_t count, int64_t multiple) {
+  return (count + multiple - 1) / multiple * multiple;
+}
+
+/// A batch without padding, filled up with one more sequence that does not count, and with empty
+/// sequences, so that few shapes have to be recorded.
+Batch filled_up(Batch inputs, int64_t pad_token_id) {
+  const auto tokens = inputs["input_ids"].size(1);
+  const auto more = rounded_up(tokens, kTokensOfShapes) - tokens;
+  const auto fill = [&](const char* name, int64_t value) {
+    inputs.set(name, torch::constant_pad_nd(inputs[name], {0, more}, value));
+  };
+  inputs.set(kNumTokens, torch::full({}, tokens, torch::kLong));
+  const auto bounds = inputs["cu_seq_lens_q"];
+  const auto sequences = bounds.numel() - 1 + (more > 0 ? 1 : 0);
+  const auto missing = rounded_up(sequences, kSequencesOfShapes) + 1 - bounds.numel();
+  fill("seq_idx", bounds.numel() - 1);
+  fill("input_ids", pad_token_id);
+  fill("labels", -100);
+  fill("position_ids", 0);
+  const auto filled = torch::constant_pad_nd(bounds, {0, missing}, tokens + more);
+  inputs.set("cu_seq_lens_q", filled);
+  inputs.set("cu_seq_lens_k", filled);
+  return inputs;
+}
+
 }  // namespace
 
 std::span<const OptionRow<SFTConfig>> SFTConfig::own_options() { return kSftRows; }
@@ -107,6 +136,7 @@ SFTConfig SFTConfig::resolved() const {
 struct SFTTrainer::Prepared {
   TrainerOptions options;
   bool has_loss_function = false;
+  int64_t pad_token_id = 0;
 };
 
 SFTTrainer::Prepared SFTTrainer::prepare(SFTTrainerOptions given, const SFTConfig& args) {
@@ -119,8 +149,9 @@ SFTTrainer::Prepared SFTTrainer::prepare(SFTTrainerOptions given, const SFTConfi
   device::seed_all(args.seed);  // the adapter's matrices are random
   options.model = policy_to_train(given.model, given.peft_config, "SFTTrainer");
   options.processing_class = tokenizer;
+  prepared.pad_token_id = *tokenizer->pad_token_id();
   if (!options.data_collator)
-    options.data_collator = DataCollatorForSft({.pad_token_id = *tokenizer->pad_token_id(),
+    options.data_collator = DataCollatorForSft({.pad_token_id = prepared.pad_token_id,
                                                 .padding_free = is_padding_free(args),
                                                 .pad_to_multiple_of = args.pad_to_multiple_of});
 
@@ -154,7 +185,8 @@ SFTTrainer::SFTTrainer(SFTTrainerOptions options)
 SFTTrainer::SFTTrainer(SFTConfig args, Prepared prepared)
     : TrlTrainer(prepared.options, args.to_dict()),
       args_(std::move(args)),
-      has_loss_function_(prepared.has_loss_function) {}
+      has_loss_function_(prepared.has_loss_function),
+      pad_token_id_(prepared.pad_token_id) {}
 
 DataLoaderOptions SFTTrainer::eval_dataloader_options(const DatasetRef& eval_dataset) {
   eval_rows_left_ = eval_dataset.size().value_or(0);
@@ -168,19 +200,44 @@ int64_t SFTTrainer::rows_of_loss(int64_t rows) const {
   return std::max<int64_t>(joined, 1);
 }
 
+StepTraits SFTTrainer::step_traits() const {
+  if (!is_exactly<SFTTrainer>()) return {};
+  return {.recordable = true, .reads_logits = false};
+}
+
+Batch SFTTrainer::batch_for_gpu(Batch inputs) const {
+  inputs = TrlTrainer::batch_for_gpu(std::move(inputs));
+  const bool is_flat = inputs.contains("cu_seq_lens_q") && inputs.contains("position_ids") &&
+                       inputs.contains("seq_idx") && inputs["input_ids"].is_cpu();
+  return is_flat && model().is_training() ? filled_up(std::move(inputs), pad_token_id_) : inputs;
+}
+
 Loss SFTTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor> num_items) {
   const bool training = model.is_training();
   if (!training) num_items.reset();  // an evaluation divides each batch by its own labels
   auto given = inputs;
   const auto labels = given.pop("labels");
+  const auto tokens = given.pop_or_undefined(kNumTokens);
+  const bool smooths = args().label_smoothing_factor != 0 && args_.loss_type == "nll";
   Loss result;
-  result.outputs = run_model(model, given, training);
+  auto& asked = forward_options();
+  asked.need_logits |= has_loss_function_ || smooths;
+  if (training && !asked.need_logits) {
+    const auto items = num_items ? num_items->to(labels.device())
+                                 : labels.narrow(1, 1, labels.size(1) - 1).ne(-100).sum();
+    asked.token_scoring =
+        TokenScoring{.labels = labels,
+                     .loss_scale = items.clamp_min(1).to(torch::kFloat).reciprocal(),
+                     .weights_by_prob = args_.loss_type == "dft"};
+  }
   const auto scores =
-      score_tokens(result.outputs["logits"], labels, {.entropy = true, .is_top1 = true});
+      score_by_model(model, given, labels, {.entropy = true, .is_top1 = true}, result.outputs);
   const auto count = scores.mask.sum();
-  if (has_loss_function_) {
+  if (result.outputs.contains("loss")) {
+    result.loss = result.outputs["loss"];
+  } else if (has_loss_function_) {
     result.loss = Trainer::compute_loss(model, inputs, num_items).loss;
-  } else if (args().label_smoothing_factor != 0 && args_.loss_type == "nll") {
+  } else if (smooths) {
     result.loss = LabelSmoother(args().label_smoothing_factor)(result.outputs, labels,
                                                                /*shift_labels=*/true, num_items);
   } else {
@@ -196,7 +253,8 @@ Loss SFTTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor> 
   metrics.mean("entropy", scores.entropy.sum(), count);
   metrics.mean("mean_token_accuracy", scores.is_top1.sum(), count);
   const auto* padding = inputs.find("attention_mask");
-  metrics.tokens(padding != nullptr
+  metrics.tokens(tokens.defined() ? tokens
+                 : padding != nullptr
                      ? padding->sum()
                      : torch::full({}, inputs["input_ids"].size(1), labels.options()));
   note(metrics, training);

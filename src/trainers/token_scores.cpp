@@ -34,4 +34,22 @@ TokenScores score_tokens(const Tensor& logits, const Tensor& labels,
   return scores;
 }
 
+TokenScores token_scores_in(const ModelOutput& outputs, const Tensor& labels,
+                            const TokenScoreOptions& options) {
+  if (!outputs.contains("token_log_probs")) return score_tokens(outputs["logits"], labels, options);
+  const auto length = labels.size(1) - 1;
+  const auto shown = [&](const Tensor& values) { return values.narrow(1, 0, length); };
+  const auto fact = [&](int64_t which) {
+    return shown(outputs["token_facts"].select(-1, which).detach());
+  };
+  TokenScores scores;
+  scores.mask = labels.narrow(1, 1, length).ne(-100);
+  scores.log_probs = shown(outputs["token_log_probs"]);
+  if (options.entropy) scores.entropy = shown(outputs["token_entropy"].detach());
+  if (options.mean_logits) scores.mean_logits = fact(0);
+  if (options.is_top1) scores.is_top1 = fact(1).to(torch::kBool);
+  if (options.log_sum_sq_probs) scores.log_sum_sq_probs = fact(2);
+  return scores;
+}
+
 }  // namespace gradus

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/models/model_output.h>
 #include <torch/types.h>
 
 namespace gradus {
@@ -30,5 +31,10 @@ struct TokenScores {
 /// vocabulary).
 TokenScores score_tokens(const torch::Tensor& logits, const torch::Tensor& labels,
                          const TokenScoreOptions& options = {});
+
+/// The same from the output of a model that was asked for them (`TokenScoring`), or from its
+/// logits where it gave these.
+TokenScores token_scores_in(const ModelOutput& outputs, const torch::Tensor& labels,
+                            const TokenScoreOptions& options = {});
 
 }  // namespace gradus

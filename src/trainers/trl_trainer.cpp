@@ -1,11 +1,14 @@
 #include <gradus/core/error.h>
+#include <gradus/data/tokenizer_like.h>
 #include <gradus/device/runtime.h>
 #include <gradus/distributed/process_group.h>
+#include <gradus/models/backbone.h>
 #include <gradus/trainers/trl_trainer.h>
 
 #include <cmath>
 
 #include "trainers/metric_log.h"
+#include "trainers/token_scores.h"
 #include "trainers/trl_options.h"
 
 namespace gradus {
@@ -21,6 +24,15 @@ TrainerOptions with_all_columns(TrainerOptions options) {
   return options;
 }
 
+constexpr int64_t kLengthStep = 64;  ///< Lengths of padded batches are multiples of it.
+
+/// Whether every row (rows, tokens) of a mask in host memory is ones, then zeros.
+bool is_right_padded(const torch::Tensor& mask) {
+  if (!mask.is_cpu() || mask.dim() != 2 || mask.size(1) == 0) return false;
+  const auto bits = mask.ne(0), before = bits.narrow(1, 0, mask.size(1) - 1);
+  return bits.narrow(1, 1, mask.size(1) - 1).le(before).all().item<bool>();
+}
+
 }  // namespace
 
 TrlTrainer::TrlTrainer(TrainerOptions options, nlohmann::ordered_json arguments)
@@ -31,6 +43,8 @@ TrlTrainer::TrlTrainer(TrainerOptions options, nlohmann::ordered_json arguments)
       eval_dataset_(options.eval_dataset),
       group_(ProcessGroup::of_this_run(std::chrono::seconds(args().ddp_timeout))),
       metrics_(std::make_shared<MetricLog>(group_)) {
+  if (options.processing_class)
+    pad_token_id_ = options.processing_class->pad_token_id().value_or(0);
   add_callback(metrics_);
 }
 
@@ -105,6 +119,57 @@ torch::Tensor TrlTrainer::mean_over_processes(const torch::Tensor& value) const 
   const auto all = torch::stack(group_->gather(value));
   const auto count = processes_that_count(model().is_training());
   return (count > 0 ? all.narrow(0, 0, std::min(count, all.size(0))) : all).mean(0);
+}
+
+ModelOutput TrlTrainer::run_for_scores(Model& model, const Batch& inputs,
+                                       const torch::Tensor& labels, double temperature) {
+  auto& asked = forward_options();
+  if (!asked.need_logits) {
+    if (!asked.token_scoring) asked.token_scoring.emplace();
+    asked.token_scoring->labels = labels;
+    asked.token_scoring->temperature = temperature;
+  }
+  auto outputs = run_model(model, inputs, model.is_training());
+  asked.token_scoring.reset();
+  return outputs;
+}
+
+TokenScores TrlTrainer::score_by_model(Model& model, const Batch& inputs,
+                                       const torch::Tensor& labels,
+                                       const TokenScoreOptions& options, ModelOutput& outputs) {
+  outputs = run_for_scores(model, inputs, labels, options.temperature);
+  return token_scores_in(outputs, labels, options);
+}
+
+// What the losses of this family read is never that of padding.
+Batch TrlTrainer::batch_for_gpu(Batch inputs) const {
+  if (model().is_training())
+    for (const std::string prefix : {"", "KL_"}) pad_to_few_lengths(inputs, prefix);
+  return Trainer::batch_for_gpu(std::move(inputs));
+}
+
+void TrlTrainer::pad_to_few_lengths(Batch& inputs, const std::string& prefix) const {
+  const auto* mask = inputs.find(prefix + "attention_mask");
+  if (mask == nullptr || !is_right_padded(*mask)) return;
+  const auto width = mask->size(1);
+  inputs.set(prefix + kIsRightPadded, torch::ones({}, torch::kBool));
+  auto wanted = (width + kLengthStep - 1) / kLengthStep * kLengthStep;
+  if (const auto longest = longest_input(model())) wanted = std::min(wanted, *longest);
+  const std::vector<std::pair<std::string, int64_t>> columns = {{"input_ids", pad_token_id_},
+                                                                {"attention_mask", 0},
+                                                                {"completion_mask", 0},
+                                                                {"labels", -100}};
+  for (const auto& [name, filler] : columns)
+    if (const auto* column = inputs.find(prefix + name);
+        column != nullptr && column->dim() == 2 && column->size(1) == width && wanted > width)
+      inputs.set(prefix + name, torch::constant_pad_nd(*column, {0, wanted - width}, filler));
+}
+
+Batch TrlTrainer::prepare_inputs(Batch inputs) const {
+  auto prepared = Trainer::prepare_inputs(inputs);
+  for (const auto& [name, value] : inputs)
+    if (value.is_floating_point()) prepared.set(name, value.to(device()));
+  return prepared;
 }
 
 PredictionStep TrlTrainer::prediction_step(Model& model, Batch inputs, bool prediction_loss_only,

@@ -119,6 +119,8 @@ class StepEngine {
   /// window includes the update: `clip` and `step` then only report what was done.
   torch::Tensor micro_batch(const Batch& inputs, const std::optional<torch::Tensor>& num_items,
                             const WindowPlace& place, const Work& work);
+  /// Whether micro-batches are recorded, at least until something turns out to prevent it.
+  bool is_recording() const { return graphs_ != nullptr; }
   /// The micro-batches of the current window.
   int64_t window_size() const { return place_.size; }
   /// Adds the gradients of `loss` to the parameters, scaled as the precision asks.

@@ -22,6 +22,11 @@ struct BackboneInputs {
   torch::Tensor position_ids = {};    ///< (batch or 1, tokens).
   torch::Tensor token_type_ids = {};  ///< (batch, tokens): first or second text (BERT).
   torch::Tensor sequence_ids = {};    ///< (batch or 1, tokens): the packed sequence of a token.
+  /// (sequences + 1) int32: where the packed sequences of the only row begin (`cu_seq_lens_q`).
+  torch::Tensor sequence_starts = {};
+  /// Whether all padding of `attention_mask` is behind the text and nobody reads what is computed
+  /// for it: the batch has an entry `kIsRightPadded`. Causal bodies then need no mask.
+  bool is_right_padded = false;
   /// (batch, encoder tokens, width), for decoders with cross-attention.
   torch::Tensor encoder_hidden_states = {};
   torch::Tensor encoder_attention_mask = {};  ///< (batch, encoder tokens), 0 for padding.
@@ -41,6 +46,10 @@ struct BackboneInputs {
   /// Number of tokens in a row.
   int64_t tokens() const { return (input_ids.defined() ? input_ids : inputs_embeds).size(1); }
 };
+
+/// The name of an entry that says by its presence that all padding of a batch is on the right, and
+/// that nobody reads the model's outputs there. The host looks before a batch goes to a GPU.
+inline constexpr const char* kIsRightPadded = "is_right_padded";
 
 /// Takes a body's inputs from a batch. Throws `Error` G-MODEL-11 when the batch holds neither or
 /// both of input_ids and inputs_embeds, and for a wrong shape.
@@ -74,6 +83,9 @@ class Backbone : public torch::nn::Module {
   /// How the blocks call attention; `batch`, `tokens` and `dtype` are filled in by others.
   /// `nullopt`: their attention is of a kind that is not measured.
   virtual std::optional<AttentionShape> attention_shape() const { return std::nullopt; }
+
+  /// See `PreTrainedModel::decodes_in_place`.
+  virtual bool decodes_in_place() const { return false; }
 
   /// See `Model::memory`.
   virtual nlohmann::json memory() const;

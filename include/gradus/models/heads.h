@@ -92,6 +92,7 @@ class CausalLM : public BackboneModel {
   bool can_generate() const override { return true; }
   std::optional<int64_t> position_limit() const override { return body_->position_limit(); }
   torch::Tensor decode(const Batch& inputs, layers::KeyValueCache& cache) override;
+  bool decodes_in_place() const override { return body_->decodes_in_place(); }
 
  protected:
   std::vector<torch::Tensor> vocabulary_parameters() override { return {head_->weight}; }

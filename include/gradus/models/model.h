@@ -17,6 +17,20 @@ namespace gradus {
 
 struct TokenizerLike;
 
+/// Asks a causal language model for scores of labels, so that it need not make logits of the whole
+/// batch.
+///
+/// Where the model has a kernel for it (`kernels::linear_token_scores`), its output then has no
+/// logits but `token_log_probs` and `token_entropy` (rows, tokens) and `token_facts` (rows, tokens,
+/// 3): mean logit, whether the label is the likeliest token, log Σ p². All are float32; column t
+/// is about label t + 1. Elsewhere it answers with logits.
+struct TokenScoring {
+  torch::Tensor labels;           ///< (rows, tokens), -100 where there is none.
+  double temperature = 1.0;       ///< Logits are divided by it.
+  torch::Tensor loss_scale = {};  ///< Defined: `loss` is the sum of -log p times it.
+  bool weights_by_prob = false;   ///< Each summand of the loss is multiplied by p.
+};
+
 /// What a caller asks of a forward pass.
 struct ForwardOptions {
   /// Number of labels in all batches of a gradient accumulation window. When set, the sum of the
@@ -27,6 +41,8 @@ struct ForwardOptions {
   /// Whether the caller reads the logits. When false, a model that computes its own loss may skip
   /// them.
   bool need_logits = true;
+  /// Scores of labels in place of logits.
+  std::optional<TokenScoring> token_scoring = std::nullopt;
 };
 
 /// Names and tensors of a model, in the order of its modules.

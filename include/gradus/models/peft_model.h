@@ -132,8 +132,9 @@ class PeftModel : public PreTrainedModel {
   bool is_recordable() const override { return base_->is_recordable(); }
   nlohmann::json memory() const override { return base_->memory(); }
   void load_memory(const nlohmann::json& memory) override { base_->load_memory(memory); }
-  /// False: adapters are trained in float32.
-  bool takes_bf16_weights() const override { return false; }
+  /// As the base model, with LoRA alone: the optimizer trains float32 values of the adapter, which
+  /// is rounded once in a step. False with DoRA and with `modules_to_save`.
+  bool takes_bf16_weights() const override;
   std::vector<std::string> droppable_masks() const override { return base_->droppable_masks(); }
   std::optional<AttentionShape> attention_shape(const Batch& inputs) const override {
     return base_->attention_shape(inputs);
@@ -153,6 +154,7 @@ class PeftModel : public PreTrainedModel {
   bool can_generate() const override { return base_->can_generate(); }
   std::optional<int64_t> position_limit() const override { return base_->position_limit(); }
   bool is_encoder_decoder() const override { return base_->is_encoder_decoder(); }
+  bool decodes_in_place() const override { return base_->decodes_in_place(); }
   torch::Tensor decode(const Batch& inputs, layers::KeyValueCache& cache) override {
     return base_->decode(inputs, cache);
   }

@@ -130,6 +130,9 @@ class PreTrainedModel : public Model {
   /// `encoder_hidden_states` and the encoder's `attention_mask`. A row of these two serves all
   /// beams of a prompt, which follow each other in `decoder_input_ids`.
   virtual torch::Tensor decode(const Batch& inputs, layers::KeyValueCache& cache);
+  /// Whether `decode` of one token per row takes a cache of fixed shape
+  /// (`layers::KeyValueCache::fixed`), so that its steps can be recorded.
+  virtual bool decodes_in_place() const { return false; }
   /// The encoder's output for a prompt; only for encoder-decoder models.
   virtual torch::Tensor encode(const Batch& inputs);
   /// The decoder's input that predicts `labels`: the labels shifted right after the start token.

@@ -17,11 +17,13 @@ std::vector<torch::Tensor> halvable_parameters(torch::nn::Module& module);
 /// From the constructor to the destructor the module's float32 parameters are bfloat16; their
 /// former storage holds the masters. Parameters of batch norms stay float32: their kernels want
 /// them so. The same parameter objects are used all along, so handles, ties and files stay as they
-/// are. Thread-safety: none.
+/// are. Frozen parameters are not trained, so on a GPU their float32 values wait in host memory,
+/// where they also are while they are shown. Thread-safety: none.
 class MasterWeights {
  public:
-  /// Turns the parameters of `module`, which must live longer than this, into bfloat16.
-  explicit MasterWeights(torch::nn::Module& module);
+  /// Turns the parameters of `module`, which must live longer than this, into bfloat16 on `device`,
+  /// where those that are trained lie already.
+  explicit MasterWeights(torch::nn::Module& module, torch::Device device = torch::kCPU);
   /// The module gets its float32 values back, with the training in them; the optimizer its
   /// parameters.
   ~MasterWeights();
@@ -60,6 +62,7 @@ class MasterWeights {
   /// Makes them hold the bfloat16 values, recomputed if `refresh` is set.
   void hide(bool refresh);
 
+  torch::Device device_;
   std::vector<torch::Tensor> weights_;           // the module's parameters
   std::vector<torch::Tensor> masters_, halves_;  // their values in float32 and bfloat16
   Optimizer* optimizer_ = nullptr;

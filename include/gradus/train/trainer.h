@@ -238,6 +238,12 @@ class Trainer {
                                          const Names& ignore_keys);
   /// Calls the model. Outputs in half precision become float32.
   virtual ModelOutput run_model(Model& model, const Batch& inputs, bool training);
+  /// What the calls of `run_model` for the batch under way ask of the model.
+  ForwardOptions& forward_options();
+  /// What the host does with a batch before it goes to a GPU. A replay of a recorded step does not
+  /// call methods for the batch, but this one comes before. By default it notes full masks
+  /// (`remember_full_masks`); it may pad a batch, so that few shapes are recorded.
+  virtual Batch batch_for_gpu(Batch inputs) const;
   /// Moves a batch to the device. Throws `Error` G-TRAIN-11 for an empty batch.
   virtual Batch prepare_inputs(Batch inputs) const;
   /// How many rows the loss of a batch counts for in an evaluation.

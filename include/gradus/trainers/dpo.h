@@ -95,6 +95,8 @@ class DPOTrainer : public PreferenceTrainer {
   const DPOConfig& dpo_args() const { return args_; }
 
  protected:
+  /// Its own steps may be recorded, and nobody reads their logits.
+  StepTraits step_traits() const override;
   Loss compute_loss(Model& model, Batch inputs,
                     std::optional<torch::Tensor> num_items_in_batch) override;
   /// Rows are pairs.

@@ -88,6 +88,8 @@ class KTOTrainer : public PreferenceTrainer {
   const KTOConfig& kto_args() const { return args_; }
 
  protected:
+  /// Its own steps may be recorded, and nobody reads their logits.
+  StepTraits step_traits() const override;
   Loss compute_loss(Model& model, Batch inputs,
                     std::optional<torch::Tensor> num_items_in_batch) override;
   /// Of the completions, and of the neighbours' where the loss needs them.

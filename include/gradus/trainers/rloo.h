@@ -129,6 +129,8 @@ class RLOOTrainer : public RolloutTrainer {
 
  protected:
   void score(Scored& scored, MetricBatch& metrics) override;
+  /// Nobody reads the logits of its own steps. They make completions, so they are not recorded.
+  StepTraits step_traits() const override;
   Loss compute_loss(Model& model, Batch inputs,
                     std::optional<torch::Tensor> num_items_in_batch) override;
 

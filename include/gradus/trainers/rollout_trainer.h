@@ -118,9 +118,8 @@ class RolloutTrainer : public TrlTrainer {
   };
   /// Runs the model on a batch. `with_entropy_gradient` keeps the graph of the entropies, too.
   TokenValues token_values(Model& model, const Batch& batch, bool with_entropy_gradient = false);
-  /// The same from logits of prompts and completions.
-  static TokenValues completion_values(const torch::Tensor& logits, const Batch& batch,
-                                       double temperature, bool with_entropy_gradient);
+  /// The same by another policy, without gradients.
+  torch::Tensor log_probs_by(const ReferencePolicy& reference, const Batch& batch);
   /// The log probabilities by the model, without gradients, in batches of the usual size.
   torch::Tensor log_probs_of(const Scored& scored);
   /// The same by the reference, which there must be.
@@ -161,7 +160,6 @@ class RolloutTrainer : public TrlTrainer {
                               std::optional<torch::Tensor> num_items_in_batch) override;
   PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
                                  const Names& ignore_keys) override;
-  Batch prepare_inputs(Batch inputs) const override;
   DataLoader get_train_dataloader() override;
   DataLoaderOptions train_dataloader_options() override;
   DataLoaderOptions eval_dataloader_options(const DatasetRef& eval_dataset) override;
@@ -178,7 +176,9 @@ class RolloutTrainer : public TrlTrainer {
   Batch make_batch(const Batch& loaded, const DatasetRef& rows, bool training);
   Batch next_batch(const Batch& loaded);
   void add_to_table(const Scored& scored);
-  torch::Tensor log_probs_by(const ReferencePolicy* reference, const Scored& scored);
+  /// `log_probs` of the batches of the usual size that `scored` is cut into, joined.
+  torch::Tensor in_batches(const Scored& scored,
+                           const std::function<torch::Tensor(const Batch&)>& log_probs) const;
 
   std::unique_ptr<Rolling> rolling_;
 };

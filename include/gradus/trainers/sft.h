@@ -89,6 +89,10 @@ class SFTTrainer : public TrlTrainer {
  protected:
   Loss compute_loss(Model& model, Batch inputs,
                     std::optional<torch::Tensor> num_items_in_batch) override;
+  /// Its own steps may be recorded, and nobody reads their logits.
+  StepTraits step_traits() const override;
+  /// Batches without padding are filled up to few lengths.
+  Batch batch_for_gpu(Batch inputs) const override;
   /// Begins to count the rows of an evaluation.
   DataLoaderOptions eval_dataloader_options(const DatasetRef& eval_dataset) override;
   /// A batch without padding is one row, but counts for all that were joined.
@@ -101,6 +105,7 @@ class SFTTrainer : public TrlTrainer {
 
   SFTConfig args_;
   bool has_loss_function_ = false;
+  int64_t pad_token_id_ = 0;
   mutable int64_t eval_rows_left_ = 0;  ///< Of the evaluation under way.
 };
 

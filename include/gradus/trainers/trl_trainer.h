@@ -12,6 +12,8 @@ namespace gradus {
 class MetricBatch;
 class MetricLog;
 class ProcessGroup;
+struct TokenScoreOptions;
+struct TokenScores;
 
 /// Where the defaults of trl's trainers differ from those of transformers.
 struct TrlDefaults : TrainingDefaults {
@@ -62,12 +64,25 @@ class TrlTrainer : public Trainer {
   /// Takes note of the metrics of a batch; they are in the next log. Whether the batch is one of
   /// training the model's mode says.
   void note(const MetricBatch& batch, bool training);
+  /// Runs the model. Where nobody reads its logits (`ForwardOptions::need_logits`), it may give
+  /// scores of `labels` (rows, tokens) in their place, as `TokenScoring` says.
+  ModelOutput run_for_scores(Model& model, const Batch& inputs, const torch::Tensor& labels,
+                             double temperature);
+  /// The same, and the scores either way; `outputs` get what the model gave.
+  TokenScores score_by_model(Model& model, const Batch& inputs, const torch::Tensor& labels,
+                             const TokenScoreOptions& options, ModelOutput& outputs);
   /// The processes that train together; null for a single one.
   const std::shared_ptr<ProcessGroup>& processes() const { return group_; }
   /// The mean of a value over all processes; over those that count in a last batch that is not
   /// full.
   torch::Tensor mean_over_processes(const torch::Tensor& value) const;
 
+  /// As `Trainer`'s. Batches of training whose padding is all on the right are padded to few
+  /// lengths, and the batch knows about it.
+  Batch batch_for_gpu(Batch inputs) const override;
+  /// As `Trainer`'s; log probabilities and other numbers stay float32, whatever the model computes
+  /// in.
+  Batch prepare_inputs(Batch inputs) const override;
   /// A batch without labels has a loss all the same.
   PredictionStep prediction_step(Model& model, Batch inputs, bool prediction_loss_only,
                                  const Names& ignore_keys) override;
@@ -80,6 +95,8 @@ class TrlTrainer : public Trainer {
   nlohmann::ordered_json arguments_to_save() const override;
 
  private:
+  /// Pads a batch for `batch_for_gpu`; the names of its columns begin with `prefix`.
+  void pad_to_few_lengths(Batch& inputs, const std::string& prefix) const;
   /// The end of a pass over a loader.
   struct LastBatch {
     int64_t batches_left = 0;  ///< Before it, and itself.
@@ -93,6 +110,7 @@ class TrlTrainer : public Trainer {
 
   nlohmann::ordered_json arguments_;
   DataCollator collator_;
+  int64_t pad_token_id_ = 0;
   DatasetRef train_dataset_;
   EvalDatasets eval_dataset_;
   PrepareRows prepare_rows_;

@@ -98,6 +98,25 @@ struct CrossEntropy {
 };
 cudaError_t cross_entropy(const CrossEntropy& work, cudaStream_t stream);
 
+// --- token_scores.cu ---------------------------------------------------------
+
+constexpr int kTokenScores =
+    5;  // log probability, entropy, mean logit, is the best, log sum of squares
+
+/// All logits are multiplied by `factor` first. Where there is no label the scores are 0.
+struct TokenScores {
+  Element type;
+  void* logits;  // (rows, columns), columns a multiple of 8; overwritten by their gradient when
+                 // `factors` are given
+  const int64_t* labels;
+  float* scores;                           // (rows, kTokenScores)
+  const float *factors, *entropy_factors;  // (rows), gradients of the scores; both may be null
+  int64_t rows, columns, classes, ignore_index;
+  float factor;
+  bool weighted;  // each factor is multiplied by the label's probability
+};
+cudaError_t token_scores(const TokenScores& work, cudaStream_t stream);
+
 // --- multi_tensor.cu ---------------------------------------------------------
 
 struct AdamWTensor {

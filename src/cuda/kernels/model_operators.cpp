@@ -127,6 +127,15 @@ std::tuple<Tensor, Tensor, Tensor> swiglu_backward_of(const Tensor& grad, const 
   return {to_gate, to_up, product};
 }
 
+void swiglu_backward_over(const Tensor& grad, Tensor gate, Tensor up) {
+  check_gates(gate, up);
+  check_same(gate, grad, "gradus swiglu, gradient");
+  const c10::cuda::CUDAGuard device(gate.device());
+  C10_CUDA_CHECK(swiglu_backward(element_of(gate), grad.const_data_ptr(), gate.const_data_ptr(),
+                                 up.const_data_ptr(), gate.mutable_data_ptr(),
+                                 up.mutable_data_ptr(), nullptr, gate.numel(), stream_of(gate)));
+}
+
 RotaryTensor rotary_tensor(const Tensor& in, const Tensor& out) {
   TORCH_CHECK(
       in.dim() == 4 && in.stride(3) == 1 && in.stride(0) % 8 == 0 && in.stride(1) % 8 == 0 &&
@@ -219,6 +228,39 @@ void cross_entropy_of(Tensor logits, const Tensor& labels, const Tensor& scale, 
   C10_CUDA_CHECK(cross_entropy(work, stream_of(logits)));
 }
 
+void token_scores_of(Tensor logits, const Tensor& labels, Tensor scores,
+                     const OptionalTensor& factors, const OptionalTensor& entropy_factors,
+                     double temperature, int64_t classes, int64_t ignore_index, bool weighted) {
+  const auto is_column = [&](const Tensor& x, at::ScalarType type) {
+    return x.scalar_type() == type && x.is_contiguous() && x.numel() == logits.size(0) &&
+           x.device() == logits.device();
+  };
+  TORCH_CHECK(logits.dim() == 2 && logits.is_contiguous() && logits.size(1) % 8 == 0 &&
+                  classes <= logits.size(1) && classes > 0 && is_column(labels, at::kLong) &&
+                  scores.scalar_type() == at::kFloat && scores.is_contiguous() &&
+                  scores.numel() == logits.size(0) * kTokenScores &&
+                  scores.device() == logits.device() &&
+                  (!factors || is_column(*factors, at::kFloat)) &&
+                  (!entropy_factors || is_column(*entropy_factors, at::kFloat)),
+              "gradus token_scores_: logits ", logits.sizes(), ", labels ", labels.sizes(),
+              " and scores ", scores.sizes(), " do not fit");
+  const c10::cuda::CUDAGuard device(logits.device());
+  TokenScores work{};
+  work.type = element_of(logits);
+  work.logits = logits.mutable_data_ptr();
+  work.labels = labels.const_data_ptr<int64_t>();
+  work.scores = scores.mutable_data_ptr<float>();
+  work.factors = factors ? factors->const_data_ptr<float>() : nullptr;
+  work.entropy_factors = entropy_factors ? entropy_factors->const_data_ptr<float>() : nullptr;
+  work.rows = logits.size(0);
+  work.columns = logits.size(1);
+  work.classes = classes;
+  work.ignore_index = ignore_index;
+  work.factor = float(1.0 / temperature);
+  work.weighted = weighted;
+  C10_CUDA_CHECK(token_scores(work, stream_of(logits)));
+}
+
 Tensor column_sum_of(const Tensor& x) {
   TORCH_CHECK(x.dim() == 2, "gradus column_sum: expected a matrix, received ", x.sizes());
   if (x.size(1) % 8 != 0 || !x.is_contiguous() || x.numel() == 0 ||
@@ -242,8 +284,10 @@ TORCH_LIBRARY_IMPL(gradus, CUDA, library) {
   library.impl("add_rms_norm_backward", gradus::cuda::rms_norm_backward);
   library.impl("swiglu", gradus::cuda::swiglu_of);
   library.impl("swiglu_backward", gradus::cuda::swiglu_backward_of);
+  library.impl("swiglu_backward_", gradus::cuda::swiglu_backward_over);
   library.impl("rotary", gradus::cuda::rotary_of);
   library.impl("pack_heads", gradus::cuda::pack_heads_of);
   library.impl("cross_entropy_", gradus::cuda::cross_entropy_of);
+  library.impl("token_scores_", gradus::cuda::token_scores_of);
   library.impl("column_sum", gradus::cuda::column_sum_of);
 }

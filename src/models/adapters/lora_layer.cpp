@@ -2,6 +2,7 @@
 
 #include <gradus/core/error.h>
 #include <gradus/models/layers/module_path.h>
+#include <gradus/models/layers/no_dropout.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/embedding.h>
@@ -174,6 +175,16 @@ Tensor LoraLayer::table_forward(const Part& part, const Tensor& ids, const Tenso
   if (!part.magnitude.defined()) return y + low * part.scaling;
   const auto factor = part.magnitude / weight_norm(delta(part));
   return factor * y + factor * low * part.scaling;
+}
+
+std::optional<kernels::LowRank> LoraLayer::low_rank() const {
+  const auto found = parts.find(active);
+  if (!enabled || found == parts.end() || !merged_.empty()) return kernels::LowRank();
+  const auto& part = found->second;
+  const bool drops = part.dropout > 0 && layer_.is_training() && !layers::NoDropout::is_on();
+  if (drops || is_table() || part.magnitude.defined() || part.b->bias.defined())
+    return std::nullopt;
+  return kernels::LowRank{part.a->weight, part.b->weight, part.scaling};
 }
 
 Tensor LoraLayer::forward(const Tensor& x, const Tensor& y) const {

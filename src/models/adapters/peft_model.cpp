@@ -293,6 +293,15 @@ ModelOutput PeftModel::forward(const Batch& inputs, const ForwardOptions& option
   return base_->forward(inputs, options);
 }
 
+bool PeftModel::takes_bf16_weights() const {
+  // DoRA's norms want float32, and modules that are trained as a whole have a second set of weights
+  // that nobody would round.
+  const bool is_plain = std::ranges::all_of(adapters_, [](const auto& each) {
+    return !each.second.config.use_dora && each.second.copies.empty();
+  });
+  return is_plain && base_->takes_bf16_weights();
+}
+
 void PeftModel::align_special_tokens(const TokenizerLike& tokenizer) {
   base_->align_special_tokens(tokenizer);
   config_ = base_->config_json();

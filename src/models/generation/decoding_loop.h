@@ -35,8 +35,13 @@ class Decoder {
   void keep_rows(const torch::Tensor& rows, const torch::Tensor& prompts);
   /// Continues with `rows` of `count` rows, whatever becomes of the other copies of their prompts.
   void keep_rows_alone(const torch::Tensor& rows, int64_t count);
+  /// Whether steps of one token can be the same work every time: see `KeyValueCache::fixed`.
+  bool is_recordable() const {
+    return use_cache_ && !types_.defined() && model_.decodes_in_place();
+  }
 
  private:
+  friend class RecordedRows;  // goes on with what it holds
   void prepare_prompt(const Batch& inputs, const GenerationOptions& options);
   void prepare_start(const Batch& inputs, const GenerationOptions& options);
   void prepare_positions(const Batch& inputs);
@@ -67,6 +72,7 @@ class StopRules {
   /// Whether `row` is finished with `token` behind it, by what it holds.
   bool ends_with(const std::vector<int64_t>& row, int64_t token) const;
   bool has_end_tokens() const { return !ends_.empty(); }
+  const std::vector<int64_t>& ends() const { return ends_; }
 
  private:
   /// Whether there are rules that read more than the last token.

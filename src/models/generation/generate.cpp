@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "models/generation/decoding_loop.h"
+#include "models/generation/recorded_sampling.h"
 #include "models/generation/top_continuations.h"
 #include "models/layers/turned_weights.h"
 
@@ -463,7 +464,13 @@ Tensor PreTrainedModel::generate(const Batch& inputs, const GenerationOptions& g
   const DecodingPlan plan{options, limit, pad_of(options),
                           make_logits_processors(options, {prompt, limit, decoder.given_ids()}),
                           StopRules(options, limit)};
-  auto made = beams > 1 ? beam_search(decoder, plan) : sample(decoder, plan);
+  Tensor made;
+  if (beams > 1)
+    made = beam_search(decoder, plan);
+  else if (const auto recorded = sample_recorded(decoder, plan))
+    made = *recorded;
+  else
+    made = sample(decoder, plan);
   if (limit < asked && made.size(1) >= limit) warn_of_positions(*this, options, limit - prompt);
   return made;
 }

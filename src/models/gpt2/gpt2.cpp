@@ -174,6 +174,7 @@ class GPT2 : public Backbone {
   int64_t hidden_size() const override { return width_; }
   std::optional<AttentionShape> attention_shape() const override { return attention_; }
   std::optional<int64_t> position_limit() const override { return wpe_->weight.size(0); }
+  bool decodes_in_place() const override { return true; }
 
   BackboneOutput forward(const BackboneInputs& inputs) override {
     const auto embedded = embed(inputs);
@@ -190,7 +191,7 @@ class GPT2 : public Backbone {
     request.queries = inputs.tokens();
     request.keys = seen + inputs.tokens();
     request.device = x.device();
-    request.attention_mask = inputs.attention_mask;
+    if (!inputs.is_right_padded || seen > 0) request.attention_mask = inputs.attention_mask;
     request.sequence_ids = inputs.sequence_ids;
     BackboneOutput output;
     const Pass pass{layers::make_attention_mask(request), inputs.cache,

@@ -3,13 +3,20 @@
 #include <gradus/models/layers/linear.h>
 #include <gradus/models/layers/no_dropout.h>
 
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -109,7 +116,79 @@ Tensor attention_with_dropout(const Tensor& query, const Tensor& key, const Tens
   return at::matmul(layers::dropout(at::_safe_softmax(scores, -1), p, true), value);
 }
 
+/// Whether `single_query_attention` can be called: one query per sequence on a GPU, no gradients.
+/// ATen's kernels for it want as many heads of keys as of queries wherever there is a mask.
+bool is_single_query(const Tensor& query, const AttentionMask& mask,
+                     const AttentionOptions& options) {
+  const auto type = query.scalar_type();
+  return query.is_cuda() && query.size(2) == 1 && !at::GradMode::is_enabled() &&
+         options.weights == nullptr && !options.position_bias.defined() &&
+         (type == torch::kBFloat16 || type == torch::kHalf) &&
+         !at::autocast::is_autocast_enabled(at::kCUDA) && !mask.starts.defined() &&
+         (!mask.mask.defined() || mask.mask.size(1) == 1);
+}
+
+/// (batch, heads, 1, width). Heads that share keys are rows of one product; scores are float32.
+Tensor single_query_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                              const AttentionMask& mask, double scale) {
+  const auto batch = query.size(0), shared = key.size(1), tokens = key.size(2),
+             width = query.size(3), group = query.size(1) / shared;
+  const auto by_key = [&](const Tensor& x, int64_t rows) {
+    return x.reshape({batch * shared, rows, width});
+  };
+  const auto wide = query.options().dtype(torch::kFloat);
+  if (mask.mask.defined() && !mask.added.defined())
+    mask.added =
+        mask.mask.scalar_type() == torch::kBool
+            ? at::zeros(mask.mask.sizes(), wide)
+                  .masked_fill_(mask.mask.logical_not(), -std::numeric_limits<double>::infinity())
+            : mask.mask.to(torch::kFloat);
+  const auto added = mask.added.defined()
+                         ? mask.added.expand({batch, shared, group, tokens})
+                               .reshape({batch * shared, group, tokens})
+                         : at::zeros({1, 1, 1}, wide).expand({batch * shared, group, tokens});
+  const auto scores = at::baddbmm(added, by_key(query, group), by_key(key, tokens).transpose(1, 2),
+                                  torch::kFloat, 1, scale);
+  const auto weights = scores.softmax(-1).to(query.scalar_type());
+  return at::bmm(weights, by_key(value, tokens)).view({batch, query.size(1), 1, width});
+}
+
+/// Attention inside the sequences that are packed into one row: (1, heads, tokens, width) each.
+Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                        const Tensor& starts, double scale) {
+  const auto tokens = query.size(2);
+  if (query.is_cuda()) {
+    // No sequence is longer than the row, whatever the host knows of them.
+    const auto by_token = [](const Tensor& x) { return x.squeeze(0).transpose(0, 1); };
+    const auto found = at::_flash_attention_forward(
+        by_token(query), by_token(key), by_token(value), starts, starts, tokens, tokens,
+        /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false,
+        std::optional<double>(scale));
+    return std::get<0>(found).transpose(0, 1).unsqueeze(0);
+  }
+  const auto bounds = starts.to(torch::kLong).contiguous();
+  const auto* bound = bounds.const_data_ptr<int64_t>();
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i + 1 < bounds.numel(); ++i) {
+    const auto count = bound[i + 1] - bound[i];
+    if (count == 0) continue;
+    const auto part = [&](const Tensor& x) { return x.narrow(2, bound[i], count); };
+    parts.push_back(at::scaled_dot_product_attention(part(query), part(key), part(value), {}, 0.0,
+                                                     /*is_causal=*/true, scale,
+                                                     query.size(1) != key.size(1)));
+  }
+  return at::cat(parts, 2);
+}
+
 }  // namespace
+
+bool attention_takes_starts(const Tensor& x, int64_t width, double dropout) {
+  if (dropout > 0.0 && !NoDropout::is_on()) return false;
+  if (x.is_cpu()) return true;
+  const auto type = x.scalar_type();
+  return x.is_cuda() && (type == torch::kBFloat16 || type == torch::kHalf) && width % 8 == 0 &&
+         width <= 256 && !at::autocast::is_autocast_enabled(at::kCUDA);
+}
 
 Tensor masked_bias(const Tensor& bias, const AttentionMask& mask, torch::Dtype dtype) {
   // Half of the lowest number: kernels for GPUs multiply it by log2(e), and a query that sees
@@ -133,14 +212,17 @@ Tensor masked_bias(const Tensor& bias, const AttentionMask& mask, torch::Dtype d
 
 AttentionMask make_attention_mask(const MaskRequest& request) {
   if (request.attention_mask.defined() && request.attention_mask.dim() == 4)
-    return {request.attention_mask.to(request.device), false};
+    return {.mask = request.attention_mask.to(request.device)};
   Tensor padding;
   if (request.attention_mask.defined()) padding = checked_padding(request);
   if (padding.defined() && all_set(padding)) padding = Tensor();
   const bool windowed = request.sliding_window && request.keys >= *request.sliding_window;
+  const bool is_whole_row = request.batch == 1 && request.queries == request.keys;
+  if (request.starts.defined() && request.causal && !windowed && !padding.defined() && is_whole_row)
+    return {.starts = request.starts};
   if (!windowed && !padding.defined() && !request.sequence_ids.defined()) {
     if (!request.causal || request.queries == 1) return {};
-    if (request.queries == request.keys) return {{}, true};
+    if (request.queries == request.keys) return {.causal = true};
   }
   auto place = request;
   if (!windowed) place.sliding_window.reset();
@@ -155,7 +237,7 @@ AttentionMask make_attention_mask(const MaskRequest& request) {
     mask = mask.defined() ? mask.logical_and(real)
                           : real.expand({request.batch, 1, request.queries, request.keys});
   }
-  return {mask, false};
+  return {.mask = mask};
 }
 
 Tensor packed_sequence_ids(const Batch& inputs, int64_t batch, int64_t length) {
@@ -192,7 +274,11 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value,
   const auto bias = options.position_bias.defined()
                         ? masked_bias(options.position_bias, mask, key.scalar_type())
                         : Tensor();
-  if (options.weights != nullptr) {
+  if (mask.starts.defined()) {
+    output = packed_attention(query, key, value, mask.starts, scale);
+  } else if (is_single_query(query, mask, options)) {
+    output = single_query_attention(query, key, value, mask, scale);
+  } else if (options.weights != nullptr) {
     output = attention_with_weights(query, key, value, mask, bias, scale, p, *options.weights);
   } else {
     std::optional<Tensor> given;

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/recorded_random.h"
+#include "kernels/single_use.h"
 
 namespace gradus::layers {
 
@@ -115,6 +116,7 @@ Tensor run_again(const Held& held, const std::vector<Tensor>& inputs) {
   };
   const WithoutCastCache no_cache;
   const NoDropout no_dropout(held.without_dropout);
+  const kernels::SingleUse single_use;
   const at::AutoGradMode with_grad(true);
   held.autocast.set();
   if (held.random) held.random->restore(inputs[0]);

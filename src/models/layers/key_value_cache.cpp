@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
@@ -35,6 +36,12 @@ Tensor own_rows(int64_t batch, int64_t tokens) {
 
 KeyValueCache::States KeyValueCache::update(size_t layer, const Tensor& keys,
                                             const Tensor& values) {
+  if (place_.defined()) {
+    const auto& held = layers_[layer];
+    held.keys.index_copy_(2, place_, keys);
+    held.values.index_copy_(2, place_, values);
+    return {held.keys, held.values};
+  }
   if (layer >= layers_.size()) layers_.resize(layer + 1);
   auto& held = layers_[layer];
   const auto batch = keys.size(0), added = keys.size(2), total = held.length + added;
@@ -60,6 +67,27 @@ KeyValueCache::States KeyValueCache::update(size_t layer, const Tensor& keys,
   held.length = total;
   return {held.keys.narrow(2, 0, total), held.values.narrow(2, 0, total),
           rows_.defined() ? rows_.narrow(1, 0, total) : Tensor()};
+}
+
+KeyValueCache KeyValueCache::fixed(int64_t room, const Tensor& place, const Tensor& rows) const {
+  TORCH_INTERNAL_ASSERT(!rows_.defined() && cross_.empty(), "a cache of one token after another");
+  KeyValueCache other;
+  other.place_ = place;
+  for (const auto& layer : layers_) {
+    // Zeros, because what the mask hides is still multiplied by 0.
+    const auto copy = [&](const Tensor& held) {
+      auto sizes = held.sizes().vec();
+      if (rows.defined()) sizes[0] = rows.size(0);
+      sizes[2] = room;
+      auto larger = at::zeros(sizes, held.options());
+      const auto written = std::min(place_.defined() ? held.size(2) : layer.length, room);
+      const auto tokens = held.narrow(2, 0, written);
+      larger.narrow(2, 0, written).copy_(rows.defined() ? tokens.index_select(0, rows) : tokens);
+      return larger;
+    };
+    other.layers_.push_back({copy(layer.keys), copy(layer.values), room - 1});
+  }
+  return other;
 }
 
 void KeyValueCache::select_rows(const Tensor& rows) {

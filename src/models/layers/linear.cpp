@@ -32,6 +32,16 @@ Tensor linear_by_turned(const Tensor& x, const Tensor& turned, const Tensor& bia
   return (bias.defined() ? at::addmm(bias, rows, turned) : at::mm(rows, turned)).view(sizes);
 }
 
+/// The adapter's product where it is fused with the layer; without `a` where there is nothing to
+/// add.
+std::optional<kernels::LowRank> fused_adapter(const LayerAdapter* adapter, const Tensor& x,
+                                              const Tensor& weight, const Tensor& bias) {
+  if (adapter == nullptr) return std::nullopt;
+  auto low = adapter->low_rank();
+  if (low && low->a.defined() && !kernels::lora_linear_applies(x, weight, bias, *low)) low.reset();
+  return low;
+}
+
 [[noreturn]] void throw_bad_id(const std::string& what, int64_t lowest, int64_t highest,
                                int64_t count) {
   const auto id = lowest < 0 ? lowest : highest;
@@ -55,11 +65,13 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias) {
 }
 
 Tensor Linear::forward(const Tensor& x) const {
+  const auto low = fused_adapter(adapter.get(), x, weight, bias);
+  if (low && low->a.defined()) return kernels::lora_linear(x, weight, bias, *low);
   const auto turned = TurnedWeights::find(weight, x);
   const auto y = turned.defined() ? linear_by_turned(x, turned, bias)
                  : bias.defined() ? kernels::linear(x, weight, bias)
                                   : at::linear(x, weight);
-  return adapter ? adapter->forward(x, y) : y;
+  return adapter && !low ? adapter->forward(x, y) : y;
 }
 
 void Linear::tie(const Tensor& shared) {
@@ -81,8 +93,10 @@ Conv1D::Conv1D(int64_t in_features, int64_t out_features) {
 }
 
 Tensor Conv1D::forward(const Tensor& x) const {
+  const auto low = fused_adapter(adapter.get(), x, weight, bias);
+  if (low && low->a.defined()) return kernels::lora_linear(x, weight, bias, *low, /*in_out=*/true);
   const auto y = kernels::linear_in_out(x, weight, bias);
-  return adapter ? adapter->forward(x, y) : y;
+  return adapter && !low ? adapter->forward(x, y) : y;
 }
 
 Embedding::Embedding(int64_t count, int64_t width, std::optional<int64_t> padding, std::string what)

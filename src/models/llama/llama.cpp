@@ -9,6 +9,7 @@
 #include <gradus/models/layers/residual_stream.h>
 #include <gradus/models/layers/rotary.h>
 
+#include <algorithm>
 #include <map>
 
 #include "models/llama/llama_config.h"
@@ -99,7 +100,13 @@ class LlamaMlp : public torch::nn::Module {
   Tensor forward(layers::ResidualStream& stream, const layers::RMSNorm& norm) const {
     const auto parts = stream.projected(norm, {gate_proj_, up_proj_});
     const auto &gate = parts[0], &up = parts[1];
-    if (swiglu_ && down_proj_->adapter) return down_proj_->forward(kernels::swiglu(gate, up));
+    if (swiglu_ && down_proj_->adapter) {
+      const auto low = down_proj_->adapter->low_rank();
+      return low && low->a.defined() &&
+                     kernels::lora_linear_applies(gate, down_proj_->weight, down_proj_->bias, *low)
+                 ? kernels::swiglu_linear(gate, up, down_proj_->weight, down_proj_->bias, *low)
+                 : down_proj_->forward(kernels::swiglu(gate, up));
+    }
     if (swiglu_) return kernels::swiglu_linear(gate, up, down_proj_->weight, down_proj_->bias);
     return down_proj_->forward(activation_(gate) * up);
   }
@@ -147,6 +154,11 @@ class Llama : public Backbone {
   layers::Embedding& input_embeddings() override { return *embed_tokens_; }
   int64_t hidden_size() const override { return width_; }
   std::optional<AttentionShape> attention_shape() const override { return attention_; }
+  /// A window moves with every token.
+  bool decodes_in_place() const override {
+    return std::ranges::none_of(*layers_,
+                                [](const auto& layer) { return layer->window.has_value(); });
+  }
 
   BackboneOutput forward(const BackboneInputs& inputs) override {
     const auto x = embed(inputs);
@@ -166,8 +178,7 @@ class Llama : public Backbone {
       if (inputs.output_hidden_states) output.hidden_states.push_back(stream.sum());
       auto found = masks.find(layer->window);
       if (found == masks.end())
-        found =
-            masks.emplace(layer->window, mask_for(inputs, seen, layer->window, x.device())).first;
+        found = masks.emplace(layer->window, mask_for(inputs, seen, layer->window, x)).first;
       const auto& mask = found->second;
       if (recomputed)
         stream = layers::ResidualStream(layers::checkpoint(
@@ -198,15 +209,19 @@ class Llama : public Backbone {
         register_module("norm", std::make_shared<layers::RMSNorm>(config.width, config.norm_eps));
   }
 
-  static layers::AttentionMask mask_for(const BackboneInputs& inputs, int64_t seen,
-                                        std::optional<int64_t> window, torch::Device device) {
+  layers::AttentionMask mask_for(const BackboneInputs& inputs, int64_t seen,
+                                 std::optional<int64_t> window, const Tensor& x) const {
     layers::MaskRequest request;
     request.batch = inputs.rows();
     request.queries = inputs.tokens();
     request.keys = seen + inputs.tokens();
-    request.device = device;
-    request.attention_mask = inputs.attention_mask;
+    request.device = x.device();
+    if (!inputs.is_right_padded || seen > 0) request.attention_mask = inputs.attention_mask;
     request.sequence_ids = inputs.sequence_ids;
+    if (!inputs.output_attentions &&
+        layers::attention_takes_starts(x, attention_.width,
+                                       is_training() ? attention_.dropout : 0.0))
+      request.starts = inputs.sequence_starts;
     request.sliding_window = window;
     return layers::make_attention_mask(request);
   }

@@ -16,6 +16,12 @@ struct AttentionMask {
   /// the scores. Undefined for no mask.
   torch::Tensor mask = {};
   bool causal = false;  ///< Only keys up to the query's position; `mask` is then undefined.
+  /// (sequences + 1) int32: where the sequences that are packed into the only row begin, and its
+  /// length. A token attends to those before it in its own sequence; `mask` is then undefined.
+  torch::Tensor starts = {};
+  /// `mask` as float32 numbers that are added to the scores of single queries on a GPU. The first
+  /// layer that needs it makes it for all.
+  mutable torch::Tensor added = {};
 };
 
 /// What `make_attention_mask` builds a mask from.
@@ -28,6 +34,8 @@ struct MaskRequest {
   torch::Tensor attention_mask = {};
   /// (batch or 1, queries): the packed sequence of each token. May be undefined.
   torch::Tensor sequence_ids = {};
+  /// The same as `AttentionMask::starts`, where `attention_takes_starts`; may be undefined.
+  torch::Tensor starts = {};
   /// How many keys a query sees, its own included.
   std::optional<int64_t> sliding_window = std::nullopt;
   bool causal = true;  ///< Whether a query sees no later keys.
@@ -36,6 +44,11 @@ struct MaskRequest {
 /// Builds a mask, as simple as the values allow so that the fast kernels apply. On a GPU the values
 /// are not read, because the host would have to wait for the device.
 AttentionMask make_attention_mask(const MaskRequest& request);
+
+/// Whether `attention` can use `AttentionMask::starts` for a hidden state like `x` and heads of
+/// `width`: on the CPU, or on a GPU where the flash kernel takes dtype and width. `dropout` is that
+/// of the weights.
+bool attention_takes_starts(const torch::Tensor& x, int64_t width, double dropout);
 
 /// Joins a position bias (1 or batch, heads or 1, queries, keys) and a mask: masked entries become
 /// the lowest number of `dtype`. The result serves all layers as `AttentionOptions::position_bias`
@@ -84,6 +97,12 @@ class KeyValueCache {
   /// Number of tokens in layer 0. During a forward pass this includes the new tokens as soon as
   /// layer 0 has run.
   int64_t length() const { return layers_.empty() ? 0 : layers_[0].length; }
+  /// A cache of fixed shape with the same tokens, or those of `rows` (int64) alone, and room for
+  /// `room`. Every new token is written at `place` (one int64 on the device, which the caller moves
+  /// on), and `update` returns all of the room: the attention mask says what of it counts. So all
+  /// steps are the same work, which can be recorded. `length` is then `room` - 1.
+  KeyValueCache fixed(int64_t room, const torch::Tensor& place,
+                      const torch::Tensor& rows = {}) const;
   /// Keeps the rows `rows` (int64) in that order, as beam search needs after a step. The states
   /// over the encoder's output stay as they are: the beams of a prompt share them.
   void select_rows(const torch::Tensor& rows);
@@ -110,6 +129,7 @@ class KeyValueCache {
   std::vector<States> cross_;
   torch::Tensor rows_;   ///< (batch, room) int32: see `States::rows`; undefined at first.
   torch::Tensor spare_;  ///< Memory that `copy_rows` writes to; undefined at first.
+  torch::Tensor place_;  ///< Of a fixed cache: where the next token goes.
 };
 
 }  // namespace gradus::layers

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/kernels/fused.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
@@ -23,6 +24,9 @@ class LayerAdapter {
   /// The layer's output with the adapter: `x` is the layer's input (the ids of a table), `y` its
   /// own output.
   virtual torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& y) const = 0;
+  /// What `forward` adds now, where it is a product of low rank and no more, so that it can be
+  /// fused with the layer. `a` is undefined where nothing is added.
+  virtual std::optional<kernels::LowRank> low_rank() const { return std::nullopt; }
 };
 
 /// y = x Wᵀ + b with `weight` (out, in).
