@@ -65,7 +65,8 @@ torch::Tensor Trainer::run_micro_batch(const Batch& batch,
   const WindowPlace place{
       .size = p.run->window,
       .is_last = p.run->window_will_be_complete(p.args.gradient_accumulation_steps),
-      .gradients_are_read = p.callbacks.listens_to(Event::pre_optimizer_step)};
+      .gradients_are_read =
+          p.callbacks.listens_to(Event::pre_optimizer_step) || p.args.spike_action == "skip"};
   return p.engine.micro_batch(batch, num_items_in_batch, place,
                               [&](const Batch& inputs, const std::optional<torch::Tensor>& items) {
                                 return training_step(*p.model, inputs, items);
