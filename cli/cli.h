@@ -40,6 +40,9 @@ int consolidate(Words words);
 int completion(Words words);
 int man(Words words);
 int launch(Words words);
+int sweep(Words words);
+int plan(Words words);
+int cache(Words words);
 
 /// The flags of the commands that have some, for completion and the man page.
 std::vector<Flag> training_flags();
@@ -51,6 +54,9 @@ std::vector<Flag> merge_flags();
 std::vector<Flag> consolidate_flags();
 std::vector<Flag> options_flags();
 std::vector<Flag> launch_flags();
+std::vector<Flag> sweep_flags();
+std::vector<Flag> plan_flags();
+std::vector<Flag> cache_flags();
 std::vector<Flag> no_flags();
 
 const std::vector<Command>& commands();

@@ -13,6 +13,8 @@ namespace gradus::cli {
 struct ProgramOptions {
   std::optional<std::string> task = std::nullopt;
   bool json = false;
+  bool dry_run = false;
+  std::optional<std::string> cache_limit = std::nullopt;
   std::optional<int64_t> early_stopping_patience = std::nullopt;
   std::optional<double> early_stopping_threshold = std::nullopt;
 

@@ -12,8 +12,11 @@
 #include <fstream>
 
 #include "cli.h"
+#include "data_cache.h"
+#include "plan.h"
 #include "program_options.h"
 #include "reference.h"
+#include "sweep_callback.h"
 
 namespace gradus::cli {
 namespace {
@@ -96,7 +99,8 @@ nlohmann::json to_json(const TaskResult& result, const TrainingArguments& args,
   return document;
 }
 
-enum class Stage { train, eval, predict };
+constexpr const char* kStageNames[] = {"train", "eval", "predict", "plan"};
+enum class Stage { train, eval, predict, plan };
 
 int run(Words words, Stage stage) {
   const bool wants_help = std::find(words.begin(), words.end(), "--help") != words.end() ||
@@ -104,6 +108,8 @@ int run(Words words, Stage stage) {
   ProgramOptions program;
   OptionSet set;
   program.add_to(set);
+  PlanFlags plan_flags;
+  if (stage == Stage::plan) plan_flags.add_to(set);
   const auto name = task_of(words);
   std::unique_ptr<Task> task;
   if (!name.empty() || !wants_help) task = make_task(name);
@@ -114,19 +120,18 @@ int run(Words words, Stage stage) {
   if (wants_help) {
     print_line(fmt::format(
         "usage: gradus {} --task {} [config.yaml|config.json] [--flags]\n\n{}",
-        stage == Stage::train  ? "train"
-        : stage == Stage::eval ? "eval"
-                               : "predict",
+        kStageNames[size_t(stage)],
         task ? task->name() : "{" + fmt::format("{}", fmt::join(task_names(), ",")) + "}",
         set.help()));
     return 0;
   }
   set.parse(words);
   auto args = arguments.common();
-  if (stage == Stage::train && !set.was_set("do_train")) args.do_train = true;
+  const bool trains = stage == Stage::train || stage == Stage::plan;
+  if (trains && !set.was_set("do_train")) args.do_train = true;
   if (stage == Stage::eval) args.do_eval = true;
   if (stage == Stage::predict) args.do_predict = true;
-  if (stage != Stage::train) args.do_train = false;
+  if (!trains) args.do_train = false;
   if (!args.do_train && !args.do_eval && !args.do_predict && args.eval_strategy == "no")
     throw Error("G-CLI-8", ErrorKind::usage,
                 "there is nothing to do: --do_train is false, and neither --do_eval nor "
@@ -141,7 +146,15 @@ int run(Words words, Stage stage) {
   arguments.resolve();
   args = arguments.common();
   program.check(args);
-  const auto result = run_task(*task, args, /*handle_signals=*/true, program.callbacks());
+  if (stage == Stage::plan || program.dry_run)
+    return plan_run(
+        *task, args,
+        {.json = program.json, .is_dry_run = stage != Stage::plan, .flags = plan_flags});
+  auto callbacks = program.callbacks();
+  if (program.cache_limit) callbacks.push_back(cache_limiter(*program.cache_limit));
+  if (const auto trial = SweepTrial::of_environment())
+    callbacks.push_back(std::make_shared<SweepCallback>(*trial));
+  const auto result = run_task(*task, args, /*handle_signals=*/true, callbacks);
   if (program.json && args.process_index() == 0)
     print_line(dump_json(to_json(result, args, name), 2));
   if (result.interrupted_by == 0) return 0;
@@ -197,5 +210,6 @@ int train_task(const std::string& task, Words words) {
 int train(Words words) { return run(words, Stage::train); }
 int eval(Words words) { return run(words, Stage::eval); }
 int predict(Words words) { return run(words, Stage::predict); }
+int plan(Words words) { return run(words, Stage::plan); }
 
 }  // namespace gradus::cli

@@ -150,6 +150,13 @@
 #include <gradus/optim/sgd.h>
 #include <gradus/optim/stable_adamw.h>
 #include <gradus/optim/torch_optimizer.h>
+#include <gradus/search/distribution.h>
+#include <gradus/search/frozen_trial.h>
+#include <gradus/search/pruner.h>
+#include <gradus/search/sampler.h>
+#include <gradus/search/space.h>
+#include <gradus/search/study.h>
+#include <gradus/tasks/memory_plan.h>
 #include <gradus/tasks/metrics.h>
 #include <gradus/tasks/task.h>
 #include <gradus/tasks/text_metrics.h>
@@ -168,7 +175,9 @@
 #include <gradus/train/callback.h>
 #include <gradus/train/callbacks.h>
 #include <gradus/train/evaluation.h>
+#include <gradus/train/hyperparameter_search.h>
 #include <gradus/train/log_history.h>
+#include <gradus/train/model_init.h>
 #include <gradus/train/plan.h>
 #include <gradus/train/trainer.h>
 #include <gradus/train/trainer_control.h>

@@ -24,5 +24,6 @@ inline constexpr std::string_view kLossWeightings[] = {"samples", "tokens"};
 inline constexpr std::string_view kGraphModes[] = {"auto", "on", "off"};
 inline constexpr std::string_view kCommHooks[] = {"no", "fp16", "bf16"};
 inline constexpr std::string_view kBf16Modes[] = {"auto", "autocast", "master"};
+inline constexpr std::string_view kSpikeActions[] = {"none", "skip", "rollback"};
 
 }  // namespace gradus::config

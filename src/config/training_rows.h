@@ -319,6 +319,16 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::elastic_order, "elastic_order", Group::gradus, any_value(),
      "per_device_train_batch_size is that of all processes together, and every number of them "
      "takes the same steps with the same rows.", Origin::gradus},
+    {&A::spike_action, "spike_action", Group::gradus, one_of(kSpikeActions),
+     "What to do when the loss of a step is not finite or far above the last ones: only say so "
+     "(none), leave out the update (skip), or go back to a state kept in memory and leave out the "
+     "step's batches (rollback).", Origin::gradus},
+    {&A::spike_threshold, "spike_threshold", Group::gradus, above(0),
+     "How many standard deviations above the median of the last 64 steps a loss is a spike.",
+     Origin::gradus},
+    {&A::log_histograms, "log_histograms", Group::gradus, at_least(0),
+     "Log histograms of all weights and gradients every so many steps, for trackers that show "
+     "them (TensorBoard); 0: never.", Origin::gradus},
 };
 // clang-format on
 

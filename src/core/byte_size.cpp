@@ -3,6 +3,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 
 namespace gradus {
 namespace {
@@ -49,6 +50,22 @@ std::optional<uint64_t> parse_byte_size(std::string_view text) {
   if (code != std::errc{} || stop != end || !(bytes >= 1 && bytes < kMostBytes))
     return std::nullopt;
   return static_cast<uint64_t>(bytes);
+}
+
+std::string format_byte_size(double bytes) {
+  static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  while (bytes >= 999.5 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1000;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text,
+                unit == 0    ? "%.0f %s"
+                : bytes < 10 ? "%.2f %s"
+                             : "%.1f %s",
+                bytes, kUnits[unit]);
+  return text;
 }
 
 }  // namespace gradus

@@ -60,6 +60,25 @@ std::string scalar_value(const std::string& tag, float value) {
   return Message().bytes(1, tag).fixed32(2, value).data();
 }
 
+std::string histogram_value(const std::string& tag, const Histogram& histogram) {
+  double count = 0;
+  for (const double each : histogram.counts) count += each;
+  const auto packed = [](const std::vector<double>& values) {
+    return std::string_view(reinterpret_cast<const char*>(values.data()),
+                            values.size() * sizeof(double));  // little-endian, as everywhere here
+  };
+  const auto proto = Message()
+                         .fixed64(1, histogram.min)
+                         .fixed64(2, histogram.max)
+                         .fixed64(3, count)
+                         .fixed64(4, histogram.sum)
+                         .fixed64(5, histogram.sum_squares)
+                         .bytes(6, packed(histogram.limits))
+                         .bytes(7, packed(histogram.counts))
+                         .data();
+  return Message().bytes(1, tag).bytes(5, proto).data();
+}
+
 std::string text_value(const std::string& tag, const std::string& text) {
   const auto dimension = Message().varint(1, 1).data();
   const auto shape = Message().bytes(2, dimension).data();

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gradus/trackers/tracker.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,6 +25,8 @@ class Message {
 
 /// `Summary.Value` of a scalar.
 std::string scalar_value(const std::string& tag, float value);
+/// `Summary.Value` of a histogram (`HistogramProto`).
+std::string histogram_value(const std::string& tag, const Histogram& histogram);
 /// `Summary.Value` of a text, as the text plugin wants it.
 std::string text_value(const std::string& tag, const std::string& text);
 /// `Summary.Value` that only carries data of a plugin.

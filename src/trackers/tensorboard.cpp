@@ -107,6 +107,14 @@ class TensorBoardTracker : public Tracker {
     write(event_proto::summary_event(now, step, entries));
   }
 
+  bool takes_histograms() const override { return true; }
+  void log_histogram(const std::string& name, const Histogram& histogram, int64_t step) override {
+    if (!open()) return;
+    write(event_proto::summary_event(
+        wall_time(), step,
+        event_proto::summary_entry(event_proto::histogram_value(name, histogram))));
+  }
+
   void finish() override {
     if (!is_open_) return;
     if (wrote_hyperparameters_) {

@@ -7,10 +7,12 @@
 #include <gradus/trackers/tracker.h>
 #include <gradus/train/callbacks.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <set>
 
+#include "train/histogram.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -144,8 +146,12 @@ std::string TrackerCallback::name() const {
 
 void TrackerCallback::begin(const TrainingArguments& args, const CallbackContext& at) {
   if (std::exchange(begun_, true)) return;
-  tracker_->begin(args.to_dict(),
-                  at.model != nullptr ? at.model->config() : nlohmann::json(nullptr));
+  auto described = nlohmann::json(args.to_dict());
+  if (at.state.is_hyper_param_search) {
+    described["trial_params"] = at.state.trial_params;
+    if (at.state.trial_name) described["run_name"] = described["trial_name"] = *at.state.trial_name;
+  }
+  tracker_->begin(described, at.model != nullptr ? at.model->config() : nlohmann::json(nullptr));
   if (at.model == nullptr) return;
   int64_t count = 0;
   std::set<const void*> counted;  // tied weights once
@@ -157,6 +163,10 @@ void TrackerCallback::begin(const TrainingArguments& args, const CallbackContext
 void TrackerCallback::on_train_begin(const TrainingArguments& args, TrainerState& state,
                                      TrainerControl&, const CallbackContext& at) {
   if (!state.is_world_process_zero) return;
+  // Every trial of a search is a run of its own, in a folder of its own.
+  const auto known = tracker_names();
+  if (state.is_hyper_param_search && std::find(known.begin(), known.end(), name_) != known.end())
+    tracker_ = make_tracker(name_, *args.output_dir);
   begin(args, at);
   tracker_->training_begins(state.global_step);
 }
@@ -166,6 +176,22 @@ void TrackerCallback::on_log(const TrainingArguments& args, TrainerState& state,
   if (!state.is_world_process_zero) return;
   begin(args, at);
   tracker_->log(at.logs, state.global_step);
+}
+
+void TrackerCallback::on_optimizer_step(const TrainingArguments& args, TrainerState& state,
+                                        TrainerControl&, const CallbackContext& at) {
+  const auto step = state.global_step + 1;  // it is counted later
+  if (args.log_histograms <= 0 || step % args.log_histograms != 0) return;
+  if (!state.is_world_process_zero || !tracker_->takes_histograms() || at.model == nullptr) return;
+  for (const auto& parameter : at.model->named_parameters()) {
+    const auto log = [&](const char* kind, const torch::Tensor& values) {
+      if (!values.defined()) return;
+      if (const auto histogram = histogram_of(values))
+        tracker_->log_histogram(kind + parameter.key(), *histogram, step);
+    };
+    log("weights/", parameter.value());
+    log("gradients/", parameter.value().grad());
+  }
 }
 
 void TrackerCallback::on_predict(const TrainingArguments& args, TrainerState& state,

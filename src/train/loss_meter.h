@@ -15,6 +15,11 @@ class LossMeter {
   /// Adds one micro-batch's loss. With `filter`, one that is not finite is replaced by the mean of
   /// the window so far, `sum / (1 + steps_since_log)`, and counted.
   void add(const torch::Tensor& loss, bool filter, int64_t steps_since_log);
+  /// Notes the sum as it is now.
+  void mark();
+  /// Replaces what was added since `mark` by the mean of the steps before, for a step that is left
+  /// out. Does not wait.
+  void replace_since_mark(int64_t steps_since_log);
   /// The sum, set back to zero. Waits for the device.
   double drain();
 
@@ -25,9 +30,9 @@ class LossMeter {
 
  private:
   bool on_cpu_;
-  float cpu_sum_ = 0;
+  float cpu_sum_ = 0, cpu_mark_ = 0;
   int64_t cpu_filtered_ = 0;
-  torch::Tensor sum_, filtered_;
+  torch::Tensor sum_, mark_, filtered_;
 };
 
 }  // namespace gradus

@@ -155,6 +155,7 @@ ChangedOptions warn_about_changed_options(const TrainingArguments& args,
                                                 "fsdp_config",
                                                 "zero_stage",
                                                 "save_failures_allowed",
+                                                "log_histograms",
                                                 "save_total_limit"};
     const auto former = read_json(file);
     ChangedOptions changed;

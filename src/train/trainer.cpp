@@ -86,9 +86,8 @@ torch::ScalarType autocast_dtype(const TrainingArguments& args) {
 
 }  // namespace
 
-std::shared_ptr<Model> make_initial_model(
-    const std::function<std::shared_ptr<Model>()>& model_init) {
-  auto model = model_init();
+std::shared_ptr<Model> make_initial_model(const ModelInit& model_init, search::Trial* trial) {
+  auto model = model_init(trial);
   if (!model)
     throw Error("G-TRAIN-8", ErrorKind::model, "model_init returned no model",
                 "Return a std::shared_ptr<Model> that points to one.");

@@ -124,6 +124,7 @@ json Trainer::Run::saved_state(const Parts& parts) {
                 {"position", std::move(position)},
                 {"callbacks", before_evaluation ? before_evaluation->callbacks
                                                 : callback_states(parts.callbacks.all())}};
+  if (parts.args.spike_action != "none") saved["spikes"] = spikes.state();
   if (!losses.is_null()) saved["losses"] = losses;
   if (auto memory = parts.model->memory(); !memory.is_null()) saved["model"] = std::move(memory);
   if (evaluation_is_missing)
@@ -151,6 +152,7 @@ void Trainer::Run::restore_saved_state(const json& saved, Parts& parts) {
       log_warning("The training data differs from that of the checkpoint: " + difference +
                   ". The run continues with the new data.");
   }
+  if (const auto found = saved.find("spikes"); found != saved.end()) spikes.load(*found);
   if (const auto memory = saved.find("model"); memory != saved.end())
     parts.model->load_memory(*memory);
   restore_position(saved.at("position"), parts);
@@ -385,7 +387,9 @@ void Trainer::save_checkpoint() {
   auto& p = *parts_;
   auto& run = *p.run;
   // So that the best checkpoint is there if it was the one before.
+  const double began = wall_clock();
   p.note_save(p.writer.wait_for_outcome());
+  p.watch_save(began);
   run.store_flos(p.state, p.processes);
   run.best_before_save = p.state.best_model_checkpoint;
   note_best_checkpoint(p.state, p.args, p.state.global_step);

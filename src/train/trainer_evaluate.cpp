@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "train/saved_callbacks.h"
+#include "train/search_run.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -271,6 +272,7 @@ std::optional<Metrics> Trainer::evaluate_in_training(bool step_scheduler) {
         const UseEvaluationWeights swapped(p.callbacks.all(), *p.model, p.engine);
         return evaluate();
       }();
+      if (p.search) p.search->report(metrics, p.state.global_step);
       if (step_scheduler && p.engine.schedule() && p.engine.schedule()->is_metric_driven())
         p.engine.schedule()->step(best_metric_of(metrics, p.args));
       return metrics;

@@ -13,6 +13,7 @@
 #include "checkpoint/run_lock.h"
 #include "train/best_checkpoint.h"
 #include "train/data_fingerprint.h"
+#include "train/search_run.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -81,6 +82,9 @@ TrainOutput Trainer::train(Resume resume) {
       p.engine.end();
       if (p.engine.optimizer()) p.engine.zero_grad();
       p.train_batch_size = smaller;
+    } catch (const search::TrialPruned&) {
+      end_failed_run("the trial was pruned");
+      throw;
     } catch (...) {
       end_failed_run("an exception that is not a std::exception");
       throw;
@@ -94,9 +98,13 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
   auto& p = *parts_;
   if (p.model_init) {
     device::seed_all(p.args.seed);
-    p.model = make_initial_model(p.model_init);
+    p.model = make_initial_model(p.model_init, p.search ? p.search->trial : nullptr);
     p.engine.set_optimizer(nullptr);
     p.engine.set_schedule(nullptr);
+  }
+  if (p.search) {
+    p.search->set_arguments(p.args);  // after the model, as in transformers
+    p.train_batch_size = p.args.train_batch_size();
   }
   p.place_model();
   p.model_prepared = true;
@@ -149,25 +157,32 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
     call(Event::epoch_begin);
     run.begin_pass();
     while (has_steps) {
-      const auto window = run.next_window(window_size);
+      const auto window = run.next_window(window_size, p.monitor);
       if (window.empty()) break;
-      const auto num_items_in_batch = get_num_items_in_batch(window);
-      for (const auto& whole : window) {
-        const auto own = run.elastic ? p.own_rows(whole, num_items_in_batch) : Batch();
-        const auto& batch = run.elastic ? own : whole;
-        if (run.batches_done % window_size == 0) call(Event::step_begin);
-        const auto loss = run_micro_batch(batch, num_items_in_batch);
-        p.count_micro_batch(batch, loss, floating_point_ops(batch));
-        if (run.window_is_complete(window_size)) break;
-        call(Event::substep_end);
-        if (p.control.should_epoch_stop || p.control.should_training_stop) break;
-      }
-      if (!run.window_is_complete(window_size)) break;  // the data ended, or a stop was asked for
+      if (p.leaves_out_step()) {  // since a return, for the spike of its loss
+        call(Event::step_begin);
+      } else {
+        const auto num_items_in_batch = get_num_items_in_batch(window);
+        for (const auto& whole : window) {
+          const auto own = run.elastic ? p.own_rows(whole, num_items_in_batch) : Batch();
+          const auto& batch = run.elastic ? own : whole;
+          if (run.batches_done % window_size == 0) call(Event::step_begin);
+          const auto loss = run_micro_batch(batch, num_items_in_batch);
+          p.count_micro_batch(batch, loss, floating_point_ops(batch));
+          if (run.window_is_complete(window_size)) break;
+          call(Event::substep_end);
+          if (p.control.should_epoch_stop || p.control.should_training_stop) break;
+        }
+        if (!run.window_is_complete(window_size)) break;  // the data ended, or a stop was asked for
 
-      run.grad_norm = p.engine.clip();
-      call(Event::pre_optimizer_step);
-      p.engine.step();
-      call(Event::optimizer_step);
+        if (!p.skips_update()) {
+          run.grad_norm = p.engine.clip();
+          call(Event::pre_optimizer_step);
+          p.engine.step();
+          call(Event::optimizer_step);
+          run.spikes.end_step({run.epoch, run.batches_done - run.window});
+        }
+      }
       run.learning_rate = p.engine.step_schedule();
       p.engine.zero_grad();
       p.state.global_step += 1;
@@ -178,6 +193,7 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
       if (p.control.should_epoch_stop || p.control.should_training_stop) break;
     }
     p.engine.zero_grad();  // of a window that was left unfinished
+    run.spikes.drop_current();
     if (p.control.is_interrupted) break;
     end_epoch();
     if (p.control.should_training_stop) break;
@@ -193,6 +209,7 @@ bool Trainer::begin_steps() {
   auto& run = *p.run;
   if (p.args.eval_on_start) evaluate_in_training(/*step_scheduler=*/false);
   if (p.control.is_interrupted) return false;  // nothing has changed since the start
+  p.keep_state();
   bool is_over = run.ended_by_callback || p.state.global_step >= run.plan.max_steps;
   p.control.should_training_stop |= is_over;
   if (run.repeat_evaluation) {
@@ -211,7 +228,8 @@ bool Trainer::begin_steps() {
 
 void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   auto& p = *parts_;
-  p.run = std::make_unique<Run>(p.engine.device(), p.writer);
+  check_spike_action(p.args, p.processes);
+  p.run = std::make_unique<Run>(p.engine.device(), p.writer, p.args.spike_threshold);
   auto& run = *p.run;
   run.loader = p.train_loader = get_train_dataloader();
   run.plan = plan_training(p.args, run.loader, p.train_batch_size);
@@ -229,6 +247,7 @@ void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   p.state = TrainerState();
   p.state.is_world_process_zero = is_world_process_zero();
   p.state.is_local_process_zero = is_local_process_zero();
+  if (p.search) p.search->describe(p.state);
   if (std::exchange(p.created_lr_scheduler, false))
     p.engine.set_schedule(nullptr);  // its length may differ this time
   create_optimizer_and_scheduler(plan.max_steps);
@@ -247,11 +266,12 @@ void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   p.export_callback_states();
   run.add_checkpoint_parts(p, [this, &p] { return p.model_folder(arguments_to_save()); });
   if (!checkpoint.empty()) restore_run(checkpoint);
-  p.engine.begin(p.model->named_module(), {.max_grad_norm = p.args.max_grad_norm,
-                                           .max_steps = plan.max_steps,
-                                           .master_weights = p.wants_masters(),
-                                           .record = p.args.cuda_graphs != "off",
-                                           .plain_because = p.why_not_recorded(step_traits())});
+  run.step_options = {.max_grad_norm = p.args.max_grad_norm,
+                      .max_steps = plan.max_steps,
+                      .master_weights = p.wants_masters(),
+                      .record = p.args.cuda_graphs != "off",
+                      .plain_because = p.why_not_recorded(step_traits())};
+  p.engine.begin(p.model->named_module(), run.step_options);
   p.state.train_batch_size = p.train_batch_size;
   p.state.max_steps = plan.max_steps;
   p.state.num_train_epochs = plan.num_train_epochs;
@@ -269,6 +289,7 @@ void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   log_info(fmt::format("  Number of trainable parameters = {}", num_trainable_parameters()));
 
   run.start_time = wall_clock();
+  p.monitor.begin(run.start_time);
   run.initial_global_step = p.state.global_step;
   run.initial_num_input_tokens_seen = p.state.num_input_tokens_seen;
   p.engine.zero_grad();
@@ -287,7 +308,8 @@ void Trainer::Run::begin_pass() {
   learning_rate.reset();
 }
 
-std::vector<Batch> Trainer::Run::next_window(int64_t size) {
+std::vector<Batch> Trainer::Run::next_window(int64_t size, RunMonitor& monitor) {
+  const double began = wall_clock();
   const auto wanted = std::max<int64_t>(std::min(size, plan.steps_in_epoch - batches_done), 0);
   std::vector<Batch> found;
   found.reserve(size_t(wanted));
@@ -297,13 +319,17 @@ std::vector<Batch> Trainer::Run::next_window(int64_t size) {
     found.push_back(std::move(*batch));
   }
   window = int64_t(found.size());
+  monitor.waited_for_data(wall_clock() - began);
   if (rng) set_random_state(*std::exchange(rng, std::nullopt));
   return found;
 }
 
 void Trainer::Parts::count_micro_batch(const Batch& batch, const torch::Tensor& loss, double flos) {
   ++run->batches_done;
+  const auto window_size = args.gradient_accumulation_steps;
+  if (args.spike_action == "skip" && (run->batches_done - 1) % window_size == 0) run->loss.mark();
   run->loss.add(loss, args.logging_nan_inf_filter, state.global_step - run->last_logged_step);
+  run->spikes.add(loss);
   const bool counts = !run->elastic || run->elastic->counts();
   run->new_flos += counts ? flos : 0;
   if (args.include_num_input_tokens_seen != "no")
@@ -313,6 +339,7 @@ void Trainer::Parts::count_micro_batch(const Batch& batch, const torch::Tensor& 
 void Trainer::act_on_control() {
   auto& p = *parts_;
   p.note_save(p.writer.take_outcome());
+  if (p.look_for_spikes() && !p.control.is_interrupted) return;  // the run has gone back
   if (p.control.should_log || p.control.should_evaluate || p.control.should_save)
     p.settle_schedule();
   if (p.control.should_log && p.state.global_step > p.run->last_logged_step) log_training();
@@ -331,6 +358,7 @@ void Trainer::act_on_control() {
     if (p.control.should_training_stop) finish_saves();
     call(Event::save);
   }
+  p.keep_state();
 }
 
 void Trainer::end_epoch() {
@@ -358,6 +386,7 @@ void Trainer::log_training() {
   run.total_loss += sum;
   run.last_logged_step = p.state.global_step;
   run.store_flos(p.state, p.processes);
+  p.watch_log(logs);
   log(std::move(logs), run.start_time);
   p.processes.agree(p.control);
 }
@@ -392,6 +421,7 @@ TrainOutput Trainer::finish_run() {
   auto& p = *parts_;
   auto& run = *p.run;
   finish_saves();
+  run.kept.reset();
   p.agree_on_best();
   run.total_loss += run.loss.drain();
   if (filtered_losses() > 0)

@@ -12,15 +12,19 @@
 #include "train/callback_list.h"
 #include "train/debug_underflow_overflow.h"
 #include "train/elastic_order.h"
+#include "train/kept_state.h"
 #include "train/label_smoother.h"
 #include "train/loss_meter.h"
+#include "train/loss_watch.h"
 #include "train/memory_tracker.h"
 #include "train/processes.h"
 #include "train/resume.h"
+#include "train/run_monitor.h"
 
 namespace gradus {
 
 class StagedFolder;
+struct SearchRun;
 struct ShardOfRun;
 
 /// What a Trainer is made of: the options it was given, resolved, and what it made of them.
@@ -33,7 +37,8 @@ struct Trainer::Parts : TrainerOptions {
   CallbackList callbacks;
   TrainerState state;
   TrainerControl control;
-  std::unique_ptr<Run> run;  ///< the call of train() under way, or the last one
+  SearchRun* search = nullptr;  ///< the hyperparameter search that calls train()
+  std::unique_ptr<Run> run;     ///< the call of train() under way, or the last one
 
   Names label_names;
   std::optional<LabelSmoother> label_smoother;
@@ -51,6 +56,7 @@ struct Trainer::Parts : TrainerOptions {
   CheckpointWriter writer;
   RngState foreign_rng;  ///< Python's generators, carried through from the checkpoint resumed from
   MemoryTracker memory;
+  RunMonitor monitor;  ///< says what is going wrong
 
   /// Whether the processes agree on what callbacks have asked for at `event`.
   bool agrees_after(Event event) const;
@@ -95,6 +101,23 @@ struct Trainer::Parts : TrainerOptions {
   bool frozen_weights_wait() const;
   /// Takes the model to the device, without frozen weights that wait.
   void place_model();
+  /// Looks at the losses since the last look, when that is due. Whether the run has gone back to
+  /// the state that was kept: the pass begins anew from there.
+  bool look_for_spikes();
+  /// Whether the update of the step under way is left out (`spike_action` skip).
+  bool skips_update();
+  /// Whether the window that was just fetched is left out after a return; it then counts as done.
+  bool leaves_out_step();
+  /// Tells the monitor what a log says, and how busy the GPU is.
+  void watch_log(const Logs& logs);
+  /// Tells it how long a save has waited since `began` for the one before, and what the disk has.
+  void watch_save(double began);
+  /// Keeps the state of the run after a look (`spike_action` rollback).
+  void keep_state();
+  /// Goes back to the state that was kept, and leaves the step of the spike out from now on.
+  void go_back(const LossWatch::Spike& spike);
+  /// Batch, pass and rows of a step, in words.
+  std::string describe_step(const LossWatch::Spike& spike) const;
   /// Why a step of this trainer must not be recorded; empty when it may be.
   std::string why_not_recorded(const StepTraits& traits) const;
 };
@@ -106,12 +129,18 @@ struct EvaluationInterrupted {};
 
 /// One call of train(): from the first step it does to the last.
 struct Trainer::Run {
-  Run(torch::Device device, CheckpointWriter& writer) : loss(device), checkpoint(writer) {}
+  Run(torch::Device device, CheckpointWriter& writer, double spike_threshold)
+      : loss(device), spikes(device, spike_threshold), checkpoint(writer) {}
 
   TrainingPlan plan;
   DataLoader loader;
   double start_time = 0;
   LossMeter loss;
+  LossWatch spikes;
+  std::unique_ptr<KeptState> kept;  ///< to go back to
+  bool has_looked = true;           ///< for spikes, since the last state was kept
+  bool has_said_spike = false;
+  StepOptions step_options;    ///< what the engine was begun with
   double total_loss = 0;       ///< of all steps of the run, those before a resume included
   int64_t loss_from_step = 0;  ///< the step `total_loss` counts from: not 0 after a resume from
                                ///< Python's checkpoint
@@ -157,7 +186,7 @@ struct Trainer::Run {
   /// Starts the pass `epoch`, where the run goes on in it.
   void begin_pass();
   /// The batches of the next step, at most `size`; none at the end of the pass.
-  std::vector<Batch> next_window(int64_t size);
+  std::vector<Batch> next_window(int64_t size, RunMonitor& monitor);
 
   // What a checkpoint keeps.
   RunCheckpoint checkpoint;
@@ -201,9 +230,11 @@ struct Trainer::Run {
   }
 };
 
+/// Throws `Error` G-TRAIN-24 for a `spike_action` in several processes.
+void check_spike_action(const TrainingArguments& args, const Processes& processes);
 /// The model that `model_init` makes. Throws G-TRAIN-8 when it makes none.
-std::shared_ptr<Model> make_initial_model(
-    const std::function<std::shared_ptr<Model>()>& model_init);
+std::shared_ptr<Model> make_initial_model(const ModelInit& model_init,
+                                          search::Trial* trial = nullptr);
 /// Takes an evaluation into `state`'s best metric; whether it is the best so far.
 bool update_best_metric(const Metrics& metrics, const TrainingArguments& args, TrainerState& state);
 /// The metric that metric_for_best_model names. Throws G-TRAIN-13 when there is none.

@@ -87,7 +87,8 @@ torch::Tensor Trainer::run_micro_batch(const Batch& batch,
   const WindowPlace place{
       .size = p.run->window,
       .is_last = p.run->window_will_be_complete(p.args.gradient_accumulation_steps),
-      .gradients_are_read = p.callbacks.listens_to(Event::pre_optimizer_step)};
+      .gradients_are_read =
+          p.callbacks.listens_to(Event::pre_optimizer_step) || p.args.spike_action == "skip"};
   const bool is_recorded = p.engine.is_recording();  // its work begins with a batch on the device
   if (is_recorded) p.model->train();
   return p.engine.micro_batch(is_recorded ? batch_for_gpu(batch) : batch, num_items_in_batch, place,

@@ -60,8 +60,8 @@ TrainerOptions with_generation_config(const Seq2SeqTrainerOptions& options) {
   const auto config = read_generation_config(options.args.generation_config);
   if (plain.model) generator_of(*plain.model).generation_config = config;
   if (plain.model_init)
-    plain.model_init = [make = std::move(plain.model_init), config] {
-      auto model = make();
+    plain.model_init = [make = std::move(plain.model_init), config](search::Trial* trial) {
+      auto model = make(trial);
       if (model) generator_of(*model).generation_config = config;
       return model;
     };

@@ -36,7 +36,9 @@ std::shared_ptr<Model> checked_speech_model(std::shared_ptr<Model> model) {
 TrainerOptions pretraining_options(TrainerOptionsWith<Wav2Vec2PreTrainingArguments>& options) {
   options.model = checked_speech_model(std::move(options.model));
   if (options.model_init)
-    options.model_init = [make = options.model_init] { return checked_speech_model(make()); };
+    options.model_init = [make = options.model_init](search::Trial* trial) {
+      return checked_speech_model(make(trial));
+    };
   return convert_options<TrainerOptions>(options);
 }
 

@@ -74,6 +74,15 @@ end = hparams_metadata.parse_session_end_info_plugin_data(
     multiplexer.SummaryMetadata(".", hparams_metadata.SESSION_END_INFO_TAG).plugin_data.content)
 assert end.status == 1, end
 
+# A histogram, as SummaryWriter.add_histogram leaves it.
+accumulator = event_accumulator.EventAccumulator(os.path.join(root, "histograms"),
+                                                 size_guidance={"histograms": 0}).Reload()
+[event] = accumulator.Histograms("weights/a")
+found = event.histogram_value
+assert event.step == 7 and (found.min, found.max, found.num, found.sum,
+                            found.sum_squares) == (-1, 2, 3, 1.5, 5.25), found
+assert list(found.bucket_limit) == [-1.5, 0, 1, 2.5] and list(found.bucket) == [0, 1, 1, 1], found
+
 # What is logged after training takes nothing away from the curves of the training.
 evaluated = os.path.join(root, "evaluated")
 assert len(os.listdir(evaluated)) == 3, os.listdir(evaluated)

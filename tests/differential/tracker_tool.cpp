@@ -1,6 +1,6 @@
 // tracker_tool FOLDER: TensorBoard runs below FOLDER for tensorboard_test.py. "resumed" stops and
-// goes on from an earlier step; "evaluated" is evaluated after training, by the same tracker and
-// then by another process.
+// goes on from an earlier step; "histograms" has one; "evaluated" is evaluated after training, by
+// the same tracker and then by another process.
 //
 // tracker_tool replay NAME RUN.json OUTPUT_DIR: gives the tracker NAME what the file says, for
 // trackers_test.py. "openmetrics" then waits until its input ends.
@@ -44,6 +44,16 @@ int write_boards(const std::filesystem::path& folder) {
   };
   train(*board("resumed"), 1, 300, 0.0);
   train(*board("resumed"), 251, 320, 1.0);  // from a checkpoint at 250
+
+  board("histograms")
+      ->log_histogram("weights/a",
+                      {.min = -1,
+                       .max = 2,
+                       .sum = 1.5,
+                       .sum_squares = 5.25,
+                       .limits = {-1.5, 0, 1, 2.5},
+                       .counts = {0, 1, 1, 1}},
+                      7);
 
   const auto tracker = board("evaluated");
   train(*tracker, 1, 20, 0.0);

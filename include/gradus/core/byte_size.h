@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace gradus {
@@ -12,5 +13,8 @@ namespace gradus {
 /// 500 million bytes. KiB, MiB, GiB and TiB count by 1024. A number alone, or with B, is bytes.
 /// Sizes below one byte or beyond 9.2e18 are no sizes.
 std::optional<uint64_t> parse_byte_size(std::string_view text);
+
+/// A size for people: "512 B", "3.2 MB", "23.5 GB", counted by 1000.
+std::string format_byte_size(double bytes);
 
 }  // namespace gradus

@@ -11,6 +11,17 @@
 
 namespace gradus {
 
+/// How the values of a tensor are distributed.
+struct Histogram {
+  double min = 0, max = 0;  ///< The least and the greatest value.
+  double sum = 0;           ///< Of all values.
+  double sum_squares = 0;   ///< Of their squares.
+  /// Upper limits of the buckets, ascending. The first bucket is empty: its limit is where the
+  /// second begins.
+  std::vector<double> limits = {};
+  std::vector<double> counts = {};  ///< How many values each bucket has.
+};
+
 /// Where a run's numbers go: a file, a dashboard.
 ///
 /// `begin` once, then `log` any number of times, then `finish`; `log` without `begin` is fine.
@@ -35,6 +46,10 @@ class Tracker {
   /// The metrics of a prediction ("test_loss"). Those trackers record them that do so in
   /// transformers: wandb and trackio.
   virtual void log_prediction(const std::map<std::string, double>&, int64_t) {}
+  /// Whether `log_histogram` does anything; nobody computes one for nothing.
+  virtual bool takes_histograms() const { return false; }
+  /// How a weight ("weights/NAME") or a gradient ("gradients/NAME") is distributed.
+  virtual void log_histogram(const std::string& /*name*/, const Histogram&, int64_t /*step*/) {}
   /// The run is over: write what is left and close.
   virtual void finish() {}
 };

@@ -227,6 +227,10 @@ class TrackerCallback : public TrainerCallback {
   /// Gives the log to the tracker.
   void on_log(const TrainingArguments&, TrainerState&, TrainerControl&,
               const CallbackContext&) override;
+  /// Gives histograms of weights and gradients to a tracker that shows them, every
+  /// `log_histograms` steps. Waits for the device.
+  void on_optimizer_step(const TrainingArguments&, TrainerState&, TrainerControl&,
+                         const CallbackContext&) override;
   /// Gives the metrics of a prediction to the tracker.
   void on_predict(const TrainingArguments&, TrainerState&, TrainerControl&,
                   const CallbackContext&) override;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/train/hyperparameter_search.h>
 #include <gradus/train/trainer_options.h>
 
 #include <filesystem>
@@ -98,6 +99,13 @@ class Trainer {
   /// when another process trains into output_dir, and G-CKPT-6 when the last checkpoint or several
   /// in a row (`save_failures_allowed`) could not be saved.
   TrainOutput train(Resume resume = Resume::none());
+  /// Trains `n_trials` times with parameters from a space and returns the best run, as
+  /// transformers does with Optuna: a new model from `model_init` each time, the parameters put
+  /// into `args()`, the objective reported at every evaluation, hopeless trials stopped there.
+  /// Trial N writes to output_dir/run-N. A study in a file goes on where a killed process left it.
+  /// The arguments of the last trial stay. Throws `Error` G-SEARCH-6 without `model_init` and in
+  /// several processes, and G-SEARCH-5 when no trial was completed.
+  BestRun hyperparameter_search(HyperparameterSearch search = {});
   /// Evaluates on `eval_dataset`, by default on that of the options, and logs the metrics. May be
   /// called before `train()`. `ignore_keys` are outputs that are not predictions, by default those
   /// that the model names. Throws `Error` G-TRAIN-12 without data.

@@ -5,6 +5,7 @@
 #include <gradus/models/model.h>
 #include <gradus/train/callback.h>
 #include <gradus/train/evaluation.h>
+#include <gradus/train/model_init.h>
 
 #include <functional>
 #include <memory>
@@ -50,7 +51,7 @@ class EvalDatasets {
   const Named& named() const { return named_; }
 
  private:
-  DatasetRef single_;
+  DatasetRef single_;  ///< The only one.
   Named named_;
 };
 

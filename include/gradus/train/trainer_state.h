@@ -32,9 +32,9 @@ struct TrainerState {
   std::optional<std::string> best_model_checkpoint;  ///< The checkpoint of the best value.
   bool is_local_process_zero = true;      ///< Whether this is the first process of its machine.
   bool is_world_process_zero = true;      ///< Whether this is the first process of all.
-  bool is_hyper_param_search = false;     ///< Always false here; kept for the file.
-  std::optional<std::string> trial_name;  ///< Not used here; kept for the file.
-  nlohmann::json trial_params;            ///< Not used here; kept for the file.
+  bool is_hyper_param_search = false;     ///< Whether the run is a trial of a search.
+  std::optional<std::string> trial_name;  ///< The name of the trial, where `hp_name` gives one.
+  nlohmann::json trial_params;            ///< The parameters of the trial; null for none.
   /// The exported states of callbacks by name; a list where there are several of a name.
   nlohmann::json stateful_callbacks = nlohmann::json::object();
 

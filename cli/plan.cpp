@@ -1,0 +1,334 @@
+// plan and --dry_run: what a run will need, before it starts.
+#include "plan.h"
+
+#include <fmt/format.h>
+#include <gradus/core/byte_size.h>
+#include <gradus/core/error.h>
+#include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <gradus/data/data_loader.h>
+#include <gradus/device/runtime.h>
+#include <gradus/tasks/memory_plan.h>
+#include <gradus/train/callbacks.h>
+#include <gradus/train/plan.h>
+#include <gradus/trainers/registry.h>
+
+#include <chrono>
+#include <numeric>
+
+#include "cli.h"
+#include "device/nvml.h"
+#include "reference.h"
+
+namespace gradus::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr OptionRow<PlanFlags> kPlanRows[] = {
+    {&PlanFlags::gpu_memory, "gpu_memory", Group::program, any_value(),
+     "Plan for a card with this much memory, 80GB say; by default for the one that is here.",
+     Origin::gradus},
+    {&PlanFlags::measure, "measure", Group::program, any_value(),
+     "Make some steps and measure time, memory and power; by default where there is a GPU.",
+     Origin::gradus},
+};
+
+constexpr int64_t kMeasuredSteps = 12;
+constexpr size_t kCountedSteps = 5;  // the last ones
+
+/// Ends a run that was only to be looked at.
+struct OnlyLooked {};
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// What was found out about a run.
+struct Found {
+  TrainingPlan plan;
+  PlannedStep step;
+  torch::Device device = torch::kCPU;
+  std::vector<double> step_seconds = {};
+  double watts = 0;
+  int64_t peak = 0;  // bytes on the device
+};
+
+/// Looks at model, data and steps.
+class PlanCallback : public TrainerCallback {
+ public:
+  PlanCallback(const TrainingArguments& wanted, bool makes_steps)
+      : wanted_(wanted), makes_steps_(makes_steps) {}
+
+  void on_train_begin(const TrainingArguments&, TrainerState&, TrainerControl&,
+                      const CallbackContext& at) override {
+    found.plan = plan_training(wanted_, *at.train_dataloader, wanted_.train_batch_size());
+    const auto first = at.train_dataloader->iterate(0).next();
+    int64_t tokens = 1;
+    if (first) {
+      const auto* input = first->find(at.model->main_input_name());
+      if (input != nullptr && input->dim() == 2) tokens = input->size(1);
+    }
+    const auto parameters = at.model->parameters();
+    if (!parameters.empty()) found.device = parameters.front().device();
+    found.step = PlannedStep::of(*at.model, wanted_, tokens, found.device.is_cuda());
+    if (!makes_steps_) throw OnlyLooked();
+    device::reset_peak_memory(found.device);
+    last_ = seconds_now();
+  }
+  void on_log(const TrainingArguments&, TrainerState&, TrainerControl&,
+              const CallbackContext& at) override {
+    if (!at.logs.contains("loss")) return;  // each one has waited for the device
+    const double now = seconds_now();
+    found.step_seconds.push_back(now - last_);
+    last_ = now;
+    if (const auto use = device::gpu_use(found.device.is_cuda() ? found.device.index() : 0))
+      found.watts = std::max(found.watts, use->watts);
+    found.peak = device::memory_use(found.device).peak;
+  }
+
+  Found found;
+
+ private:
+  TrainingArguments wanted_;
+  bool makes_steps_;
+  double last_ = 0;
+};
+
+/// A folder that is gone afterwards.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    auto name = (fs::temp_directory_path() / "gradus-plan-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr)
+      throw Error("G-IO-2", ErrorKind::io,
+                  "cannot make a folder in " + fs::temp_directory_path().string());
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+Found look_at_run(Task& task, const TrainingArguments& wanted, int64_t steps) {
+  const TemporaryFolder folder;
+  auto args = wanted;
+  args.output_dir = folder.path().string();
+  args.save_strategy = args.eval_strategy = "no";
+  args.load_best_model_at_end = false;
+  args.resume_from_checkpoint.reset();
+  args.report_to = "none";
+  args.disable_tqdm = true;
+  args.logging_strategy = "steps";
+  args.logging_steps = 1;
+  if (steps > 0) args.max_steps = steps;
+  task.arguments().set_common(args);
+  task.check(args);
+  device::seed_all(args.seed);
+  auto prepared = task.prepare(args);
+  prepared.trainer.args = args;
+  const auto callback = std::make_shared<PlanCallback>(wanted, steps > 0);
+  prepared.trainer.callbacks.push_back(callback);
+  const auto trainer =
+      prepared.make_trainer
+          ? prepared.make_trainer(std::move(prepared.trainer))
+          : find_trainer(task.trainer()).make(std::move(prepared.trainer), task.arguments());
+  trainer->pop_callback("PrinterCallback");
+  try {
+    trainer->train();
+  } catch (const OnlyLooked&) {
+  }
+  return callback->found;
+}
+
+double step_time(const Found& found) {
+  auto last = found.step_seconds;
+  if (last.size() > kCountedSteps) last.erase(last.begin(), last.end() - kCountedSteps);
+  if (last.empty()) return 0;
+  std::sort(last.begin(), last.end());
+  return last[last.size() / 2];
+}
+
+std::string in_hours(double seconds) {
+  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.1f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+json terms_as_json(const MemoryTerms& terms) {
+  return {{"weights", terms.weights},
+          {"masters", terms.masters},
+          {"optimizer", terms.optimizer},
+          {"gradients", terms.gradients},
+          {"activations", terms.activations},
+          {"loss", terms.loss},
+          {"other", terms.other},
+          {"total", terms.total()}};
+}
+
+// How often something happens in a run.
+int64_t times_in_run(const std::string& strategy, const StepsOrRatio& every,
+                     const TrainingPlan& plan) {
+  if (strategy == "epoch") return plan.num_train_epochs;
+  if (strategy != "steps") return 0;
+  const auto steps = std::max<int64_t>(every.steps(plan.max_steps), 1);
+  return (plan.max_steps + steps - 1) / steps;
+}
+
+json describe_run(const TrainingArguments& args, const Found& found) {
+  const auto& plan = found.plan;
+  const double weights =
+      4.0 * double(found.step.parameters - found.step.half) + 2.0 * double(found.step.half);
+  const double checkpoint =
+      weights + (args.save_only_model ? 0.0 : 8.0 * double(found.step.trainable));
+  const auto saves = times_in_run(args.save_strategy, args.save_steps, plan);
+  const auto kept = args.save_total_limit ? std::min(saves, *args.save_total_limit) : saves;
+  return {{"rows", plan.num_examples},
+          {"epochs", plan.num_train_epochs},
+          {"steps", plan.max_steps},
+          {"rows_per_step", plan.total_train_batch_size},
+          {"tokens_per_row", found.step.tokens},
+          {"parameters", found.step.parameters},
+          {"trainable_parameters", found.step.trainable},
+          {"device", found.device.str()},
+          {"logs", times_in_run(args.logging_strategy, args.logging_steps, plan)},
+          {"evaluations",
+           times_in_run(args.eval_strategy, args.eval_steps.value_or(args.logging_steps), plan)},
+          {"checkpoints", saves},
+          {"checkpoint_bytes", checkpoint},
+          {"disk_bytes", checkpoint * double(kept) + weights}};
+}
+
+// The memory to plan for; none when nobody knows.
+std::optional<double> memory_to_plan_for(const PlanFlags& flags, const Found& found) {
+  if (flags.gpu_memory) {
+    const auto bytes = parse_byte_size(*flags.gpu_memory);
+    if (!bytes)
+      throw Error("G-CONF-3", ErrorKind::usage,
+                  "--gpu_memory is no size: '" + *flags.gpu_memory + "'", "Write 80GB or 40GiB.");
+    return double(*bytes);
+  }
+  if (!found.device.is_cuda()) return std::nullopt;
+  const auto use = device::gpu_use(found.device.index());
+  return use ? std::optional(double(use->memory_total)) : std::nullopt;
+}
+
+void add_memory(json& document, const Found& found, const std::optional<double>& memory) {
+  if (memory) document["memory_of_card"] = *memory;
+  if (!knows_activations(found.step.config)) return;
+  const auto terms = plan_memory(found.step);
+  document["memory"] = terms_as_json(terms);
+  if (!memory) return;
+  document["fits"] = terms.total() <= *memory;
+  document["largest_batch"] = largest_batch(found.step, *memory);
+  auto advice = json::array();
+  for (const auto& each : memory_advice(found.step, *memory))
+    advice.push_back({{"flag", each.flag}, {"total", each.total}, {"cost", each.cost}});
+  document["advice"] = advice;
+}
+
+void add_measured(json& document, const Found& found) {
+  if (found.step_seconds.empty()) return;
+  const double step = step_time(found), whole = step * double(found.plan.max_steps);
+  document["measured"] = {{"step_seconds", step}, {"run_seconds", whole}};
+  auto& measured = document["measured"];
+  if (found.peak > 0) measured["peak_bytes"] = found.peak;
+  if (found.watts > 0) {
+    measured["watts"] = found.watts;
+    measured["run_kilowatt_hours"] = found.watts * whole / 3.6e6;
+  }
+}
+
+std::string run_as_text(const json& run) {
+  return fmt::format(
+      "{} rows, {} a step, {} tokens a row; {} steps in {} passes on {}\n"
+      "{} parameters, {} of them trained\n"
+      "{} logs, {} evaluations, {} checkpoints of about {}: {} on disk at most\n",
+      run["rows"].get<int64_t>(), run["rows_per_step"].get<int64_t>(),
+      run["tokens_per_row"].get<int64_t>(), run["steps"].get<int64_t>(),
+      run["epochs"].get<int64_t>(), run["device"].get<std::string>(),
+      run["parameters"].get<int64_t>(), run["trainable_parameters"].get<int64_t>(),
+      run["logs"].get<int64_t>(), run["evaluations"].get<int64_t>(),
+      run["checkpoints"].get<int64_t>(), format_byte_size(run["checkpoint_bytes"]),
+      format_byte_size(run["disk_bytes"]));
+}
+
+std::string memory_as_text(const json& document) {
+  if (!document.contains("memory"))
+    return "The activations of this architecture are not known beforehand; --measure measures "
+           "them.\n";
+  std::string text = "memory of a step:\n";
+  for (const char* term :
+       {"weights", "masters", "optimizer", "gradients", "activations", "loss", "other", "total"})
+    if (const double bytes = document["memory"][term]; bytes > 0)
+      text += fmt::format("  {:<12} {:>10}\n", term, format_byte_size(bytes));
+  if (!document.contains("fits")) return text;
+  const double memory = document["memory_of_card"];
+  text += fmt::format(
+      "{} of {} ({:.0f} %); the largest batch that fits has {} rows\n",
+      document["fits"].get<bool>() ? "It fits: this is" : "It does not fit: this is",
+      format_byte_size(memory), 100 * document["memory"]["total"].get<double>() / memory,
+      document["largest_batch"].get<int64_t>());
+  for (const auto& each : document["advice"])
+    text += fmt::format("  with {}: {} ({})\n", each["flag"].get<std::string>(),
+                        format_byte_size(each["total"]), each["cost"].get<std::string>());
+  return text;
+}
+
+std::string measured_as_text(const json& document) {
+  if (!document.contains("measured")) return "";
+  const auto& measured = document["measured"];
+  auto text =
+      fmt::format("measured: {:.4g} ms a step, {} for the run\n",
+                  1000 * measured["step_seconds"].get<double>(), in_hours(measured["run_seconds"]));
+  if (measured.contains("peak_bytes"))
+    text += fmt::format("  peak of memory {}\n",
+                        format_byte_size(measured["peak_bytes"].get<double>()));
+  if (measured.contains("watts"))
+    text += fmt::format("  {:.0f} W, {:.3g} kWh for the run\n", measured["watts"].get<double>(),
+                        measured["run_kilowatt_hours"].get<double>());
+  return text;
+}
+
+}  // namespace
+
+void PlanFlags::add_to(OptionSet& set) {
+  set.add(*this, std::span<const OptionRow<PlanFlags>>(kPlanRows));
+}
+
+std::vector<Flag> plan_flags() {
+  auto flags = training_flags();
+  for (auto& flag : flags_of(kPlanRows)) flags.push_back(std::move(flag));
+  return flags;
+}
+
+int plan_run(Task& task, const TrainingArguments& args, const PlanRequest& request) {
+  device::load_cuda();
+  const bool has_gpu = !args.use_cpu && device::gpu_count() > 0;
+  const bool measures = request.is_dry_run || request.flags.measure.value_or(has_gpu);
+  const auto found = look_at_run(task, args,
+                                 request.is_dry_run ? 1
+                                 : measures         ? kMeasuredSteps
+                                                    : 0);
+  json document = {{"run", describe_run(args, found)}};
+  add_memory(document, found, memory_to_plan_for(request.flags, found));
+  add_measured(document, found);
+  if (request.is_dry_run) document["dry_run"] = true;
+  if (request.json) {
+    print_line(dump_json(document, 2));
+    return 0;
+  }
+  print_text(run_as_text(document["run"]) + memory_as_text(document) + measured_as_text(document) +
+             (request.is_dry_run ? "One step was made; nothing was kept.\n" : ""));
+  return 0;
+}
+
+}  // namespace gradus::cli

@@ -1,0 +1,254 @@
+#include <fmt/format.h>
+#include <gradus/core/error.h>
+#include <gradus/tasks/memory_plan.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace gradus {
+namespace {
+
+using nlohmann::json;
+
+// What one block keeps for its backward pass: numbers per token. The narrow ones are in the
+// precision of the run, the wide ones are in float32 under autocast.
+struct BlockShape {
+  int64_t layers = 0;
+  double hidden = 0;  // of the stream between blocks
+  double narrow = 0, wide = 0;
+  double whole() const { return narrow + wide; }
+};
+
+struct ModelShape {
+  std::vector<BlockShape> blocks;
+  double vocabulary = 0;  // of a language model's loss; 0 without one
+  double hidden = 0;
+};
+
+double number(const json& config, std::initializer_list<const char*> names, double otherwise = 0) {
+  for (const char* name : names)
+    if (const auto found = config.find(name); found != config.end() && found->is_number())
+      return found->get<double>();
+  return otherwise;
+}
+
+bool is_one_of(const std::string& text, const std::set<std::string>& names) {
+  return names.contains(text);
+}
+
+const std::set<std::string> kGptTypes = {"gpt2"};
+const std::set<std::string> kLlamaTypes = {"llama", "mistral", "qwen2", "qwen3"};
+const std::set<std::string> kBertTypes = {"bert", "roberta",  "distilbert",
+                                          "vit",  "wav2vec2", "hubert"};
+const std::set<std::string> kT5Types = {"t5", "mt5"};
+
+// Attention and feed-forward with their norms: the sum before each norm, the normed stream,
+// queries, keys, values and their mean, and the feed-forward layer before and after its activation.
+BlockShape dense_block(double hidden, double inner, int64_t layers) {
+  return {.layers = layers, .hidden = hidden, .narrow = 4 * hidden + 2 * inner, .wide = 4 * hidden};
+}
+
+// The norm is computed again in the backward pass, and so is the product of gate and up.
+BlockShape llama_block(const json& config) {
+  const double hidden = number(config, {"hidden_size"});
+  const double heads = number(config, {"num_attention_heads"}, 1);
+  const double head = number(config, {"head_dim"}, hidden / heads);
+  const double kv = head * number(config, {"num_key_value_heads"}, heads);
+  const bool normed_heads = config.value("model_type", "") == "qwen3";
+  return {.layers = int64_t(number(config, {"num_hidden_layers"})),
+          .hidden = hidden,
+          .narrow = 2 * heads * head + 2 * kv + 2 * number(config, {"intermediate_size"}) +
+                    (normed_heads ? heads * head + kv : 0),
+          .wide = 2 * hidden};
+}
+
+std::vector<BlockShape> t5_blocks(const json& config) {
+  const double hidden = number(config, {"d_model"});
+  const double inner = number(config, {"d_kv"}) * number(config, {"num_heads"});
+  const bool gated = config.value("feed_forward_proj", "relu").starts_with("gated");
+  const double feed = (gated ? 3 : 2) * number(config, {"d_ff"});
+  const auto layers = int64_t(number(config, {"num_layers"}));
+  const auto decoders = int64_t(number(config, {"num_decoder_layers"}, double(layers)));
+  BlockShape encoder{layers, hidden, 4 * inner + feed, 4 * hidden};
+  BlockShape decoder{decoders, hidden, 8 * inner + feed, 6 * hidden};
+  return {encoder, decoder};
+}
+
+std::optional<ModelShape> shape_of(const json& config) {
+  if (!config.is_object()) return std::nullopt;
+  const auto type = config.value("model_type", "");
+  ModelShape shape;
+  shape.hidden = number(config, {"hidden_size", "n_embd", "d_model", "dim"});
+  shape.vocabulary = number(config, {"vocab_size"});
+  const auto layers = int64_t(number(config, {"num_hidden_layers", "n_layer", "n_layers"}));
+  if (is_one_of(type, kGptTypes)) {
+    const double inner = number(config, {"n_inner"}, 4 * shape.hidden);
+    shape.blocks = {dense_block(shape.hidden, inner, layers)};
+  } else if (is_one_of(type, kBertTypes)) {
+    const double inner = number(config, {"intermediate_size", "hidden_dim"}, 4 * shape.hidden);
+    shape.blocks = {dense_block(shape.hidden, inner, layers)};
+    const auto heads = config.value("architectures", json::array());
+    const bool writes_words = std::any_of(heads.begin(), heads.end(), [](const json& head) {
+      return head.is_string() && head.get<std::string>().ends_with("MaskedLM");
+    });
+    if (!writes_words) shape.vocabulary = 0;
+  } else if (is_one_of(type, kLlamaTypes)) {
+    shape.blocks = {llama_block(config)};
+  } else if (is_one_of(type, kT5Types)) {
+    shape.blocks = t5_blocks(config);
+  } else {
+    return std::nullopt;
+  }
+  return shape;
+}
+
+// The config of an adapter's base model has the shapes.
+double optimizer_bytes(const std::string& name) {
+  static const std::map<std::string, double> kBytes = {
+      {"sgd", 0},     {"adafactor", 0.1},       {"adagrad", 4},
+      {"rmsprop", 4}, {"lion_32bit", 4},        {"ademamix", 12},
+      {"muon", 4},    {"schedule_free_sgd", 4}, {"lion", 4}};
+  const auto found = kBytes.find(name);
+  return found == kBytes.end() ? 8 : found->second;
+}
+
+// Chunks of the fused loss, as kernels/cross_entropy.cpp cuts them.
+double chunk_rows(double rows, double vocabulary) {
+  const double most = std::clamp(std::floor(double(int64_t{1} << 28) / vocabulary), 128.0, 4096.0);
+  return std::min(rows, most);
+}
+
+}  // namespace
+
+double MemoryTerms::total() const {
+  return weights + masters + optimizer + gradients + activations + loss + other;
+}
+
+PlannedStep PlannedStep::of(Model& model, const TrainingArguments& args, int64_t tokens,
+                            bool on_gpu) {
+  PlannedStep step;
+  step.config = model.config();
+  std::set<const void*> counted;  // tied weights once
+  for (const auto& parameter : model.parameters()) {
+    if (!counted.insert(parameter.unsafeGetTensorImpl()).second) continue;
+    step.parameters += parameter.numel();
+    if (parameter.requires_grad()) step.trainable += parameter.numel();
+    if (parameter.element_size() < 4) step.half += parameter.numel();
+  }
+  step.rows = args.train_batch_size();
+  step.tokens = tokens;
+  step.precision = args.mixed_precision();
+  step.master_weights = step.precision == "bf16" &&
+                        (args.bf16_mode == "master" || (args.bf16_mode == "auto" && on_gpu));
+  step.checkpointing = args.gradient_checkpointing;
+  step.fused = on_gpu;
+  step.optim = args.optim;
+  return step;
+}
+
+bool knows_activations(const json& config) { return shape_of(config).has_value(); }
+
+MemoryTerms plan_memory(const PlannedStep& step) {
+  const auto shape = shape_of(step.config);
+  if (!shape)
+    throw Error("G-PLAN-1", ErrorKind::usage,
+                fmt::format("the activations of the architecture '{}' are not known beforehand",
+                            step.config.is_object() ? step.config.value("model_type", "?") : "?"),
+                "Let gradus plan measure steps: --measure.");
+  const double parameters = double(step.parameters), trainable = double(step.trainable);
+  const double rows = double(step.rows) * double(step.tokens);  // tokens of the batch
+  const bool half = step.precision != "no";
+  const double narrow = half ? 2 : 4;
+  const double wide = half && !step.master_weights ? 4 : narrow;
+  MemoryTerms terms;
+  const double full = parameters - double(step.half);  // in float32 outside of a run
+  terms.weights = 2 * double(step.half) + full * (step.master_weights ? 2 : 4);
+  // Under autocast the weights of linear layers are kept in half precision for the time of a step.
+  if (half && !step.master_weights) terms.weights += 2 * full;
+  terms.masters = step.master_weights ? 4 * full : 0;
+  terms.optimizer = optimizer_bytes(step.optim) * trainable;
+  double kept = 0, largest_block = 0, boundaries = 0;
+  for (const auto& block : shape->blocks) {
+    const double per_token = block.narrow * narrow + block.wide * wide;
+    kept += double(block.layers) * per_token * rows;
+    boundaries += double(block.layers) * block.hidden * wide * rows;
+    largest_block = std::max(largest_block, per_token * rows);
+  }
+  terms.activations = step.checkpointing ? boundaries + largest_block : kept;
+  // The loss of a language model: the gradient of the head, and the logits of a chunk or of all.
+  if (shape->vocabulary > 0) {
+    const double head = shape->vocabulary * shape->hidden * narrow;
+    const bool head_is_trained = step.trainable == step.parameters;
+    const double logits = step.keeps_logits || !step.fused
+                              ? rows * shape->vocabulary * (narrow + 4)
+                              : chunk_rows(rows, shape->vocabulary) * shape->vocabulary * narrow;
+    terms.loss = logits + (head_is_trained ? head : 0) + rows * shape->hidden * narrow;
+  }
+  // Gradients grow while activations are given back. The peak is at the beginning of the backward
+  // pass, or at its end.
+  const double gradients = trainable * (step.master_weights ? 2 : 4);
+  const double at_end = gradients, at_begin = terms.activations + terms.loss;
+  if (at_end > at_begin) {
+    terms.gradients = gradients;
+    terms.activations = terms.loss = 0;
+  }
+  terms.other = 64e6 + rows * 8 * 4;
+  return terms;
+}
+
+int64_t largest_batch(PlannedStep step, double bytes) {
+  const auto fits = [&](int64_t rows) {
+    step.rows = rows;
+    return plan_memory(step).total() <= bytes;
+  };
+  if (!fits(1)) return 0;
+  int64_t low = 1, high = 2;
+  while (high < (int64_t{1} << 30) && fits(high)) {
+    low = high;
+    high *= 2;
+  }
+  while (low + 1 < high) {
+    const int64_t middle = (low + high) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+std::vector<MemoryAdvice> memory_advice(PlannedStep step, double bytes) {
+  std::vector<MemoryAdvice> advice;
+  const auto fits = [&] { return plan_memory(step).total() <= bytes; };
+  const auto take = [&](const std::string& flag, const std::string& cost) {
+    advice.push_back({flag, plan_memory(step).total(), cost});
+  };
+  if (fits()) return advice;
+  if (step.precision == "no") {
+    step.precision = "bf16";
+    step.master_weights = step.fused;
+    take("--bf16", "half precision; also faster on a GPU");
+  }
+  if (!fits() && !step.checkpointing) {
+    step.checkpointing = true;
+    take("--gradient_checkpointing", "about a third more time");
+  }
+  if (!fits() && step.rows > 1) {
+    const auto before = step.rows;
+    const auto most = std::max<int64_t>(largest_batch(step, bytes), 1);
+    step.rows = most;
+    const auto windows = (before + most - 1) / most;
+    take(fmt::format("--per_device_train_batch_size {} --gradient_accumulation_steps {}", most,
+                     windows),
+         "the same step in smaller parts");
+  }
+  if (!fits() && optimizer_bytes(step.optim) > 0.1) {
+    step.optim = "adafactor";
+    take("--optim adafactor", "another optimizer: another curve");
+  }
+  if (!fits() && step.trainable == step.parameters) {
+    step.trainable = step.parameters / 100;
+    take("--use_peft", "trains an adapter of about 1 % of the weights (trl's tasks)");
+  }
+  return advice;
+}
+
+}  // namespace gradus

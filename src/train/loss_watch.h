@@ -1,0 +1,81 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace gradus {
+
+/// Finds steps whose loss is not finite or far above those before.
+///
+/// Losses are collected on the run's device, which nobody waits for; `look` reads them all at once.
+/// A loss is a spike when it lies more than `threshold` standard deviations above the median of the
+/// last 64 steps that were none. The deviation follows from the median distance to the median and
+/// counts as at least 5 % of it. Nothing is a spike before 16 steps, unless it is not finite.
+class LossWatch {
+ public:
+  /// A step: the pass and its first batch.
+  using Place = std::pair<int64_t, int64_t>;
+
+  /// A step that was a spike, and what was usual.
+  struct Spike {
+    Place place;
+    double loss = 0, usual = 0, deviation = 0;
+  };
+
+  LossWatch(torch::Device device, double threshold);
+
+  /// Adds the loss of a micro-batch to the step under way.
+  void add(const torch::Tensor& loss);
+  /// The step under way is over.
+  void end_step(Place place);
+  /// Whether the step under way is a spike. Waits for the device. Either way it is judged, and no
+  /// later look sees it.
+  std::optional<Spike> take_current(Place place);
+  /// Whether so many steps wait that somebody should look.
+  bool is_full() const { return pending_.size() >= kMostPending; }
+  /// The first spike among the steps since the last look; they are then forgotten. Without one, all
+  /// of them count as usual. Waits for the device.
+  std::optional<Spike> look();
+  /// The same; spikes count as usual from then on, as far as the threshold. For those who only want
+  /// to know.
+  std::optional<Spike> look_and_go_on();
+  /// Forgets the steps since the last look.
+  void drop();
+  /// Forgets the step under way, which is not finished.
+  void drop_current();
+
+  /// Steps that are left out.
+  const std::set<Place>& left_out() const { return left_out_; }
+  /// Leaves out a step from now on.
+  void leave_out(Place place) { left_out_.insert(place); }
+  /// Replaces those that are left out.
+  void set_left_out(std::set<Place> places) { left_out_ = std::move(places); }
+
+  /// What a checkpoint keeps. Nothing may be pending.
+  nlohmann::json state() const;
+  void load(const nlohmann::json& state);
+
+ private:
+  static constexpr size_t kMostPending = 256;
+  std::vector<double> pending_losses() const;
+  std::optional<Spike> judge(Place place, double loss) const;
+  void accept(double loss);
+
+  torch::Device device_;
+  double threshold_;
+  std::deque<double> usual_;
+  std::vector<Place> pending_;
+  std::vector<double> on_host_;  // of the pending steps and the one under way, on a CPU
+  torch::Tensor on_device_;      // the same elsewhere
+  bool is_judged_ = false;       // the step under way
+  std::set<Place> left_out_;
+};
+
+}  // namespace gradus

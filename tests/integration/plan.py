@@ -1,0 +1,128 @@
+"""plan.py GRADUS: `gradus plan`, `--dry_run`, `gradus cache` and `--cache_limit`.
+
+Uses only the standard library.
+"""
+
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+GRADUS = str(Path(sys.argv[1]).resolve())
+VOCABULARY, WIDTH, LAYERS = 500, 64, 2
+
+
+def run(folder, *words, code=0, **environment):
+    done = subprocess.run([GRADUS, *words], cwd=folder, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **environment})
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def make_files(folder):
+    config = {
+        "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": VOCABULARY,
+        "n_positions": 64, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": 2, "bos_token_id": 0,
+        "eos_token_id": 0
+    }
+    (folder / "model").mkdir()
+    (folder / "model/config.json").write_text(json.dumps(config))
+    rng = random.Random(1)
+    tokens = [rng.randrange(VOCABULARY) for _ in range(64 * 40)]
+    (folder / "tokens.bin").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
+
+
+LANGUAGE = [
+    "--task", "causal-lm", "--config_name", "model", "--train_file", "tokens.bin", "--block_size",
+    "64", "--output_dir", "out", "--per_device_train_batch_size", "4", "--num_train_epochs", "3",
+    "--use_cpu", "--save_steps", "10"
+]
+
+
+def check_plan(folder):
+    found = json.loads(run(folder, "plan", *LANGUAGE, "--json", "--gpu_memory", "100MB"))
+    parameters = (VOCABULARY + 64) * WIDTH + LAYERS * (12 * WIDTH * WIDTH + 13 * WIDTH) + 2 * WIDTH
+    assert found["run"]["parameters"] == parameters, found
+    assert found["run"]["rows"] == 40 and found["run"]["steps"] == 30, found
+    assert found["run"]["tokens_per_row"] == 64 and found["run"]["checkpoints"] == 3, found
+    memory = found["memory"]
+    assert memory["weights"] == 4 * parameters and memory["optimizer"] == 8 * parameters, memory
+    assert memory["activations"] == 16 * WIDTH * LAYERS * 4 * 64 * 4, memory
+    terms = [value for name, value in memory.items() if name != "total"]
+    assert abs(sum(terms) - memory["total"]) < 1, memory
+    assert "measured" not in found and found["fits"] is True
+    most = found["largest_batch"]
+    for rows, fits in [(most, True), (most + 1, False)]:
+        words = [*LANGUAGE, "--per_device_train_batch_size", str(rows)]
+        again = json.loads(run(folder, "plan", *words, "--json", "--gpu_memory", "100MB"))
+        assert again["fits"] is fits, (rows, again)
+    small = json.loads(run(folder, "plan", *LANGUAGE, "--json", "--gpu_memory", "66MB"))
+    assert small["fits"] is False and small["advice"], small
+    assert small["advice"][0]["flag"] == "--bf16", small
+    text = run(folder, "plan", *LANGUAGE, "--gpu_memory", "66MB")
+    assert "It does not fit" in text and "with --bf16" in text, text
+    measured = json.loads(run(folder, "plan", *LANGUAGE, "--json", "--measure"))["measured"]
+    assert measured["step_seconds"] > 0
+    assert abs(measured["run_seconds"] - 30 * measured["step_seconds"]) < 1e-9
+    assert not (folder / "out").exists(), "a plan leaves nothing behind"
+    assert "no size" in run(folder, "plan", *LANGUAGE, "--gpu_memory", "much", code=2)
+
+
+def check_dry_run(folder):
+    before = sorted(path.name for path in folder.iterdir())
+    text = run(folder, "train", *LANGUAGE, "--dry_run")
+    assert "30 steps in 3 passes" in text and "nothing was kept" in text, text
+    assert "3 checkpoints" in text, text
+    assert sorted(path.name for path in folder.iterdir()) == before
+    said = run(folder, "train", *LANGUAGE, "--dry_run", "--train_file", "no.bin", code=2)
+    assert "no.bin" in said, said
+
+
+def check_cache(folder):
+    data = folder / "cache/gradus/datasets"
+    data.mkdir(parents=True)
+    now = time.time()
+    for name, size, days in [("old", 3000, 40), ("middle", 2000, 10), ("new", 1000, 0)]:
+        file = data / f"{name}.arrow"
+        file.write_bytes(b"x" * size)
+        os.utime(file, (now - days * 86400, now - days * 86400))
+    (data / "note.txt").write_text("not ours")
+    cache = {"XDG_CACHE_HOME": str(folder / "cache")}
+
+    def names(*words):
+        found = json.loads(run(folder, "cache", *words, "--json", **cache))
+        return [Path(row["path"]).stem for row in found.get("files", found.get("removed"))]
+
+    assert names("list") == ["old", "middle", "new"]
+    assert "6.00 kB" in run(folder, "cache", "list", **cache)
+    assert names("clean", "--cache_limit", "10KB") == []
+    assert names("clean", "--cache_limit", "4KB") == ["old"]
+    assert names("clean", "--days", "30") == []
+    assert names("clean", "--days", "5") == ["middle"]
+    run(folder, "train", *LANGUAGE, "--max_steps", "1", "--cache_limit", "10", **cache)
+    assert names("list") == ["new"], "what was used of late stays"
+    os.utime(data / "new.arrow", (now - 86400, now - 86400))
+    run(folder, "train", *LANGUAGE, "--max_steps", "1", "--cache_limit", "10",
+        "--overwrite_output_dir", **cache)
+    assert names("list") == []
+    assert names("clean") == [] and (data / "note.txt").exists()
+    assert "list and clean" in run(folder, "cache", "empty", code=2)
+    assert "no size" in run(folder, "train", *LANGUAGE, "--cache_limit", "much", code=2)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="gradus_plan_") as name:
+        folder = Path(name)
+        make_files(folder)
+        check_plan(folder)
+        check_dry_run(folder)
+        check_cache(folder)
+    print("plan, dry run and cache")
+
+
+main()

@@ -1,0 +1,128 @@
+// What a step will need, against peaks that were measured on an H200
+// (benchmarks/results/gpu-2026-11-15.md).
+#include <gradus/core/error.h>
+#include <gradus/tasks/memory_plan.h>
+#include <gtest/gtest.h>
+
+namespace gradus {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kGibi = 1024.0 * 1024 * 1024;
+
+PlannedStep gpt2() {
+  return {.config = {{"model_type", "gpt2"},
+                     {"vocab_size", 50257},
+                     {"n_embd", 768},
+                     {"n_layer", 12},
+                     {"n_head", 12}},
+          .parameters = 124'439'808,
+          .trainable = 124'439'808,
+          .rows = 16,
+          .tokens = 1024,
+          .precision = "bf16",
+          .master_weights = true,
+          .fused = true};
+}
+
+PlannedStep llama() {
+  auto step = gpt2();
+  step.config = {{"model_type", "llama"},   {"vocab_size", 128256},
+                 {"hidden_size", 2048},     {"intermediate_size", 8192},
+                 {"num_hidden_layers", 16}, {"num_attention_heads", 32},
+                 {"num_key_value_heads", 8}};
+  step.parameters = step.trainable = 1'235'814'400;
+  step.rows = 4;
+  step.tokens = 2048;
+  return step;
+}
+
+PlannedStep qwen() {
+  auto step = gpt2();
+  step.config = {{"model_type", "qwen2"},   {"vocab_size", 151936},
+                 {"hidden_size", 896},      {"intermediate_size", 4864},
+                 {"num_hidden_layers", 24}, {"num_attention_heads", 14},
+                 {"num_key_value_heads", 2}};
+  step.parameters = step.trainable = 494'032'768;
+  return step;
+}
+
+PlannedStep bert() {
+  auto step = gpt2();
+  step.config = {{"model_type", "bert"},
+                 {"vocab_size", 30522},
+                 {"hidden_size", 768},
+                 {"num_hidden_layers", 12},
+                 {"intermediate_size", 3072}};
+  step.parameters = step.trainable = 109'483'778;
+  step.rows = 32;
+  step.tokens = 128;
+  return step;
+}
+
+TEST(MemoryPlan, IsWithinATenthOfWhatWasMeasured) {
+  const std::vector<std::pair<PlannedStep, double>> measured = {
+      {gpt2(), 6.81}, {llama(), 23.52}, {qwen(), 17.37}, {bert(), 2.82}};
+  for (const auto& [step, peak] : measured)
+    EXPECT_NEAR(plan_memory(step).total() / kGibi, peak, 0.1 * peak) << step.config;
+}
+
+TEST(MemoryPlan, TheLargestBatchFitsAndOneMoreDoesNot) {
+  for (auto step : {gpt2(), llama(), bert()}) {
+    const double memory = 40e9;
+    step.rows = largest_batch(step, memory);
+    ASSERT_GT(step.rows, 0);
+    EXPECT_LE(plan_memory(step).total(), memory);
+    ++step.rows;
+    EXPECT_GT(plan_memory(step).total(), memory);
+  }
+  EXPECT_EQ(largest_batch(llama(), 10e9), 0);
+}
+
+TEST(MemoryPlan, CheckpointingLeavesLittleOfTheActivations) {
+  auto step = qwen();
+  const double before = plan_memory(step).activations;
+  step.checkpointing = true;
+  EXPECT_LT(plan_memory(step).activations, 0.2 * before);
+}
+
+TEST(MemoryPlan, AnAdapterNeedsNoStateForTheRest) {
+  auto step = llama();
+  step.trainable = 5'000'000;
+  const auto terms = plan_memory(step);
+  EXPECT_NEAR(terms.optimizer, 8 * 5e6, 1);
+  EXPECT_NEAR(terms.weights + terms.masters, 6 * double(step.parameters), 1);
+  step.half = step.parameters;  // loaded as bfloat16
+  EXPECT_NEAR(plan_memory(step).weights + plan_memory(step).masters, 2 * double(step.parameters),
+              1);
+}
+
+TEST(MemoryPlan, AdvisesUntilItFits) {
+  auto step = llama();
+  step.precision = "no";
+  step.master_weights = false;
+  step.rows = 64;
+  const auto advice = memory_advice(step, 24e9);
+  ASSERT_GE(advice.size(), 3u);
+  EXPECT_EQ(advice[0].flag, "--bf16");
+  EXPECT_EQ(advice[1].flag, "--gradient_checkpointing");
+  EXPECT_EQ(advice[2].flag.substr(0, 29), "--per_device_train_batch_size");
+  EXPECT_LE(advice.back().total, 24e9);
+  for (size_t i = 1; i < advice.size(); ++i) EXPECT_LT(advice[i].total, advice[i - 1].total);
+  EXPECT_TRUE(memory_advice(gpt2(), 80e9).empty());
+}
+
+TEST(MemoryPlan, SaysWhatItDoesNotKnow) {
+  EXPECT_FALSE(knows_activations({{"model_type", "resnet"}}));
+  EXPECT_FALSE(knows_activations(nullptr));
+  try {
+    plan_memory({.config = {{"model_type", "resnet"}}});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "G-PLAN-1");
+  }
+}
+
+}  // namespace
+}  // namespace gradus
