@@ -1,5 +1,7 @@
 // data show and tokenize: data files on their way to training.
 #include <fmt/format.h>
+#include <gradus/audio/audio_dataset.h>
+#include <gradus/audio/audio_show.h>
 #include <gradus/config/option_set.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
@@ -80,7 +82,8 @@ constexpr OptionRow<ShowOptions> kShowRows[] = {
     {&ShowOptions::tokenizer_name, "tokenizer_name", Group::data, any_value(),
      "A tokenizer folder: token ids are shown as text, too."},
     {&ShowOptions::html, "html", Group::output, any_value(),
-     "Write the first rows of images to this file, as a page with thumbnails.", Origin::gradus},
+     "Write the first rows of images or sound to this file, as a page with thumbnails or players.",
+     Origin::gradus},
 };
 
 struct TokenizeFlags {
@@ -161,6 +164,30 @@ void show_images(const ImageSource& images, const std::string& title, const Show
   print_line(json ? dump_json(report, 2) : format_image_show(report));
 }
 
+// The sound of a folder, or of files with a column of sound; no rows for other data. `options` gets
+// the column and where its paths begin.
+std::shared_ptr<const Dataset> open_sound(const std::vector<std::string>& files,
+                                          const LoadOptions& load, AudioShowOptions& options) {
+  if (files.size() == 1 && is_audio_folder(expand_user(files.front())))
+    return open_audio_rows(expand_user(files.front()), {.split = load.split});
+  const auto paths = resolve_data_files(files, load);
+  for (const auto& path : paths)
+    if (path.extension() == ".txt" || path.extension() == ".bin") return nullptr;
+  const auto first = stream_dataset(files, load)->next();
+  if (!first) return nullptr;
+  options.audio_column = audio_column_of(*first);
+  if (options.audio_column.empty()) return nullptr;
+  options.folder = paths.front().parent_path();
+  return load_dataset(files, load);
+}
+
+void show_sound(const Dataset& rows, const AudioShowOptions& options, const std::string& title,
+                const std::optional<std::string>& html, bool json) {
+  const auto report = audio_show(rows, options);
+  if (html) write_file_atomically(*html, audio_show_html(rows, report, title, options));
+  print_line(json ? dump_json(report, 2) : format_audio_show(report));
+}
+
 std::atomic<int> g_signal = 0;
 
 }  // namespace
@@ -181,7 +208,8 @@ int data(Words words) {
   if (set.parse(words).help) {
     print_line(
         "usage: gradus data show FILE… [--flags]\n\n"
-        "Schema, counts, lengths and first rows of data files; classes and sizes of images.\n\n" +
+        "Schema, counts, lengths and first rows of data files; classes and sizes of images; "
+        "lengths and rates of sound.\n\n" +
         set.help());
     return 0;
   }
@@ -189,14 +217,20 @@ int data(Words words) {
     throw Error("G-CLI-4", ErrorKind::usage,
                 "gradus data show takes one or more files, received none",
                 "usage: gradus data show FILE… [--flags]");
-  if (const auto images = open_images(files, file.load())) {
+  const bool is_sound = files.size() == 1 && is_audio_folder(expand_user(files.front()));
+  if (const auto images = is_sound ? nullptr : open_images(files, file.load())) {
     show_images(*images, files.front(), show, file.json);
+    return 0;
+  }
+  AudioShowOptions sound{.rows = show.rows, .sample = show.sample};
+  if (const auto rows = open_sound(files, file.load(), sound)) {
+    show_sound(*rows, sound, files.front(), show.html, file.json);
     return 0;
   }
   if (show.html)
     throw Error("G-CLI-4", ErrorKind::usage,
-                fmt::format("--html shows images, and {} holds none", files.front()),
-                "Leave --html out, or name a folder or file of images.");
+                fmt::format("--html shows images or sound, and {} holds none", files.front()),
+                "Leave --html out, or name a folder or file of images or sound.");
   DataShowOptions options{.load = file.load(), .rows = show.rows, .sample = show.sample};
   if (show.tokenizer_name)
     options.decode = [tokenizer = open_tokenizer(*show.tokenizer_name)](

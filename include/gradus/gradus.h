@@ -6,6 +6,7 @@
 
 #include <gradus/audio/audio.h>
 #include <gradus/audio/audio_dataset.h>
+#include <gradus/audio/audio_show.h>
 #include <gradus/audio/ctc_tokenizer.h>
 #include <gradus/audio/feature_extractor.h>
 #include <gradus/checkpoint/checkpoint_dir.h>

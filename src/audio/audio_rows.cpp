@@ -9,6 +9,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "audio/sound_file.h"
 #include "core/list_folder.h"
 
 namespace gradus {
@@ -18,14 +19,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kMostFiles = 50'000'000;
-
-bool is_sound_file(const fs::path& file) {
-  static constexpr std::array kEndings = {".wav", ".flac", ".ogg", ".mp3", ".oga", ".aiff", ".au"};
-  auto ending = file.extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](unsigned char letter) { return char(std::tolower(letter)); });
-  return std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end();
-}
 
 /// A path in a cell, made to start at `folder`.
 Value with_folder(const Value& cell, const fs::path& folder) {
@@ -98,6 +91,14 @@ std::shared_ptr<const Dataset> rows_of_files(const fs::path& folder, const std::
 }
 
 }  // namespace
+
+bool is_sound_file(const fs::path& file) {
+  static constexpr std::array kEndings = {".wav", ".flac", ".ogg", ".mp3", ".oga", ".aiff", ".au"};
+  auto ending = file.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char letter) { return char(std::tolower(letter)); });
+  return std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end();
+}
 
 std::shared_ptr<const Dataset> open_audio_rows(const fs::path& path,
                                                const AudioFolderOptions& options) {

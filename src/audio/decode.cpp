@@ -6,7 +6,6 @@
 #include <sndfile.h>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -17,7 +16,8 @@ using torch::Tensor;
 
 namespace {
 
-constexpr int64_t kFramesAtOnce = 1 << 16;
+constexpr int64_t kFramesAtOnce = 1 << 22;      // memory that a header alone can claim
+constexpr int64_t kFramesOfChannels = 1 << 12;  // read at once when there are several channels
 constexpr int kMostChannels = 64;
 constexpr double kMostSamples = double(int64_t{1} << 31);  // whatever rate a header claims
 
@@ -61,30 +61,80 @@ struct CloseSound {
   void operator()(SNDFILE* file) const { sf_close(file); }
 };
 
-/// Reads to the end, whatever the header says about it.
-std::vector<float> all_frames(SNDFILE* file, const SF_INFO& info, const std::string& name,
-                              const AudioOptions& options) {
-  const auto most =
-      std::min(static_cast<double>(info.samplerate) * options.max_seconds, kMostSamples);
-  const auto channels = static_cast<size_t>(info.channels);
-  std::vector<float> mono;
-  std::vector<float> block(static_cast<size_t>(kFramesAtOnce) * channels);
-  while (true) {
-    const auto frames = sf_readf_float(file, block.data(), kFramesAtOnce);
-    if (frames <= 0) break;
-    const auto begin = mono.size();
-    mono.resize(begin + static_cast<size_t>(frames));
-    if (static_cast<double>(mono.size()) > most)
-      refuse_sound("G-AUDIO-2", name,
-                   fmt::format("the sound is longer than {} seconds", options.max_seconds),
-                   "Cut it, or leave it out of the data set.");
-    for (size_t i = 0; i < static_cast<size_t>(frames); ++i) {
-      float sum = block[i * channels];
-      for (size_t c = 1; c < channels; ++c) sum += block[i * channels + c];
-      mono[begin + i] = channels == 1 ? sum : sum / static_cast<float>(channels);
-    }
+/// A sound file in memory, opened.
+class SoundReader {
+ public:
+  SoundReader(std::string_view content, const std::string& name) : bytes_{content}, name_(name) {
+    SF_VIRTUAL_IO access{bytes_length, bytes_seek, bytes_read, bytes_write, bytes_tell};
+    file_.reset(sf_open_virtual(&access, SFM_READ, &info_, &bytes_));
+    if (!file_ || info_.channels < 1 || info_.samplerate < 1)
+      refuse_sound("G-AUDIO-1", name,
+                   content.empty() ? "the file is empty, expected sound"
+                                   : "it is not a sound file that can be read, or it is damaged",
+                   "Expected are WAV, FLAC, OGG or MP3. Leave the file out, or let gradus do so "
+                   "with --skip_bad_rows.");
+    if (info_.channels > kMostChannels)
+      refuse_sound("G-AUDIO-1", name, fmt::format("it has {} channels", info_.channels),
+                   "Sound has at most 64 channels here.");
   }
-  return mono;
+
+  const SF_INFO& info() const { return info_; }
+  SNDFILE* file() const { return file_.get(); }
+
+  /// The mean of the channels, to the file's end, whatever the header says about it. The memory
+  /// grows with what is there, not with what is claimed.
+  Tensor all_frames(double max_seconds) {
+    const auto most = std::min(double(info_.samplerate) * max_seconds, kMostSamples);
+    // One more than the header says, to see whether the sound goes on.
+    auto samples =
+        at::empty({std::clamp<int64_t>(info_.frames, 0, kFramesAtOnce) + 1}, torch::kFloat);
+    int64_t count = 0;
+    while (true) {
+      if (count == samples.numel()) samples.resize_({2 * count});
+      const auto frames = read(samples.data_ptr<float>() + count, samples.numel() - count);
+      if (frames <= 0) break;
+      count += frames;
+      if (double(count) > most)
+        refuse_sound("G-AUDIO-2", name_,
+                     fmt::format("the sound is longer than {} seconds", max_seconds),
+                     "Cut it, or leave it out of the data set.");
+    }
+    const bool is_cut = info_.frames > 0 && info_.frames < SF_COUNT_MAX && count < info_.frames;
+    if (sf_error(file_.get()) != SF_ERR_NO_ERROR || is_cut)
+      refuse_sound(
+          "G-AUDIO-1", name_,
+          fmt::format("the file is damaged: {} of {} samples could be read", count, info_.frames),
+          "Leave the file out, or let gradus do so with --skip_bad_rows.");
+    return samples.narrow(0, 0, count);
+  }
+
+ private:
+  /// Up to `count` frames of one channel.
+  sf_count_t read(float* target, int64_t count) {
+    if (info_.channels == 1) return sf_readf_float(file_.get(), target, count);
+    const auto channels = static_cast<size_t>(info_.channels);
+    block_.resize(static_cast<size_t>(kFramesOfChannels) * channels);
+    const auto frames =
+        sf_readf_float(file_.get(), block_.data(), std::min(count, kFramesOfChannels));
+    for (size_t i = 0; i < static_cast<size_t>(std::max<sf_count_t>(frames, 0)); ++i) {
+      float sum = block_[i * channels];
+      for (size_t c = 1; c < channels; ++c) sum += block_[i * channels + c];
+      target[i] = sum / static_cast<float>(channels);
+    }
+    return frames;
+  }
+
+  SoundBytes bytes_;
+  const std::string& name_;
+  SF_INFO info_{};
+  std::unique_ptr<SNDFILE, CloseSound> file_;
+  std::vector<float> block_;
+};
+
+AudioClip brought_to(AudioClip clip, const AudioOptions& options) {
+  if (!options.sampling_rate) return clip;
+  return {resample(clip.samples, clip.sampling_rate, *options.sampling_rate),
+          *options.sampling_rate};
 }
 
 AudioClip clip_of_array(const nlohmann::json& cell, const AudioOptions& options) {
@@ -93,48 +143,30 @@ AudioClip clip_of_array(const nlohmann::json& cell, const AudioOptions& options)
   clip.sampling_rate = cell.at("sampling_rate").get<int64_t>();
   clip.samples = at::empty({static_cast<int64_t>(numbers.size())}, torch::kFloat);
   std::copy(numbers.begin(), numbers.end(), clip.samples.data_ptr<float>());
-  if (options.sampling_rate) {
-    clip.samples = resample(clip.samples, clip.sampling_rate, *options.sampling_rate);
-    clip.sampling_rate = *options.sampling_rate;
-  }
-  return clip;
+  return brought_to(std::move(clip), options);
 }
 
 }  // namespace
 
+AudioInfo audio_info(std::string_view content, const std::string& name) {
+  const SoundReader reader(content, name);
+  SF_FORMAT_INFO format{};
+  format.format = reader.info().format & SF_FORMAT_TYPEMASK;
+  const bool is_known = sf_command(nullptr, SFC_GET_FORMAT_INFO, &format, sizeof(format)) == 0;
+  const std::string long_name = is_known && format.name != nullptr ? format.name : "sound";
+  return {.format = long_name.substr(0, long_name.find(' ')),
+          .sampling_rate = reader.info().samplerate,
+          .channels = reader.info().channels,
+          .frames = std::max<int64_t>(reader.info().frames, 0)};
+}
+
 AudioClip decode_audio(std::string_view content, const std::string& name,
                        const AudioOptions& options) {
-  SoundBytes bytes{content};
-  SF_VIRTUAL_IO access{bytes_length, bytes_seek, bytes_read, bytes_write, bytes_tell};
-  SF_INFO info{};
-  const std::unique_ptr<SNDFILE, CloseSound> file(
-      sf_open_virtual(&access, SFM_READ, &info, &bytes));
-  if (!file || info.channels < 1 || info.samplerate < 1)
-    refuse_sound("G-AUDIO-1", name,
-                 content.empty() ? "the file is empty, expected sound"
-                                 : "it is not a sound file that can be read, or it is damaged",
-                 "Expected are WAV, FLAC, OGG or MP3. Leave the file out, or let gradus do so with "
-                 "--skip_bad_rows.");
-  if (info.channels > kMostChannels)
-    refuse_sound("G-AUDIO-1", name, fmt::format("it has {} channels", info.channels),
-                 "Sound has at most 64 channels here.");
-  const auto mono = all_frames(file.get(), info, name, options);
-  const bool is_cut = info.frames > 0 && info.frames < SF_COUNT_MAX &&
-                      static_cast<sf_count_t>(mono.size()) < info.frames;
-  if (sf_error(file.get()) != SF_ERR_NO_ERROR || is_cut)
-    refuse_sound("G-AUDIO-1", name,
-                 fmt::format("the file is damaged: {} of {} samples could be read", mono.size(),
-                             info.frames),
-                 "Leave the file out, or let gradus do so with --skip_bad_rows.");
+  SoundReader reader(content, name);
   AudioClip clip;
-  clip.sampling_rate = info.samplerate;
-  clip.samples = at::empty({static_cast<int64_t>(mono.size())}, torch::kFloat);
-  std::copy(mono.begin(), mono.end(), clip.samples.data_ptr<float>());
-  if (options.sampling_rate) {
-    clip.samples = resample(clip.samples, clip.sampling_rate, *options.sampling_rate);
-    clip.sampling_rate = *options.sampling_rate;
-  }
-  return clip;
+  clip.samples = reader.all_frames(options.max_seconds);
+  clip.sampling_rate = reader.info().samplerate;
+  return brought_to(std::move(clip), options);
 }
 
 AudioClip read_audio(const std::filesystem::path& file, const AudioOptions& options) {

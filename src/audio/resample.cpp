@@ -90,7 +90,7 @@ std::shared_ptr<const Filter> filter_for(int64_t from, int64_t to) {
 }
 
 /// A dot product in eight running sums, which the compiler keeps in vector registers.
-float dot(const float* a, const float* b, size_t count) {
+inline __attribute__((always_inline)) float dot(const float* a, const float* b, size_t count) {
   using Eight = float __attribute__((vector_size(32)));
   Eight sums = {};
   size_t i = 0;
@@ -117,6 +117,39 @@ float dot_within(const std::vector<float>& taps, const float* samples, int64_t c
   return total;
 }
 
+/// `length` samples at the new rate from `count` at the old one.
+inline __attribute__((always_inline)) void convolve(const Filter& filter, const float* in,
+                                                    int64_t count, float* out, int64_t length) {
+  for (int64_t begin = 0, place = 0; begin < length; begin += filter.to, place += filter.from) {
+    const auto phases = std::min(filter.to, length - begin);
+    for (int64_t i = 0; i < phases; ++i) {
+      const auto& phase = filter.phases[static_cast<size_t>(i)];
+      const auto first = place + phase.first;
+      const auto taps = static_cast<int64_t>(phase.taps.size());
+      out[begin + i] = first >= 0 && first + taps <= count
+                           ? dot(phase.taps.data(), in + first, phase.taps.size())
+                           : dot_within(phase.taps, in, count, first);
+    }
+  }
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2,fma"))) void convolve_with_avx2(const Filter& filter, const float* in,
+                                                            int64_t count, float* out,
+                                                            int64_t length) {
+  convolve(filter, in, count, out, length);
+}
+#endif
+
+void convolve_here(const Filter& filter, const float* in, int64_t count, float* out,
+                   int64_t length) {
+#ifdef __x86_64__
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (has_avx2) return convolve_with_avx2(filter, in, count, out, length);
+#endif
+  convolve(filter, in, count, out, length);
+}
+
 }  // namespace
 
 Tensor resample(const Tensor& samples, int64_t from, int64_t to) {
@@ -133,16 +166,7 @@ Tensor resample(const Tensor& samples, int64_t from, int64_t to) {
   const auto exact = static_cast<double>(filter->to * count) / static_cast<double>(filter->from);
   const auto length = static_cast<int64_t>(std::ceil(static_cast<float>(exact)));
   auto result = at::empty({length}, torch::kFloat);
-  const auto* in = sound.const_data_ptr<float>();
-  auto* out = result.data_ptr<float>();
-  for (int64_t i = 0; i < length; ++i) {
-    const auto& phase = filter->phases[static_cast<size_t>(i % filter->to)];
-    const auto first = i / filter->to * filter->from + phase.first;
-    const auto taps = static_cast<int64_t>(phase.taps.size());
-    out[i] = first >= 0 && first + taps <= count
-                 ? dot(phase.taps.data(), in + first, phase.taps.size())
-                 : dot_within(phase.taps, in, count, first);
-  }
+  convolve_here(*filter, sound.const_data_ptr<float>(), count, result.data_ptr<float>(), length);
   return result;
 }
 

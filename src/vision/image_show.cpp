@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/html.h"
 #include "core/list_folder.h"
 
 namespace gradus {
@@ -51,32 +52,6 @@ OrderedJson range_of(const std::vector<int64_t>& values) {
   for (const auto value : values) sum += double(value);
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   return {{"min", *least}, {"mean", sum / double(values.size())}, {"max", *most}};
-}
-
-std::string base64(std::string_view bytes) {
-  static constexpr char kLetters[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k)
-      group = group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k)
-      text += i + k <= bytes.size() ? kLetters[group >> (18 - 6 * k) & 63] : '=';
-  }
-  return text;
-}
-
-std::string escaped_html(std::string_view text) {
-  std::string out;
-  for (const char letter : text) switch (letter) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += letter;
-    }
-  return out;
 }
 
 std::string thumbnail(const ImageSource& source, int64_t row) {

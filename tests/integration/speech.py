@@ -25,16 +25,16 @@ CONFIG = dict(model_type="wav2vec2", hidden_size=32, num_hidden_layers=1, num_at
               num_negatives=5, mask_time_prob=0.4, mask_time_length=2)
 
 
-def write_sound(file, words):
+def write_sound(file, words, rate=RATE):
     samples = array.array("h")
     for word in words:
         samples.extend(
-            int(9000 * math.sin(2 * math.pi * WORDS[word] * i / RATE)) for i in range(1600))
+            int(9000 * math.sin(2 * math.pi * WORDS[word] * i / rate)) for i in range(rate // 5))
         samples.extend([0] * 400)
     with wave.open(str(file), "wb") as out:
         out.setnchannels(1)
         out.setsampwidth(2)
-        out.setframerate(RATE)
+        out.setframerate(rate)
         out.writeframes(samples.tobytes())
 
 
@@ -62,6 +62,48 @@ def run(code, folder, *words):
         said = done.stdout[-1500:] + done.stderr[-3000:]
         sys.exit(f"{words}: exit code {done.returncode}\n{said}")
     return done.stdout + done.stderr
+
+
+def odd_sound(folder, train):
+    """Empty and silent clips, another rate and a text longer than its clip."""
+    odd = folder / "odd"
+    for split in ("train", "test"):
+        (odd / split).mkdir(parents=True)
+        write_sound(odd / split / "low.wav", ["low"])
+        write_sound(odd / split / "none.wav", [])
+        write_sound(odd / split / "fast.wav", ["high"], rate=44100)
+        with wave.open(str(odd / split / "silent.wav"), "wb") as out:
+            out.setparams((1, 2, RATE, 1600, "NONE", ""))
+            out.writeframes(bytes(3200))
+        (odd / split / "metadata.csv").write_text(
+            "file_name,text\nlow.wav,low\nnone.wav,low\nfast.wav,high\nsilent.wav,low\n")
+    words = [word if word != "." else "odd" for word in train]
+    last = ["--max_steps", "3", "--save_strategy", "no", "--logging_steps", "1", "--output_dir"]
+    run(0, folder, *words, *last, "odd-run")
+    metrics = results(folder, "odd-run")
+    if not math.isfinite(metrics["eval_loss"]) or metrics["train_samples"] != 3:
+        sys.exit(f"the empty clip is not left out, or silence has no loss: {metrics}")
+    rows = (odd / "test/metadata.csv").read_text().replace("fast.wav,high",
+                                                           "fast.wav," + "high low " * 40)
+    (odd / "test/metadata.csv").write_text(rows)
+    run(0, folder, *words, *last, "infinite")
+    if not math.isinf(float(results(folder, "infinite")["eval_loss"])):
+        sys.exit("a text longer than its clip has a finite loss")
+    run(0, folder, *words, *last, "finite", "--ctc_zero_infinity", "true")
+    if not math.isfinite(results(folder, "finite")["eval_loss"]):
+        sys.exit("--ctc_zero_infinity leaves the loss infinite")
+
+
+def shown(folder):
+    """data show describes sound: a folder, a table with paths, and a page."""
+    text = run(0, folder, "data", "show", "odd/train", "--html", "page.html")
+    if "4 clips" not in text or "silent" not in text:
+        sys.exit(f"data show does not describe the clips: {text}")
+    if (folder / "page.html").read_text().count("<audio controls") != 3:
+        sys.exit("the page has not three players")
+    report = json.loads(run(0, folder, "data", "show", "odd/test/metadata.csv", "--json"))
+    if report["sampling_rates"] != {"8000": 3, "44100": 1}:
+        sys.exit(f"data show counts the rates wrongly: {report}")
 
 
 def results(folder, name):
@@ -123,6 +165,8 @@ def main():
         if "3.wav" not in text:
             sys.exit(f"the skipped clip is not named: {text[-1500:]}")
         (folder / "train/3.wav").unlink()
+        odd_sound(folder, train)
+        shown(folder)
         run(2, folder, *train, "--max_steps", "2", "--output_dir", "bad", "--text_column_name",
             "words", "--skip_bad_rows", "1")
         run(2, folder, *train, "--max_steps", "2", "--output_dir", "bad", "--eval_metrics", "bleu")

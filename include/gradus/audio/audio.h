@@ -30,6 +30,21 @@ struct AudioOptions {
   double max_seconds = 6 * 3600.0;
 };
 
+/// What the header of a sound file says.
+struct AudioInfo {
+  std::string format;         ///< "WAV", "FLAC", "OGG" and so on.
+  int64_t sampling_rate = 0;  ///< Samples per second.
+  int64_t channels = 0;       ///< 1: mono.
+  int64_t frames = 0;         ///< Samples of one channel; a damaged file may have fewer.
+
+  /// Length in seconds.
+  double seconds() const { return double(frames) / double(sampling_rate); }
+};
+
+/// Reads the header of a sound file. `name` is for messages. Throws `Error` G-AUDIO-1 for content
+/// that is no sound file. Any thread, several at once.
+AudioInfo audio_info(std::string_view content, const std::string& name);
+
 /// Decodes the content of a sound file: WAV, FLAC, OGG and what else libsndfile reads, MP3 with its
 /// version 1.1 or later. Several channels become their mean.
 ///

@@ -1,5 +1,6 @@
 #include <gradus/audio/audio.h>
 #include <gradus/audio/audio_dataset.h>
+#include <gradus/audio/audio_show.h>
 #include <gradus/audio/feature_extractor.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
@@ -200,6 +201,83 @@ TEST(AudioRows, DamagedClipsAreLeftOutAndCounted) {
     EXPECT_EQ(rows->length(1), 2000);
     EXPECT_EQ(rows->get(1).at("audio").tensor().numel(), 2000);
   }
+}
+
+TEST(AudioRows, EveryKindOfDamageIsNamed) {
+  const SoundFolder folder;
+  const auto flac = read_file(kSounds / "mono.flac"), wav = read_file(kSounds / "mono.wav");
+  auto torn = flac;
+  for (size_t i = torn.size() / 2; i < torn.size() / 2 + 64; ++i) torn[i] = '\x55';
+  const std::map<std::string, std::string> files = {{"cut.flac", flac.substr(0, 1000)},
+                                                    {"cut.wav", wav.substr(0, 2000)},
+                                                    {"empty.wav", ""},
+                                                    {"header.wav", wav.substr(0, 30)},
+                                                    {"torn.flac", torn}};
+  for (const auto& [name, content] : files) write_file_atomically(folder.path / name, content);
+  AudioDecodeOptions options;
+  options.skip_bad_rows = int64_t(files.size());
+  for (const auto& [name, content] : files) try {
+      decode_audio(content, name);
+      ADD_FAILURE() << name << " was read";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.id(), "G-AUDIO-1") << name;
+      EXPECT_EQ(error.message().find(name), 0u) << error.message();
+    }
+  EXPECT_EQ(decode_rows(open_audio_rows(folder.path), options)->skipped_rows(), 5);
+  options.skip_bad_rows = 4;
+  EXPECT_EQ(error_of([&] { decode_rows(open_audio_rows(folder.path), options); }), "G-AUDIO-1");
+}
+
+TEST(AudioInfo, ReadsHeaders) {
+  const auto info = audio_info(read_file(kSounds / "stereo24.flac"), "a");
+  const auto clip = read_audio(kSounds / "stereo24.flac");
+  EXPECT_EQ(info.format, "FLAC");
+  EXPECT_EQ(info.channels, 2);
+  EXPECT_EQ(info.sampling_rate, clip.sampling_rate);
+  EXPECT_EQ(info.frames, clip.samples.numel());
+  EXPECT_EQ(audio_info(read_file(kSounds / "mono.wav"), "a").format, "WAV");
+  EXPECT_EQ(error_of([] { audio_info("no sound", "a"); }), "G-AUDIO-1");
+}
+
+TEST(AudioShow, DescribesClipsInTextAndAsAPage) {
+  const SoundFolder folder;
+  fs::copy_file(kSounds / "mono.wav", folder.path / "a.wav");
+  fs::copy_file(kSounds / "stereo24.flac", folder.path / "b & <co>.flac");
+  write_file_atomically(folder.path / "c.wav", "broken");
+  write_file_atomically(folder.path / "d.wav", encode_wav({torch::zeros({800}), 8000}));
+  std::ofstream(folder.path / "metadata.jsonl")
+      << R"({"file_name": "a.wav", "text": "one <two>"})" << "\n"
+      << R"({"file_name": "b & <co>.flac", "text": "two"})" << "\n"
+      << R"({"file_name": "c.wav", "text": "three"})" << "\n"
+      << R"({"file_name": "d.wav", "text": "four"})" << "\n";
+  ASSERT_TRUE(is_audio_folder(folder.path));
+  EXPECT_FALSE(is_audio_folder(kSounds.parent_path().parent_path() / "text"));
+  const auto rows = open_audio_rows(folder.path);
+  EXPECT_EQ(audio_column_of(rows->get(0)), "audio");
+  const auto report = audio_show(*rows, {.rows = 5});
+  EXPECT_EQ(report["rows"], 4);
+  EXPECT_EQ(report["unreadable"], 1);
+  EXPECT_EQ(report["formats"]["WAV"], 2);
+  EXPECT_EQ(report["channels"]["2"], 1);
+  EXPECT_NEAR(report["seconds"]["total"].get<double>(), 0.35, 1e-3);
+  EXPECT_EQ(report["first_rows"][3]["peak"], 0.0);
+  const auto text = format_audio_show(report);
+  EXPECT_NE(text.find("stereo FLAC"), std::string::npos) << text;
+  EXPECT_NE(text.find("mono WAV, silent"), std::string::npos) << text;
+  EXPECT_NE(text.find("text: one <two>"), std::string::npos) << text;
+  EXPECT_NE(text.find("c.wav: it is not a sound file"), std::string::npos) << text;
+  const auto page = audio_show_html(*rows, report, "a<b");
+  EXPECT_NE(page.find("<h1>a&lt;b</h1>"), std::string::npos);
+  EXPECT_NE(page.find("one &lt;two&gt;"), std::string::npos);
+  EXPECT_NE(page.find("data:audio/wav;base64,UklGR"), std::string::npos);
+  EXPECT_EQ(page.find("<co>"), std::string::npos);
+}
+
+TEST(EncodeWav, GivesBackTheSamples) {
+  const AudioClip clip{torch::tensor({0.0f, 0.5f, -0.25f, 1.0f, -1.0f, 3.0f}), 8000};
+  const auto read = decode_audio(encode_wav(clip), "x.wav");
+  EXPECT_EQ(read.sampling_rate, 8000);
+  EXPECT_LE(largest_difference(read.samples, clip.samples.clamp(-1, 1)), 1e-4);
 }
 
 TEST(AudioRows, CollatorPadsSoundAndLabelsApart) {
