@@ -174,7 +174,8 @@ class Sweep {
   // The flags of a trial, as a config file.
   json flags_of_trial(const search::Trial& trial) const {
     json flags = options_.arguments.is_object() ? options_.arguments : json::object();
-    for (const auto& [name, value] : trial.params().items()) flags[name] = value;
+    const auto params = trial.params();
+    for (const auto& [name, value] : params.items()) flags[name] = value;
     flags["output_dir"] = folder_of(trial).string();
     flags["resume_from_checkpoint"] = "last";  // of a trial that was cut short; else from nothing
     if (!flags.contains("run_name")) flags["run_name"] = fmt::format("run-{}", trial.number());

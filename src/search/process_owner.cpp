@@ -45,8 +45,8 @@ nlohmann::json this_process() {
 bool is_gone(const nlohmann::json& process) {
   if (!process.is_object()) return false;
   const auto here = this_process();
-  if (process.value("host", "") != here["host"]) return false;
-  if (process.value("boot", "") != here["boot"]) return true;
+  if (process.value("host", "") != here.value("host", "")) return false;
+  if (process.value("boot", "") != here.value("boot", "")) return true;
   return start_of_process(process.value("pid", int64_t(0))) != process.value("start", "?");
 }
 
