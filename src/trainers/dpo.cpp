@@ -74,7 +74,7 @@ std::vector<Tensor> DPOTrainer::reference_log_probs(const Batch& inputs,
 
 StepTraits DPOTrainer::step_traits() const {
   if (!is_exactly<DPOTrainer>()) return {};
-  return {.recordable = true, .reads_logits = false};
+  return {.recordable = !processes(), .reads_logits = false};  // metrics of several are exchanged
 }
 
 Loss DPOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {

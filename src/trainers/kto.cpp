@@ -181,7 +181,7 @@ std::vector<Tensor> KTOTrainer::reference_log_probs(const Batch& inputs,
 
 StepTraits KTOTrainer::step_traits() const {
   if (!is_exactly<KTOTrainer>()) return {};
-  return {.recordable = true, .reads_logits = false};
+  return {.recordable = !processes(), .reads_logits = false};  // metrics of several are exchanged
 }
 
 Loss KTOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {

@@ -93,7 +93,7 @@ RewardTrainer::RewardTrainer(RewardConfig args, PreparedPreferences prepared)
 
 StepTraits RewardTrainer::step_traits() const {
   if (!is_exactly<RewardTrainer>()) return {};
-  return {.recordable = true, .reads_logits = false};
+  return {.recordable = !processes(), .reads_logits = false};  // metrics of several are exchanged
 }
 
 Loss RewardTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {

@@ -202,7 +202,7 @@ int64_t SFTTrainer::rows_of_loss(int64_t rows) const {
 
 StepTraits SFTTrainer::step_traits() const {
   if (!is_exactly<SFTTrainer>()) return {};
-  return {.recordable = true, .reads_logits = false};
+  return {.recordable = !processes(), .reads_logits = false};  // metrics of several are exchanged
 }
 
 Batch SFTTrainer::batch_for_gpu(Batch inputs) const {
