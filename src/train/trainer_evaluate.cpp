@@ -116,8 +116,7 @@ Metrics Trainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore
   output.metrics.merge(speed_metrics(
       metric_key_prefix, start + output.metrics[metric_key_prefix + "_model_preparation_time"],
       double(output.num_samples), steps));
-  if (!p.model_preparation_time)
-    output.metrics.erase(metric_key_prefix + "_model_preparation_time");
+  if (!p.preparation.seconds) output.metrics.erase(metric_key_prefix + "_model_preparation_time");
   log(output.metrics);
   p.add_counts(output.metrics);
   call(Event::evaluate, {}, output.metrics);
@@ -148,10 +147,10 @@ PredictionOutput Trainer::predict(DatasetRef test_dataset, std::optional<Names> 
 }
 
 void Trainer::Parts::begin_evaluation() {
-  if (!std::exchange(model_prepared, true)) {
+  if (!std::exchange(preparation.is_done, true)) {
     const double start = wall_clock();
     model->to(engine.device());
-    model_preparation_time = std::round((wall_clock() - start) * 1e4) / 1e4;
+    preparation.seconds = std::round((wall_clock() - start) * 1e4) / 1e4;
   } else if (!is_in_train && engine.device().is_cuda()) {
     model->to(engine.device());  // after a run that broke off before its first step
   }
@@ -210,8 +209,8 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
       return prediction_step(*p.model, batch, loss_only, ignored);
     });
   });
-  if (p.model_preparation_time)
-    output.metrics[metric_key_prefix + "_model_preparation_time"] = *p.model_preparation_time;
+  if (p.preparation.seconds)
+    output.metrics[metric_key_prefix + "_model_preparation_time"] = *p.preparation.seconds;
   return output;
 }
 

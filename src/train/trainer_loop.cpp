@@ -107,7 +107,7 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
     p.train_batch_size = p.args.train_batch_size();
   }
   p.place_model();
-  p.model_prepared = true;
+  p.preparation.is_done = true;
   if (p.args.gradient_checkpointing)
     p.model->gradient_checkpointing_enable(
         GradientCheckpointing::from_kwargs(p.args.gradient_checkpointing_kwargs));
@@ -157,7 +157,7 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
     call(Event::epoch_begin);
     run.begin_pass();
     while (has_steps) {
-      const auto window = run.next_window(window_size, p.monitor);
+      const auto window = run.next_window(window_size);
       if (window.empty()) break;
       if (p.leaves_out_step()) {  // since a return, for the spike of its loss
         call(Event::step_begin);
@@ -289,7 +289,7 @@ void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   log_info(fmt::format("  Number of trainable parameters = {}", num_trainable_parameters()));
 
   run.start_time = wall_clock();
-  p.monitor.begin(run.start_time);
+  run.monitor.begin(run.start_time);
   run.initial_global_step = p.state.global_step;
   run.initial_num_input_tokens_seen = p.state.num_input_tokens_seen;
   p.engine.zero_grad();
@@ -308,7 +308,7 @@ void Trainer::Run::begin_pass() {
   learning_rate.reset();
 }
 
-std::vector<Batch> Trainer::Run::next_window(int64_t size, RunMonitor& monitor) {
+std::vector<Batch> Trainer::Run::next_window(int64_t size) {
   const double began = wall_clock();
   const auto wanted = std::max<int64_t>(std::min(size, plan.steps_in_epoch - batches_done), 0);
   std::vector<Batch> found;

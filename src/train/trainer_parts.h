@@ -48,15 +48,16 @@ struct Trainer::Parts : TrainerOptions {
   int64_t train_batch_size = 8;
   bool created_lr_scheduler = false;  ///< by us: made anew at every train()
   bool is_in_train = false;
-  bool model_prepared = false;
-  std::optional<double> model_preparation_time;
+  struct {
+    bool is_done = false;
+    std::optional<double> seconds;  ///< that an evaluation has taken for it
+  } preparation;                    ///< of the model: it is where it trains
 
   DataLoader train_loader;
   DataLoader eval_loader;
   CheckpointWriter writer;
   RngState foreign_rng;  ///< Python's generators, carried through from the checkpoint resumed from
   MemoryTracker memory;
-  RunMonitor monitor;  ///< says what is going wrong
 
   /// Whether the processes agree on what callbacks have asked for at `event`.
   bool agrees_after(Event event) const;
@@ -137,6 +138,7 @@ struct Trainer::Run {
   double start_time = 0;
   LossMeter loss;
   LossWatch spikes;
+  RunMonitor monitor;               ///< says what is going wrong
   std::unique_ptr<KeptState> kept;  ///< to go back to
   bool has_looked = true;           ///< for spikes, since the last state was kept
   bool has_said_spike = false;
@@ -186,7 +188,7 @@ struct Trainer::Run {
   /// Starts the pass `epoch`, where the run goes on in it.
   void begin_pass();
   /// The batches of the next step, at most `size`; none at the end of the pass.
-  std::vector<Batch> next_window(int64_t size, RunMonitor& monitor);
+  std::vector<Batch> next_window(int64_t size);
 
   // What a checkpoint keeps.
   RunCheckpoint checkpoint;

@@ -99,19 +99,20 @@ bool Trainer::Parts::look_for_spikes() {
 }
 
 void Trainer::Parts::watch_log(const Logs& logs) {
-  monitor.logged(logs, run->loss.filtered(), wall_clock());
+  run->monitor.logged(logs, run->loss.filtered(), wall_clock());
   if (!engine.device().is_cuda()) return;
-  if (const auto use = device::gpu_use(engine.device().index())) monitor.gpu_is_busy(use->percent);
+  if (const auto use = device::gpu_use(engine.device().index()))
+    run->monitor.gpu_is_busy(use->percent);
 }
 
 void Trainer::Parts::watch_save(double began) {
   const double now = wall_clock();
-  monitor.waited_for_save(now - began, now);
+  run->monitor.waited_for_save(now - began, now);
   if (!args.should_save() || !run->saved_step) return;
   const auto last = checkpoint_path(*args.output_dir, *run->saved_step);
   std::error_code error;
   const auto space = std::filesystem::space(*args.output_dir, error);
-  if (!error) monitor.disk_has(space.available, folder_bytes(last), *args.output_dir);
+  if (!error) run->monitor.disk_has(space.available, folder_bytes(last), *args.output_dir);
 }
 
 void Trainer::Parts::keep_state() {
