@@ -85,6 +85,7 @@
 #include <gradus/functional/train_state.h>
 #include <gradus/functional/trainer.h>
 #include <gradus/functional/transform.h>
+#include <gradus/gradus_c.h>
 #include <gradus/hooks/accelerate_hook.h>
 #include <gradus/hooks/accelerator.h>
 #include <gradus/hooks/any_batch.h>
@@ -106,6 +107,7 @@
 #include <gradus/models/backbone.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/encoder_heads.h>
+#include <gradus/models/exported_model.h>
 #include <gradus/models/generation_config.h>
 #include <gradus/models/heads.h>
 #include <gradus/models/image_classifier.h>
@@ -127,6 +129,7 @@
 #include <gradus/models/model_output.h>
 #include <gradus/models/peft_model.h>
 #include <gradus/models/pretrained_model.h>
+#include <gradus/models/scripted_model.h>
 #include <gradus/models/span_masks.h>
 #include <gradus/models/speech_models.h>
 #include <gradus/models/text_streamer.h>

@@ -28,9 +28,12 @@ class ZipDirectory {
 
   /// Null when there is none.
   const ZipEntry* find(const std::string& name) const;
+  /// The whole names of all entries, as they stand in the archive.
+  const std::vector<std::string>& paths() const { return paths_; }
 
  private:
   std::map<std::string, ZipEntry> entries_;
+  std::vector<std::string> paths_;
 };
 
 /// Writes an uncompressed zip archive from first to last byte; content begins at multiples of 64

@@ -170,6 +170,7 @@ ZipDirectory::ZipDirectory(const MappedFile& file) {
     members.push_back(read_member(archive, at, end));
   check_overlap(archive, members, directory.offset);
   for (auto& member : members) {
+    paths_.push_back(member.name);
     const auto slash = member.name.find('/');
     if (slash == std::string::npos) continue;
     if (!entries_.emplace(member.name.substr(slash + 1), member.entry).second)

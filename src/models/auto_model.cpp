@@ -6,8 +6,10 @@
 #include <gradus/formats/safetensors.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/config_reader.h>
+#include <gradus/models/exported_model.h>
 #include <gradus/models/layers/linear.h>
 #include <gradus/models/peft_model.h>
+#include <gradus/models/scripted_model.h>
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -242,6 +244,34 @@ int64_t tokens_of_table(const NamedTensors& adapter, PreTrainedModel& model) {
   return 0;
 }
 
+/// What exported.json calls a task; empty for tasks that it has no name for.
+std::string exported_name(ModelTask task) {
+  switch (task) {
+    case ModelTask::causal_lm: return "causal_lm";
+    case ModelTask::masked_lm: return "masked_lm";
+    case ModelTask::sequence_classification: return "sequence_classification";
+    case ModelTask::token_classification: return "token_classification";
+    case ModelTask::question_answering: return "question_answering";
+    case ModelTask::seq2seq_lm: return "seq2seq_lm";
+    case ModelTask::image_classification: return "image_classification";
+    case ModelTask::ctc: return "ctc";
+    default: return "";
+  }
+}
+
+template <class Exported>
+std::shared_ptr<PreTrainedModel> exported_model(ModelTask task, const std::filesystem::path& folder,
+                                                const PretrainedOptions& options) {
+  auto model = Exported::load(folder, options);
+  const auto& made_for = model->exported_task();
+  if (!made_for.empty() && made_for != exported_name(task))
+    throw Error("G-EXPORT-5", ErrorKind::model,
+                fmt::format("{} was exported for {}, not for {}", folder.string(), made_for,
+                            task_name(task)),
+                "Export the model again with the --auto_class of this task.");
+  return model;
+}
+
 }  // namespace
 
 std::shared_ptr<PreTrainedModel> base_for_adapter(ModelTask task, const std::filesystem::path& base,
@@ -266,6 +296,10 @@ std::shared_ptr<PreTrainedModel> model_from_pretrained(ModelTask task,
                                                        const std::filesystem::path& directory,
                                                        const PretrainedOptions& options) {
   const auto folder = expand_user(directory);
+  if (ExportedModel::is_exported(folder))
+    return exported_model<ExportedModel>(task, folder, options);
+  if (ScriptedModel::is_scripted(folder))
+    return exported_model<ScriptedModel>(task, folder, options);
   if (const auto base = base_of_adapter(folder))
     return PeftModel::from_pretrained(base_for_adapter(task, *base, folder, options), folder);
   return model_from_folder(task, folder, options);

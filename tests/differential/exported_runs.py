@@ -1,0 +1,131 @@
+"""Exports a model, trains it with gradus and with transformers' Trainer, and compares.
+
+exported_test.py does this for one small model, exported_architectures.py for a list of them.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("GRADUS_BUILD", ROOT / "build/release"))
+sys.path.insert(0, str(ROOT / "tools"))
+import export_model  # noqa: E402
+from export_step import Chance, named_outputs  # noqa: E402
+
+ROWS, STEPS = 48, 20
+ARGS = dict(max_steps=STEPS, per_device_train_batch_size=4, learning_rate=1e-3, warmup_steps=4,
+            weight_decay=0.01, max_grad_norm=1.0, logging_steps=1, save_strategy="no", seed=11,
+            report_to="none", use_cpu=True, disable_tqdm=True)
+
+
+class WithoutDropout(transformers.Trainer):
+    """Python's Trainer on the model as it was exported: no dropout, no LayerDrop."""
+
+    def compute_loss(self, *args, **kwargs):
+        with Chance():
+            return super().compute_loss(*args, **kwargs)
+
+
+def rows_of(source, count=ROWS):
+    """Made-up rows of the example's kind."""
+    torch.manual_seed(5)
+    columns = {}
+    for name, value in source.batch.items():
+        shape = [count, *value.shape[1:]]
+        if value.is_floating_point():
+            columns[name] = torch.randn(shape)
+        elif "mask" in name or name == "token_type_ids":
+            columns[name] = value[:1].expand(shape).clone()
+        else:
+            known = value[value >= 0]
+            columns[name] = torch.randint(int(known.min()), int(known.max()) + 1, shape)
+    if "input_ids" in columns and source.task == "causal_lm":
+        columns["labels"] = columns["input_ids"].clone()
+    return columns
+
+
+def ask(job, folder):
+    """What exported_tool answers to a job."""
+    questions, answers = folder / "job.json", folder / "answer.json"
+    questions.write_text(json.dumps([job]))
+    done = subprocess.run([BUILD / "bin/exported_tool", questions, answers], capture_output=True,
+                          text=True)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr[-2000:])
+    return json.loads(answers.read_text())[0]
+
+
+def export(options, folder):
+    """Exports; the source is kept so that Python trains exactly what was exported."""
+    told = []
+    options = export_model.read_options([*options[:1], str(folder), *options[1:]])
+    make = export_model.load_function if ":" in options.source else export_model.load_hugging_face
+    source = make(options)
+    if (folder / "exported.json").exists():
+        made = json.loads((folder / "exported.json").read_text())
+        # What the export learned of the model: dimensions that its code fixes.
+        source.axes = {i["name"]: i["shape"] for i in made["inputs"]}
+        return source, made, 0.0
+    begin = time.time()
+    made = export_model.export(options, told.append)
+    return source, made, time.time() - begin
+
+
+def check_gradients(source, folder, work):
+    """The largest difference of the first step's gradients from eager ones, relative to the
+    gradient's largest value where that is above 1."""
+    model = source.model.train()
+    model.zero_grad()
+    with Chance():
+        loss = named_outputs(model(**source.batch, **source.extra))["loss"]
+    loss.backward()
+    file = work / "batch.safetensors"
+    save_file({n: v.contiguous() for n, v in source.batch.items()}, file)
+    answer = ask({"folder": str(folder), "gradients": str(file)}, work)
+    found = load_file(str(file) + ".out")
+    expected = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    assert found.keys() == expected.keys(), sorted(found.keys() ^ expected.keys())[:5]
+    assert abs(answer["loss"] - loss.item()) <= 1e-5 * max(1, abs(loss.item())), answer["loss"]
+    model.zero_grad()
+    return max(
+        ((found[n] - g).abs().max() / max(1.0, g.abs().max())).item() for n, g in expected.items())
+
+
+def python_run(source, columns, args, compiled=False):
+    """The log of transformers' Trainer, and its seconds per step without the first ones."""
+    rows = [{n: v[i] for n, v in columns.items()} for i in range(ROWS)]
+    times = []
+
+    class Clock(transformers.TrainerCallback):
+
+        def on_step_end(self, *_, **__):
+            times.append(time.perf_counter())
+
+    model = source.model
+    forward = model.forward
+    if source.extra:
+        for name, value in source.extra.items():
+            setattr(model.config, name, value)
+    trainer = WithoutDropout(model, transformers.TrainingArguments(**args, torch_compile=compiled),
+                             train_dataset=rows, callbacks=[Clock()],
+                             data_collator=transformers.default_data_collator)
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train()
+    model.forward = forward
+    middle = sorted(b - a for a, b in zip(times[3:], times[4:]))
+    return trainer.state.log_history, middle[len(middle) // 2]
+
+
+def compare_logs(ours, theirs):
+    """The largest relative difference of losses."""
+    mine = [entry["loss"] for entry in ours if "loss" in entry]
+    other = [entry["loss"] for entry in theirs if "loss" in entry]
+    assert len(mine) == len(other) == STEPS, (len(mine), len(other))
+    return max(abs(a - b) / max(abs(b), 1e-3) for a, b in zip(mine, other))
