@@ -32,7 +32,7 @@ SEQ2SEQ = dict(vocab_size=99, d_model=32, encoder_layers=1, decoder_layers=1,
                encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64,
                decoder_ffn_dim=64, max_position_embeddings=64, pad_token_id=1, bos_token_id=0,
                eos_token_id=2, decoder_start_token_id=2, dropout=0.0, forced_eos_token_id=2)
-IMAGE = dict(image_size=32, num_channels=3, num_labels=3)
+IMAGE = dict(image_size=32, num_channels=3, num_labels=3, drop_path_rate=0.0)
 VISION = dict(IMAGE, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
               intermediate_size=64)
 CAUSAL, MASKED, IMAGES = "CausalLM", "MaskedLM", "ImageClassification"
