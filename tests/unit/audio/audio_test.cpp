@@ -209,7 +209,6 @@ TEST(AudioRows, EveryKindOfDamageIsNamed) {
   auto torn = flac;
   for (size_t i = torn.size() / 2; i < torn.size() / 2 + 64; ++i) torn[i] = '\x55';
   const std::map<std::string, std::string> files = {{"cut.flac", flac.substr(0, 1000)},
-                                                    {"cut.wav", wav.substr(0, 2000)},
                                                     {"empty.wav", ""},
                                                     {"header.wav", wav.substr(0, 30)},
                                                     {"torn.flac", torn}};
@@ -223,9 +222,12 @@ TEST(AudioRows, EveryKindOfDamageIsNamed) {
       EXPECT_EQ(error.id(), "G-AUDIO-1") << name;
       EXPECT_EQ(error.message().find(name), 0u) << error.message();
     }
-  EXPECT_EQ(decode_rows(open_audio_rows(folder.path), options)->skipped_rows(), 5);
-  options.skip_bad_rows = 4;
+  EXPECT_EQ(decode_rows(open_audio_rows(folder.path), options)->skipped_rows(), 4);
+  options.skip_bad_rows = 3;
   EXPECT_EQ(error_of([&] { decode_rows(open_audio_rows(folder.path), options); }), "G-AUDIO-1");
+  // A WAV that was cut is as long as what is left of it, as with Python's soundfile.
+  EXPECT_LT(decode_audio(wav.substr(0, 2000), "cut.wav").samples.numel(),
+            decode_audio(wav, "whole.wav").samples.numel());
 }
 
 TEST(AudioInfo, ReadsHeaders) {
