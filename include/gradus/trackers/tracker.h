@@ -13,11 +13,11 @@ namespace gradus {
 
 /// How the values of a tensor are distributed.
 struct Histogram {
-  double min = 0, max = 0;  ///< The least and the greatest value.
-  double sum = 0;           ///< Of all values.
-  double sum_squares = 0;   ///< Of their squares.
-  /// Upper limits of the buckets, ascending. The first bucket is empty: its limit is where the
-  /// second begins.
+  double min = 0;          ///< The least value.
+  double max = 0;          ///< The greatest value.
+  double sum = 0;          ///< Of all values.
+  double sum_squares = 0;  ///< Of their squares.
+  /// Upper limits of the buckets, ascending. The first bucket is empty and ends before the least.
   std::vector<double> limits = {};
   std::vector<double> counts = {};  ///< How many values each bucket has.
 };
