@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -217,8 +218,12 @@ constexpr const char* kLaunchUsage =
 // The flags before the command, and the command.
 std::pair<std::vector<std::string>, std::vector<std::string>> split_launch_words(Words words) {
   size_t end = 0;
-  while (end < words.size() && words[end].starts_with("--") && words[end] != "--")
-    end += words[end].find('=') == std::string::npos && words[end] != "--help" ? 2 : 1;
+  while (end < words.size() && words[end].starts_with("--") && words[end] != "--") {
+    const auto& word = words[end];  // not word.find: g++ 12 takes its length for negative
+    const bool stands_alone =
+        word == "--help" || std::find(word.begin(), word.end(), '=') != word.end();
+    end += stands_alone ? 1 : 2;
+  }
   end = std::min(end, words.size());
   std::vector<std::string> flags(words.begin(), words.begin() + std::ptrdiff_t(end));
   std::vector<std::string> command(words.begin() + std::ptrdiff_t(end), words.end());

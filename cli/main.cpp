@@ -108,6 +108,21 @@ std::vector<Command> all_commands() {
        .arguments = "show FILE… [flags]",
        .flags = data_flags,
        .words = {"show"}},
+      {.name = "watch",
+       .summary = "a run that is under way or has ended, live in the terminal",
+       .run = watch,
+       .arguments = "DIR|FILE… [flags]",
+       .flags = watch_flags},
+      {.name = "serve",
+       .summary = "a page in the browser with all runs of a folder: curves, settings, samples",
+       .run = serve,
+       .arguments = "DIR [flags]",
+       .flags = serve_flags},
+      {.name = "report",
+       .summary = "runs as one page to send to somebody (--html FILE) or a picture (--png FILE)",
+       .run = report,
+       .arguments = "DIR [flags]",
+       .flags = report_flags},
       {.name = "show",
        .summary = "run folders as tables and curves",
        .run = show,
@@ -174,7 +189,7 @@ bool is_out_of_memory(const c10::Error& error) {
          error.msg().find("can't allocate memory") != std::string::npos;
 }
 
-int report(const Error& error) {
+int report_error(const Error& error) {
   // Of the processes that lost another one, the first says so.
   if (error.id() == "G-DIST-2" && error.advice().empty()) return 1;
   std::cerr << error.what() << std::endl;
@@ -212,11 +227,11 @@ int main(int argc, char** argv) {
         [&] { return "`gradus " + (words.empty() ? "" : words[0]) + "` was at work"; },
         [&] { return gradus::cli::dispatch(words); });
   } catch (const gradus::Error& error) {
-    return gradus::cli::report(error);
+    return gradus::cli::report_error(error);
   } catch (const c10::Error& error) {
     if (gradus::cli::is_out_of_memory(error))
-      return gradus::cli::report(gradus::out_of_memory(std::string("LibTorch was at work: ") +
-                                                       error.what_without_backtrace()));
+      return gradus::cli::report_error(gradus::out_of_memory(std::string("LibTorch was at work: ") +
+                                                             error.what_without_backtrace()));
     std::cerr << "gradus: LibTorch failed: " << gradus::printable(error.what_without_backtrace())
               << " [G-CLI-2]" << std::endl;
     return 1;

@@ -183,6 +183,7 @@
 #include <gradus/train/log_history.h>
 #include <gradus/train/model_init.h>
 #include <gradus/train/plan.h>
+#include <gradus/train/run_log_callback.h>
 #include <gradus/train/trainer.h>
 #include <gradus/train/trainer_control.h>
 #include <gradus/train/trainer_options.h>

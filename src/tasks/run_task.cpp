@@ -6,11 +6,13 @@
 #include <gradus/device/runtime.h>
 #include <gradus/tasks/task.h>
 #include <gradus/train/callbacks.h>
+#include <gradus/train/run_log_callback.h>
 #include <gradus/trainers/registry.h>
 #include <signal.h>
 
 #include "checkpoint/run_lock.h"
 #include "core/list_folder.h"
+#include "runs/run_reader.h"
 
 namespace gradus {
 namespace fs = std::filesystem;
@@ -36,6 +38,7 @@ bool is_result_of_a_run(const std::string& name) {
   return name.ends_with("_results.json") || name == "trainer_state.json" ||
          name == "predictions.txt" || name == "generated_predictions.txt" ||
          name.ends_with("_predictions.json") || name.ends_with("_null_odds.json") ||
+         name == runs::kRunLogFile || name == "training_curves.png" ||
          (name.starts_with("predict_results") && name.ends_with(".txt"));
 }
 
@@ -51,6 +54,17 @@ void clear_output_dir(const TrainingArguments& args) {
     if (fs::is_regular_file(path, unknown) && is_result_of_a_run(path.filename().string()))
       fs::remove(path);
   }
+}
+
+// What is set besides the training arguments: the task, its model and data, and what only its
+// trainer has.
+nlohmann::json own_settings(Task& task) {
+  OptionSet options;
+  task.add_options(options);
+  task.arguments().add_own_to(options);
+  nlohmann::json settings = detail::shown_values(options);
+  settings["task"] = task.name();
+  return settings;
 }
 
 // What the metrics and predictions of all tasks rely on.
@@ -155,6 +169,7 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
                 "Give more data, or leave less of it for the evaluation.");
   auto& all = prepared.trainer.callbacks;
   all.insert(all.end(), callbacks.begin(), callbacks.end());
+  all.push_back(std::make_shared<RunLogCallback>(own_settings(task)));
   if (handle_signals && args.do_train)
     prepared.trainer.callbacks.push_back(std::make_shared<InterruptCallback>());
   const auto trainer =

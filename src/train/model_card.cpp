@@ -7,6 +7,8 @@
 
 #include <set>
 
+#include "runs/curve_picture.h"
+#include "runs/run_data.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -127,6 +129,25 @@ CardRow card_options(const TrainingArguments& args) {
   return options;
 }
 
+// The losses and scores of the run as a picture; empty when there is no point yet.
+std::string card_picture(const LogHistory& history) {
+  constexpr size_t kMostCardCharts = 4, kCardPoints = 1000;
+  std::map<std::string, runs::Series> series;
+  for (const auto& entry : history)
+    for (const auto& [key, value] : entry.items())
+      if (value.is_number() && (key == "loss" || key.starts_with("eval_")) &&
+          runs::curve_rank(key) < 30)
+        series[key].add(entry.value("step", int64_t(0)), value.get<double>(), 0);
+  std::vector<runs::PictureChart> charts;
+  for (const auto& [key, points] : series)
+    charts.push_back({key, {{key, points.curve({.points = kCardPoints})}}});
+  std::stable_sort(charts.begin(), charts.end(), [](const auto& a, const auto& b) {
+    return runs::curve_rank(a.title) < runs::curve_rank(b.title);
+  });
+  if (charts.size() > kMostCardCharts) charts.resize(kMostCardCharts);
+  return runs::curve_picture(std::move(charts));
+}
+
 // The names of metrics that model hubs know.
 std::string card_metric_tags(const nlohmann::json& entry) {
   std::string tags;
@@ -162,8 +183,12 @@ void Trainer::create_model_card() const {
   card += "\n## Training procedure\n\n### Training hyperparameters\n\n";
   for (const auto& [option, value] : card_options(args))
     card += fmt::format("- {}: {}\n", option, value);
+  const auto picture = card_picture(history);
+  if (!picture.empty())
+    write_file_atomically(fs::path(*args.output_dir) / "training_curves.png", picture);
   card += fmt::format(
-      "\n### Training results\n\n{}\n### Framework versions\n\n- gradus {}\n- LibTorch {}\n",
+      "\n### Training results\n\n{}{}\n### Framework versions\n\n- gradus {}\n- LibTorch {}\n",
+      picture.empty() ? "" : "![Training curves](training_curves.png)\n\n",
       card_table(card_evaluations(history)), kVersion, TORCH_VERSION);
   write_file_atomically(fs::path(*args.output_dir) / "README.md", card);
 }

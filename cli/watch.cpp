@@ -1,0 +1,291 @@
+// Runs in the terminal: curves, progress, machine, checkpoints and the last lines, live.
+#include <fmt/format.h>
+#include <gradus/checkpoint/checkpoint_dir.h>
+#include <gradus/config/option_set.h>
+#include <gradus/core/error.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "cli.h"
+#include "reference.h"
+#include "run_panel.h"
+#include "terminal_screen.h"
+
+namespace gradus::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+
+struct WatchFlags {
+  bool once = false;
+  double interval = 0.5;
+  std::optional<std::vector<std::string>> metrics = std::nullopt;
+  double smoothing = 0;
+  bool log_axis = false;
+};
+constexpr OptionRow<WatchFlags> kWatchRows[] = {
+    {&WatchFlags::once, "once", Group::output, any_value(),
+     "Prints what there is now as plain text, and ends."},
+    {&WatchFlags::interval, "interval", Group::output, at_least(0.05),
+     "Seconds between two looks at the files."},
+    {&WatchFlags::metrics, "metrics", Group::output, any_value(),
+     "The curves to draw; unset: those that matter most."},
+    {&WatchFlags::smoothing, "smoothing", Group::output, within_below(0, 1),
+     "Weight of the past in a moving average; 0: none."},
+    {&WatchFlags::log_axis, "log_axis", Group::output, any_value(),
+     "Draws values on a logarithmic axis where all are above 0."},
+};
+
+constexpr const char* kWatchUsage = "usage: gradus watch DIR|FILE… [--flags]";
+constexpr size_t kLeastPanel = 38;          // columns of a run beside others
+constexpr auto kReadingTime = 150ms;        // before the first page, and between two
+constexpr size_t kPiece = size_t(8) << 20;  // bytes read between two looks at the clock
+
+/// The runs that are watched, and what is known about them.
+class WatchedRuns {
+ public:
+  explicit WatchedRuns(std::vector<fs::path> places) : places_(std::move(places)) { look(); }
+
+  /// Reads what is new. Returns when all is read, or after a while.
+  bool read() {
+    if (Clock::now() >= next_look_) look();
+    const auto deadline = Clock::now() + kReadingTime;
+    bool changed = false;
+    for (bool more = true; more && Clock::now() < deadline;) {
+      more = false;
+      for (auto& run : runs_) {
+        changed |= run.reader.poll(kPiece);
+        more |= run.reader.bytes_left() > 0;
+      }
+      if (more && !changed) break;  // an unfinished line
+    }
+    return changed;
+  }
+
+  bool is_all_read() const {
+    return std::all_of(runs_.begin(), runs_.end(),
+                       [](const auto& run) { return run.reader.bytes_left() < 4096; });
+  }
+
+  size_t size() const { return runs_.size(); }
+
+  bool is_any_running() const {
+    return std::any_of(runs_.begin(), runs_.end(), [](const auto& run) {
+      return runs::status_of(run.reader.data(), runs::clock_now()) == runs::RunStatus::running;
+    });
+  }
+
+  PanelView view(size_t index) {
+    auto& run = runs_[index];
+    PanelView found{.name = run.name, .run = &run.reader, .now = runs::clock_now()};
+    try {
+      for (const auto& each : list_checkpoints(run.reader.folder()))
+        found.checkpoints.push_back(each.step);
+    } catch (const Error&) {  // they cannot be listed for the moment
+    }
+    return found;
+  }
+
+  const runs::RunReader& reader(size_t index) const { return runs_[index].reader; }
+
+ private:
+  struct Watched {
+    std::string name;
+    runs::RunReader reader;
+  };
+
+  /// Finds runs that have come since; those that are there stay, with what was read.
+  void look() {
+    next_look_ = Clock::now() + 3s;
+    for (const auto& place : places_) {
+      std::error_code unknown;
+      std::vector<fs::path> found;
+      if (fs::is_directory(place, unknown)) found = runs::find_runs(place);
+      if (found.empty()) found = {place};
+      for (const auto& path : found) add(path);
+    }
+    // A folder that was waited for turned out to hold runs.
+    std::vector<std::string> names;
+    for (const auto& run : runs_) names.push_back(run.name);
+    std::erase_if(runs_, [&](const auto& run) {
+      return run.reader.file().empty() &&
+             std::any_of(names.begin(), names.end(),
+                         [&](const auto& name) { return name.starts_with(run.name + "/"); });
+    });
+  }
+
+  void add(const fs::path& path) {
+    const auto name = path.lexically_normal().string();
+    for (const auto& run : runs_)
+      if (run.name == name) return;
+    runs_.push_back({name, runs::RunReader(path)});
+  }
+
+  std::vector<fs::path> places_;
+  std::vector<Watched> runs_;
+  Clock::time_point next_look_{};
+};
+
+/// What keys have chosen.
+struct WatchState {
+  PlotOptions plots;
+  std::vector<std::string> metrics;
+  size_t first_run = 0, first_plot = 0;
+};
+
+/// The GPUs of this machine.
+std::vector<device::GpuUse> gpus_here() {
+  std::vector<device::GpuUse> found;
+  while (const auto gpu = device::gpu_use(int(found.size()))) found.push_back(*gpu);
+  return found;
+}
+
+/// All runs that fit, side by side.
+void draw_runs(TextGrid& page, WatchedRuns& runs, WatchState& state, size_t height) {
+  const auto gpus = gpus_here();
+  const size_t fitting = std::clamp<size_t>((page.width() + 2) / (kLeastPanel + 2), 1, runs.size());
+  state.first_run = std::min(state.first_run, runs.size() - fitting);
+  for (size_t i = 0; i < fitting; ++i) {
+    const size_t left = page.width() * i / fitting, right = page.width() * (i + 1) / fitting;
+    auto view = runs.view(state.first_run + i);
+    view.gpus = &gpus;
+    view.plots = state.plots;
+    view.metrics = state.metrics;
+    view.first_plot = state.first_plot;
+    draw_panel(page, {left, 0, right - left - (i + 1 < fitting ? 2 : 0), height}, view);
+  }
+}
+
+void draw_keys(TextGrid& page, const WatchedRuns& runs, const WatchState& state) {
+  auto text = fmt::format("q quit   l {} axis   s smoothing {}   ↑↓ curves",
+                          state.plots.is_log ? "linear" : "logarithmic",
+                          state.plots.smoothing > 0 ? "off" : "on");
+  if (runs.size() > 1) text += fmt::format("   ←→ runs ({})", runs.size());
+  page.put(0, page.height() - 1, text, Style::dim);
+}
+
+void take_key(const std::string& key, WatchState& state, size_t runs) {
+  if (key == "l") state.plots.is_log = !state.plots.is_log;
+  if (key == "s") state.plots.smoothing = state.plots.smoothing > 0 ? 0 : 0.9;
+  if (key == "down") ++state.first_plot;
+  if (key == "up" && state.first_plot > 0) --state.first_plot;
+  if (key == "right" && state.first_run + 1 < runs) ++state.first_run;
+  if (key == "left" && state.first_run > 0) --state.first_run;
+}
+
+void watch_live(WatchedRuns& runs, WatchState& state, double interval) {
+  TerminalScreen screen;
+  for (auto next_read = Clock::now();;) {
+    if (Clock::now() >= next_read) {
+      runs.read();
+      next_read = Clock::now() +
+                  std::chrono::milliseconds(runs.is_all_read() ? int64_t(interval * 1000) : 0);
+    }
+    const auto [width, height] = screen.size();
+    TextGrid page(width, height);
+    draw_runs(page, runs, state, height > 1 ? height - 1 : height);
+    if (height > 1) draw_keys(page, runs, state);
+    screen.show(page);
+    const auto patience =
+        std::chrono::duration_cast<std::chrono::milliseconds>(next_read - Clock::now());
+    if (const auto key = screen.key(std::max(patience, 0ms))) {
+      if (*key == "q") return;
+      take_key(*key, state, runs.size());
+    }
+  }
+}
+
+/// The page as text. Its width is COLUMNS of the environment, or 80.
+void print_page(WatchedRuns& runs, WatchState& state) {
+  while (runs.read() && !runs.is_all_read()) {
+  }
+  const char* columns = std::getenv("COLUMNS");
+  const int width = columns != nullptr ? std::atoi(columns) : 0;
+  for (state.first_run = 0; state.first_run < runs.size();) {
+    TextGrid page(width >= 20 ? size_t(width) : 80, 30);
+    const size_t fitting =
+        std::clamp<size_t>((page.width() + 2) / (kLeastPanel + 2), 1, runs.size());
+    draw_runs(page, runs, state, page.height());
+    for (size_t y = 0; y < page.height(); ++y) print_line(page.plain_line(y));
+    state.first_run += fitting;
+    if (state.first_run < runs.size()) print_line("");
+  }
+}
+
+/// Without a terminal: the page once, then every new line of the log until the runs have ended.
+void follow_as_text(WatchedRuns& runs, WatchState& state, double interval) {
+  print_page(runs, state);
+  const auto newest = [&](size_t i) {
+    const auto& messages = runs.reader(i).data().messages;
+    return messages.empty() ? runs::RunMessage() : messages.back();
+  };
+  std::vector<std::string> last(runs.size());
+  for (size_t i = 0; i < runs.size(); ++i) last[i] = message_line(newest(i));
+  while (runs.is_any_running()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(int64_t(interval * 1000)));
+    if (!runs.read()) continue;
+    last.resize(runs.size());
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const auto& messages = runs.reader(i).data().messages;
+      // What has come after the line that was printed last.
+      size_t begin = messages.size();
+      while (begin > 0 && message_line(messages[begin - 1]) != last[i]) --begin;
+      for (size_t at = begin; at < messages.size(); ++at)
+        print_line((runs.size() > 1 ? runs.view(i).name + ": " : "") + message_line(messages[at]));
+      last[i] = message_line(newest(i));
+    }
+  }
+}
+
+}  // namespace
+
+int watch(Words words) {
+  std::vector<std::string> rest(words.begin(), words.end());
+  std::vector<fs::path> places;
+  while (!rest.empty() && !rest.front().starts_with("-")) {
+    places.emplace_back(rest.front());
+    rest.erase(rest.begin());
+  }
+  WatchFlags flags;
+  OptionSet set;
+  set.add(flags, std::span<const OptionRow<WatchFlags>>(kWatchRows));
+  if (set.parse(rest).help) {
+    print_line(fmt::format(
+        "{}\n\nA run that is under way or has ended, in the terminal: curves, progress and time "
+        "left, GPU use, checkpoints and the last lines. DIR is a run folder, or one that holds "
+        "runs; FILE is a log.jsonl, log.csv or trainer_state.json. The run is not "
+        "touched.\n\n{}",
+        kWatchUsage, set.help()));
+    return 0;
+  }
+  if (places.empty())
+    throw Error("G-CLI-4", ErrorKind::usage,
+                "gradus watch takes run folders or files, received none", kWatchUsage);
+  set.check();
+  for (const auto& place : places)
+    if (!fs::exists(place))
+      throw Error("G-CLI-5", ErrorKind::usage, place.string() + ": there is no such folder or file",
+                  "Name the --output_dir of a run.");
+  WatchedRuns runs(places);
+  WatchState state{.plots = {flags.log_axis, flags.smoothing},
+                   .metrics = flags.metrics.value_or(std::vector<std::string>())};
+  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDIN_FILENO) == 1;
+  if (flags.once)
+    print_page(runs, state);
+  else if (is_terminal)
+    watch_live(runs, state, flags.interval);
+  else
+    follow_as_text(runs, state, flags.interval);
+  return 0;
+}
+
+std::vector<Flag> watch_flags() { return flags_of(kWatchRows); }
+
+}  // namespace gradus::cli

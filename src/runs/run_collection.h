@@ -1,0 +1,74 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <shared_mutex>
+#include <thread>
+#include <vector>
+
+#include "runs/run_reader.h"
+
+namespace gradus::runs {
+
+/// A run of a `RunCollection`.
+struct CollectedRun {
+  CollectedRun(size_t number, std::string called, const std::filesystem::path& path)
+      : id(number), name(std::move(called)), reader(path) {}
+
+  const size_t id;         ///< its place in the collection; stays the same
+  const std::string name;  ///< its path from the root; "." for the root itself
+
+  mutable std::shared_mutex mutex;  ///< hold it, shared, while `reader` is looked at
+  RunReader reader;
+  RunStatus status = RunStatus::unknown;  ///< as of the last look; under `mutex`
+  double changed = 0;  ///< when something new was found, in seconds since 1970; under `mutex`
+  std::atomic<uint64_t> version{0};  ///< the collection's version when it last changed
+};
+
+/// All runs in a folder, read by threads of its own and kept up to date: new runs appear, runs
+/// under way grow. Runs that are deleted stay with what was read.
+///
+/// The files are looked at once a second, those of runs that have been quiet for long more seldom.
+/// Thread-safe.
+class RunCollection {
+ public:
+  /// Starts reading.
+  explicit RunCollection(std::filesystem::path root);
+  ~RunCollection();
+  RunCollection(const RunCollection&) = delete;
+  RunCollection& operator=(const RunCollection&) = delete;
+
+  /// All runs so far, by id.
+  std::vector<std::shared_ptr<const CollectedRun>> runs() const;
+  /// The run with this id; null when there is none.
+  std::shared_ptr<const CollectedRun> find(size_t id) const;
+  /// Grows with every change.
+  uint64_t version() const { return version_; }
+  /// Whether all that was there at the start has been read once.
+  bool is_complete() const { return complete_; }
+  const std::filesystem::path& root() const { return root_; }
+
+ private:
+  void work(size_t part);
+  void look_for_runs();
+  bool read_once(CollectedRun& run);
+  bool wait(std::chrono::milliseconds time);
+
+  const std::filesystem::path root_;
+  mutable std::shared_mutex mutex_;
+  std::vector<std::shared_ptr<CollectedRun>> runs_;
+  std::set<std::string> names_;
+  std::atomic<uint64_t> version_{1};
+  std::atomic<bool> complete_{false};
+  std::atomic<size_t> first_passes_{0};
+  std::mutex stop_mutex_;
+  std::condition_variable stop_signal_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace gradus::runs

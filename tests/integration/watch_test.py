@@ -1,0 +1,216 @@
+"""watch_test.py GRADUS: `gradus watch` in a real terminal (tmux) and as text.
+
+A run is watched from its beginning, through a change of the terminal's size, an interruption and a
+restart, to its end. Exits 77 where tmux is missing.
+"""
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+GRADUS = str(Path(sys.argv[1]).resolve())
+SOCKET = f"gradus-watch-{os.getpid()}"
+
+
+def tmux(*words):
+    return subprocess.run(["tmux", "-L", SOCKET, "-f", "/dev/null", *map(str, words)],
+                          capture_output=True, text=True, timeout=60)
+
+
+class Terminal:
+    """A terminal in which a command runs."""
+
+    def __init__(self, width, height, *command):
+        line = " ".join(f"'{word}'" for word in map(str, command))
+        done = tmux("new-session", "-d", "-s", "w", "-x", width, "-y", height,
+                    f"LC_ALL=C.UTF-8 {line}; echo exit code $?; exec sleep 1000")
+        assert done.returncode == 0, done.stderr
+
+    def screen(self):
+        return tmux("capture-pane", "-p", "-t", "w").stdout
+
+    def wait(self, *texts, patience=90):
+        end = time.monotonic() + patience
+        while True:
+            screen = self.screen()
+            if all(text in screen for text in texts):
+                return screen
+            if time.monotonic() > end:
+                raise AssertionError(f"expected {texts} in:\n{screen}")
+            time.sleep(0.05)
+
+    def resize(self, width, height):
+        tmux("resize-window", "-t", "w", "-x", width, "-y", height)
+
+    def keys(self, *keys):
+        tmux("send-keys", "-t", "w", *keys)
+
+    def close(self):
+        tmux("kill-server")
+
+
+def fits(screen, width, height):
+    lines = screen.split("\n")
+    assert len(lines) <= height + 1, len(lines)
+    assert all(len(line) <= width for line in lines), max(map(len, lines))
+
+
+def make_data(folder):
+    pixels = bytes((i * 37 + i // 784 * 11) % 256 for i in range(400 * 784))
+    (folder / "images.idx").write_bytes(struct.pack(">4i", 2051, 400, 28, 28) + pixels)
+    (folder / "labels.idx").write_bytes(
+        struct.pack(">2i", 2049, 400) + bytes(i % 10 for i in range(400)))
+
+
+def start_run(folder, steps, *more):
+    words = [GRADUS, "train", "--task", "image-classification", "--use_cpu", "--output_dir", "run",
+             "--max_steps", steps, "--logging_steps", 5, "--save_steps", 50, "--eval_strategy",
+             "steps", "--eval_steps", 25, "--save_total_limit", 3, "--disable_tqdm",
+             "--per_device_train_batch_size", 8]
+    for split in ("train", "validation"):
+        words += [f"--{split}_images", "images.idx", f"--{split}_labels", "labels.idx"]
+    return subprocess.Popen([*map(str, words), *map(str, more)], cwd=folder,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def entries(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_a_live_run(folder):
+    make_data(folder)
+    (folder / "run").mkdir()
+    terminal = Terminal(80, 24, GRADUS, "watch", folder / "run")
+    try:
+        fits(terminal.wait("nothing yet", "q quit"), 80, 24)
+        run = start_run(folder, 100000)
+        screen = terminal.wait("running", "loss", "eval_loss", "learning_rate", "grad_norm",
+                               "checkpoints 50", "steps/s", " left", "CPU")
+        fits(screen, 80, 24)
+        assert any(0x2800 < ord(letter) < 0x2900 for letter in screen), "no curve"
+
+        terminal.resize(200, 60)
+        screen = terminal.wait("steps_per_second", "eval_accuracy")
+        fits(screen, 200, 60)
+        assert max(map(len, screen.split("\n"))) > 120, "the width is not used"
+        terminal.resize(40, 12)
+        fits(terminal.wait("running"), 40, 12)
+        terminal.resize(80, 24)
+
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(timeout=120) in (143, -signal.SIGTERM), run.returncode
+        terminal.wait("interrupted")
+        stopped = max(int(path.name[11:]) for path in (folder / "run").glob("checkpoint-*"))
+        run = start_run(folder, stopped + 60, "--resume_from_checkpoint", "last")
+        terminal.wait("running")
+        assert run.wait(timeout=120) == 0
+        screen = terminal.wait("finished", "100 %")
+        terminal.keys("l")
+        terminal.wait("linear axis")
+        terminal.keys("q")
+        terminal.wait("exit code 0")
+    finally:
+        terminal.close()
+
+    log = entries(folder / "run" / "run_log.jsonl")
+    begins = [line for line in log if line.get("event") == "begin"]
+    ends = [line["how"] for line in log if line.get("event") == "end"]
+    assert [line["step"] for line in begins] == [0, stopped], begins
+    assert ends == ["interrupted", "finished"], ends
+    assert begins[0]["settings"]["task"] == "image-classification"
+    # The log is the Trainer's: same keys and values as in trainer_state.json.
+    state = json.loads((folder / "run" / "trainer_state.json").read_text())
+    ours = [line for line in log if "event" not in line]
+    for entry in state["log_history"]:
+        assert any(entry.items() <= line.items() for line in ours), entry
+
+
+def write_log(file, lines, key="loss"):
+    with open(file, "w") as out:
+        for step in range(1, lines + 1):
+            out.write('{"step": %d, "epoch": %.3f, "grad_norm": 1.25, "learning_rate": 5e-05, '
+                      '"%s": %.6f}\n' % (step, step / 1000, key, 3 / (1 + step / 1000)))
+
+
+def test_a_long_log(folder):
+    (folder / "long").mkdir()
+    write_log(folder / "long" / "log.jsonl", 1_000_000)
+    began = time.monotonic()
+    terminal = Terminal(80, 24, GRADUS, "watch", folder / "long")
+    try:
+        terminal.wait("loss", "learning_rate")
+        first = time.monotonic() - began
+        terminal.wait("step 1000000")
+        print(f"a log of a million lines: first page after {first:.2f} s, all read after "
+              f"{time.monotonic() - began:.2f} s")
+        terminal.keys("C-c")
+        terminal.wait("exit code 0")
+    finally:
+        terminal.close()
+
+
+def test_several_runs(folder):
+    for name in ("one", "two"):
+        (folder / "many" / name).mkdir(parents=True)
+        write_log(folder / "many" / name / "log.jsonl", 300)
+    terminal = Terminal(100, 30, GRADUS, "watch", folder / "many")
+    try:
+        screen = terminal.wait("many/one", "many/two", "runs (2)")
+        head = next(line for line in screen.split("\n") if "many/one" in line)
+        assert "many/two" in head, "not side by side"
+        (folder / "many" / "three").mkdir()  # a run that comes later
+        write_log(folder / "many" / "three" / "log.jsonl", 10)
+        terminal.wait("runs (3)")
+        terminal.keys("Right")
+        terminal.wait("many/three")
+    finally:
+        terminal.close()
+
+
+def run(*words, **more):
+    return subprocess.run([GRADUS, *map(str, words)], capture_output=True, text=True, timeout=120,
+                          **more)
+
+
+def test_text(folder):
+    (folder / "text").mkdir()
+    write_log(folder / "text" / "log.jsonl", 500)
+    done = run("watch", folder / "text", "--once")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout and "loss" in done.stdout and "step 500" in done.stdout
+    done = run("watch", folder / "text" / "log.jsonl", "--once", "--metrics", "grad_norm")
+    assert "grad_norm 1.25" in done.stdout and "no checkpoints" in done.stdout, done.stdout
+    done = run("watch", folder / "text")  # no terminal: ends, because nothing runs
+    assert done.returncode == 0 and "step 500" in done.stdout, done.stdout + done.stderr
+    done = run("watch", folder / "nowhere")
+    assert done.returncode == 2 and "G-CLI-5" in done.stderr, done.stderr
+    done = run("watch")
+    assert done.returncode == 2 and "G-CLI-4" in done.stderr, done.stderr
+    # A hostile log cannot control the terminal.
+    (folder / "text" / "log.jsonl").write_text('{"step": 1, "\x1b[31mred": 1.0}\n')
+    done = run("watch", folder / "text", "--once")
+    assert "\x1b" not in done.stdout, done.stdout
+
+
+def main():
+    folder = Path(tempfile.mkdtemp(prefix="gradus-watch-"))
+    try:
+        test_text(folder)
+        if not shutil.which("tmux"):
+            print("tmux is missing: the view in a terminal is not tested; tools/setup --browser "
+                  "installs it")
+            sys.exit(77)
+        test_several_runs(folder)
+        test_a_long_log(folder)
+        test_a_live_run(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+main()
