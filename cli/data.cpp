@@ -173,7 +173,12 @@ std::shared_ptr<const Dataset> open_sound(const std::vector<std::string>& files,
   const auto paths = resolve_data_files(files, load);
   for (const auto& path : paths)
     if (path.extension() == ".txt" || path.extension() == ".bin") return nullptr;
-  const auto first = stream_dataset(files, load)->next();
+  std::optional<Example> first;
+  try {
+    first = stream_dataset(files, load)->next();
+  } catch (const Error&) {
+    // What is wrong with the file is said where its rows are shown.
+  }
   if (!first) return nullptr;
   options.audio_column = audio_column_of(*first);
   if (options.audio_column.empty()) return nullptr;
