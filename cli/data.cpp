@@ -171,14 +171,11 @@ std::shared_ptr<const Dataset> open_sound(const std::vector<std::string>& files,
   if (files.size() == 1 && is_audio_folder(expand_user(files.front())))
     return open_audio_rows(expand_user(files.front()), {.split = load.split});
   const auto paths = resolve_data_files(files, load);
+  // Packed files are not looked into: it would take as long as reading them.
   for (const auto& path : paths)
-    if (path.extension() == ".txt" || path.extension() == ".bin") return nullptr;
-  std::optional<Example> first;
-  try {
-    first = stream_dataset(files, load)->next();
-  } catch (const Error&) {
-    // What is wrong with the file is said where its rows are shown.
-  }
+    for (const char* other : {".txt", ".bin", ".gz", ".zst"})
+      if (path.extension() == other) return nullptr;
+  const auto first = stream_dataset(files, load)->next();
   if (!first) return nullptr;
   options.audio_column = audio_column_of(*first);
   if (options.audio_column.empty()) return nullptr;
