@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "cli.h"
+#include "core/html.h"
 #include "page_files.h"
 #include "reference.h"
 #include "runs/curve_picture.h"
@@ -43,20 +44,6 @@ constexpr const char* kReportUsage = "usage: gradus report DIR --html FILE | --p
 constexpr int64_t kMostSampleRows = 200;
 constexpr int64_t kMostMediaBytes = int64_t(20) << 20;  // of all runs together
 constexpr size_t kMostCharts = 6, kMostPictureRuns = 8;
-
-std::string base64_of(std::string_view bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t j = 0; j < 3; ++j)
-      group = group << 8 | (i + j < bytes.size() ? static_cast<unsigned char>(bytes[i + j]) : 0);
-    for (size_t j = 0; j < 4; ++j)
-      text += i + j <= bytes.size() ? kDigits[group >> (18 - 6 * j) & 63] : '=';
-  }
-  return text;
-}
 
 /// JSON as it may stand in a <script> element.
 std::string script_text(const nlohmann::json& document) {
@@ -105,7 +92,7 @@ nlohmann::json report_document(const runs::RunCollection& collection, const Repo
       } else if (file.bytes < media_left) {
         media_left -= file.bytes;
         document["media"][name] = fmt::format("data:{};base64,{}", *runs::media_type(file.path),
-                                              base64_of(read_file(file.path)));
+                                              base64(read_file(file.path)));
       }
     }
   }

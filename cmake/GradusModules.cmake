@@ -54,6 +54,7 @@ endfunction()
 
 # gradus_headers: include paths and libraries that every part of gradus compiles with.
 # gradus_pch: the precompiled header; other targets reuse it.
+# gradus_test_pch: the same for programs of tests, see gradus_test_flags.
 function(gradus_make_base)
   add_library(gradus_headers INTERFACE)
   target_include_directories(gradus_headers INTERFACE
@@ -63,12 +64,26 @@ function(gradus_make_base)
     LibTorch::LibTorch nlohmann_json::nlohmann_json Threads::Threads)
   set(empty "${PROJECT_BINARY_DIR}/pch.cpp")
   file(CONFIGURE OUTPUT "${empty}" CONTENT "")
-  add_library(gradus_pch OBJECT "${empty}")
-  target_link_libraries(gradus_pch PUBLIC gradus_headers)
-  target_precompile_headers(gradus_pch PRIVATE
-    <torch/types.h> <torch/nn/module.h> <nlohmann/json.hpp>
-    <algorithm> <filesystem> <functional> <map> <memory> <optional> <span> <string> <string_view>
-    <vector>)
+  foreach(target gradus_pch gradus_test_pch)
+    add_library(${target} OBJECT EXCLUDE_FROM_ALL "${empty}")
+    target_link_libraries(${target} PUBLIC gradus_headers)
+    target_precompile_headers(${target} PRIVATE
+      <torch/types.h> <torch/nn/module.h> <nlohmann/json.hpp>
+      <algorithm> <filesystem> <functional> <map> <memory> <optional> <span> <string>
+      <string_view> <vector>)
+  endforeach()
+  target_compile_options(gradus_test_pch PRIVATE ${GRADUS_TEST_OPTIONS})
+endfunction()
+
+# gradus_test_flags(TARGET): flags and precompiled header of a program for tests. What it measures
+# is in the library: compiled without optimization it is ready in half the time.
+set(GRADUS_TEST_OPTIONS "")
+if(NOT GRADUS_SANITIZER)
+  set(GRADUS_TEST_OPTIONS -O0)
+endif()
+function(gradus_test_flags target)
+  target_compile_options(${target} PRIVATE ${GRADUS_TEST_OPTIONS})
+  target_precompile_headers(${target} REUSE_FROM gradus_test_pch)
 endfunction()
 
 # gradus_module(NAME [NO_PCH] [FOLDER folder] [EXCLUDE folder] [LINK libraries...]): all .cpp files
@@ -120,7 +135,7 @@ function(gradus_test_program program)
     target_link_libraries(${program} PRIVATE gradus)
   endif()
   target_link_libraries(${program} PRIVATE gradus_headers GTest::gtest GTest::gtest_main)
-  target_precompile_headers(${program} REUSE_FROM gradus_pch)
+  gradus_test_flags(${program})
   target_compile_definitions(${program} PRIVATE
     GRADUS_SOURCE_DIR="${PROJECT_SOURCE_DIR}" GRADUS_BINARY_DIR="${PROJECT_BINARY_DIR}")
   add_test(NAME ${program} COMMAND ${program})
@@ -136,7 +151,7 @@ function(gradus_test_tool program source)
     set(parts gradus)
   endif()
   target_link_libraries(${program} PRIVATE ${parts} gradus_headers)
-  target_precompile_headers(${program} REUSE_FROM gradus_pch)
+  gradus_test_flags(${program})
 endfunction()
 
 # The test integration_NAME: SCRIPT, which is told where the programs are that it runs.
