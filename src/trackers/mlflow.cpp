@@ -3,11 +3,14 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
+#include <gradus/core/printable.h>
 #include <gradus/trackers/mlflow.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "trackers/background_tracker.h"
+#include "trackers/mlflow_name.h"
 #include "trackers/mlflow_store.h"
 #include "trackers/tracked_run.h"
 
@@ -18,16 +21,37 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLongestParameter = 6000;  // MLflow's limit
 
+/// A text as Python's `repr` writes it.
+std::string python_quoted(const std::string& text) {
+  const bool has_single = text.find('\'') != std::string::npos;
+  const char quote = has_single && text.find('"') == std::string::npos ? '"' : '\'';
+  std::string quoted(1, quote);
+  for (const char letter : text) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (letter == quote || letter == '\\')
+      quoted += std::string("\\") + letter;
+    else if (letter == '\n' || letter == '\r' || letter == '\t')
+      quoted += letter == '\n' ? "\\n" : letter == '\r' ? "\\r" : "\\t";
+    else if (byte < 0x20 || byte == 0x7f)
+      quoted += fmt::format("\\x{:02x}", byte);
+    else
+      quoted += letter;
+  }
+  return quoted + quote;
+}
+
 /// A value as Python's `str` writes it; inside of lists and objects as `repr` does.
 std::string python_text(const nlohmann::json& value, bool is_inner = false) {
   if (value.is_null()) return "None";
   if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
   if (value.is_string())
-    return is_inner ? "'" + value.get<std::string>() + "'" : value.get<std::string>();
+    return is_inner ? python_quoted(value.get<std::string>()) : value.get<std::string>();
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    return fmt::format("{}", value.get<double>());
   if (!value.is_structured()) return dump_json(value);
   std::string text;
   for (const auto& [key, item] : value.items())
-    text += (text.empty() ? "" : ", ") + (value.is_object() ? "'" + key + "': " : "") +
+    text += (text.empty() ? "" : ", ") + (value.is_object() ? python_quoted(key) + ": " : "") +
             python_text(item, true);
   return value.is_object() ? "{" + text + "}" : "[" + text + "]";
 }
@@ -54,27 +78,22 @@ MlflowParameters mlflow_parameters(TrackedRun run) {
   MlflowParameters parameters;
   for (const auto& [key, value] : all.items()) {
     auto text = python_text(value);
-    if (text.size() <= kLongestParameter)
-      parameters.emplace_back(key, std::move(text));
-    else
+    const auto length = tracked::characters(text).size();
+    if (const auto objection = mlflow_objection(key); !objection.empty())
+      log_warning(
+          fmt::format("mlflow: the parameter '{}' is left out: {}", printable(key), objection));
+    else if (length > kLongestParameter)
       log_warning(
           fmt::format("mlflow: the parameter {} is left out: its {} characters are more "
                       "than MLflow's {}. MLFLOW_FLATTEN_PARAMS=1 splits parameters.",
-                      key, text.size(), kLongestParameter));
+                      key, length, kLongestParameter));
+    else
+      parameters.emplace_back(key, std::move(text));
   }
   const auto most = tracked::environment("MLFLOW_MAX_LOG_PARAMS");
   if (!most.empty() && most.find_first_not_of("0123456789") == std::string::npos)
     parameters.resize(std::min(parameters.size(), size_t(std::stoul(most))));
   return parameters;
-}
-
-/// Letters that MLflow does not take become "_".
-std::string mlflow_key(std::string key) {
-  for (char& letter : key)
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0 &&
-        std::string_view("_-. :/").find(letter) == std::string_view::npos)
-      letter = '_';
-  return key;
 }
 
 /// Whether the folder has runs, of which MLflow goes on writing there.
@@ -124,7 +143,8 @@ class MlflowWriter : public TrackerWriter {
     std::map<std::string, std::string> tags;
     if (const auto text = tracked::environment("MLFLOW_TAGS"); !text.empty()) {
       const auto given = parse_json(text, "MLFLOW_TAGS");
-      for (const auto& [key, value] : given.items()) tags[key] = python_text(value);
+      for (const auto& [key, value] : given.items())
+        if (mlflow_objection(key).empty()) tags[key] = python_text(value);
     }
     store_->describe_run(run_id_, mlflow_parameters(run), tags);
     is_described_ = true;
@@ -135,7 +155,8 @@ class MlflowWriter : public TrackerWriter {
     for (const auto& entry : entries) {
       if (entry.is_predict) continue;
       for (const auto& [key, value] : entry.values)
-        metrics.push_back({mlflow_key(key), value, int64_t(entry.time * 1000), entry.step});
+        if (const auto& name = name_of(key); !name.empty())
+          metrics.push_back({name, value, int64_t(entry.time * 1000), entry.step});
     }
     store_->log_metrics(run_id_, metrics);
   }
@@ -147,6 +168,20 @@ class MlflowWriter : public TrackerWriter {
   }
 
  private:
+  /// The key's name in MLflow; empty, with a warning, where MLflow would refuse it: it would refuse
+  /// the other metrics of the request, too.
+  const std::string& name_of(const std::string& key) {
+    const auto [found, is_new] = names_.try_emplace(key);
+    if (!is_new) return found->second;
+    found->second = mlflow_metric_name(key);
+    if (const auto objection = mlflow_objection(found->second); !objection.empty()) {
+      log_warning(
+          fmt::format("mlflow: the metric '{}' is left out: {}", printable(key), objection));
+      found->second.clear();
+    }
+    return found->second;
+  }
+
   static int64_t now() {
     return std::chrono::duration_cast<std::chrono::milliseconds>(
                std::chrono::system_clock::now().time_since_epoch())
@@ -156,6 +191,7 @@ class MlflowWriter : public TrackerWriter {
   std::string uri_;
   std::unique_ptr<MlflowStore> store_;
   std::string run_id_;
+  std::map<std::string, std::string> names_;  // of metrics, by the Trainer's keys
   bool is_described_ = false;
 };
 

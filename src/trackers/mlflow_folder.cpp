@@ -2,9 +2,12 @@
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <yaml-cpp/yaml.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/append_file.h"
 #include "trackers/mlflow_store.h"
@@ -15,9 +18,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A text as a scalar of YAML.
+/// A text as a scalar of YAML, which wants characters that cannot be printed as numbers.
 std::string yaml_text(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string quoted = "\"";
+  for (size_t at = 0; at < text.size();) {
+    const auto begin = at++;
+    while (at < text.size() && (text[at] & 0xc0) == 0x80) ++at;
+    const auto bytes = text.substr(begin, at - begin);
+    const char32_t character = tracked::characters(bytes)[0];
+    const bool is_hidden = character < 0x20 || (character >= 0x7f && character < 0xa0) ||
+                           character == 0x2028 || character == 0x2029 || character == 0xfeff ||
+                           character >= 0xfffd;
+    if (is_hidden && character < 0x10000)
+      quoted += fmt::format("\\u{:04x}", uint32_t(character));
+    else
+      quoted += (bytes == "\"" || bytes == "\\" ? "\\" : "") + bytes;
+  }
+  return quoted + "\"";
 }
 
 std::string mlflow_number(double value) {
@@ -26,18 +43,23 @@ std::string mlflow_number(double value) {
   return dump_json(nlohmann::json(value));
 }
 
-/// The value of a line "key: value" of a meta.yaml, without quotes.
+/// A value of a meta.yaml; empty where it is not there or cannot be read.
 std::string meta_value(const fs::path& file, const std::string& key) {
-  const auto text = "\n" + read_file(file);
-  const auto at = text.find("\n" + key + ": ");
-  if (at == std::string::npos) return "";
-  const auto begin = at + key.size() + 3;
-  auto value = text.substr(begin, text.find('\n', begin) - begin);
-  if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
-    return parse_json(value).get<std::string>();
-  if (value.size() >= 2 && value.front() == '\'' && value.back() == '\'')
-    return value.substr(1, value.size() - 2);
-  return value;
+  try {
+    return YAML::Load(read_file(file))[key].as<std::string>("");
+  } catch (const YAML::Exception&) {
+    return "";
+  }
+}
+
+/// Whether a file of this name can lie in `folder`: "a/b" cannot where "a" is a file, nor "a" where
+/// "a/b" is one.
+bool has_place(const fs::path& folder, const std::string& name) {
+  std::error_code unknown;
+  if (fs::is_directory(folder / name, unknown)) return false;
+  for (auto parent = (folder / name).parent_path(); parent != folder; parent = parent.parent_path())
+    if (fs::exists(parent, unknown) && !fs::is_directory(parent, unknown)) return false;
+  return true;
 }
 
 class MlflowFolder : public MlflowStore {
@@ -67,11 +89,12 @@ class MlflowFolder : public MlflowStore {
     const auto folder = find_run(run_id);
     for (const auto& [key, value] : parameters) {
       const auto file = folder / "params" / key;
-      if (fs::exists(file)) continue;
+      if (fs::exists(file) || !takes(folder / "params", key)) continue;
       make_directory(file.parent_path());
       write_file_atomically(file, value);
     }
     for (const auto& [key, value] : tags) {
+      if (!takes(folder / "tags", key)) continue;
       make_directory((folder / "tags" / key).parent_path());
       write_file_atomically(folder / "tags" / key, value);
     }
@@ -83,6 +106,9 @@ class MlflowFolder : public MlflowStore {
     for (const auto& metric : metrics)
       lines[metric.key] +=
           fmt::format("{} {} {}\n", metric.time, mlflow_number(metric.value), metric.step);
+    std::erase_if(lines, [&](const auto& line) {
+      return !sizes_.contains(line.first) && !takes(folder / "metrics", line.first);
+    });
     for (const auto& [key, text] : lines) {
       const auto file = folder / "metrics" / key;
       make_directory(file.parent_path());
@@ -137,8 +163,20 @@ class MlflowFolder : public MlflowStore {
                 "MLFLOW_RUN_ID names the run; unset it to begin a new one.");
   }
 
+  /// Whether there is a place for this name; says once where there is none.
+  bool takes(const fs::path& folder, const std::string& name) {
+    if (has_place(folder, name)) return true;
+    if (refused_.insert(folder / name).second)
+      log_warning(
+          fmt::format("mlflow: '{}' is left out: a folder of MLflow cannot hold it beside a "
+                      "name that begins with it",
+                      name));
+    return false;
+  }
+
   fs::path root_, run_folder_;
   std::map<std::string, int64_t> sizes_;  // of the metrics' files
+  std::set<fs::path> refused_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
+#include <gradus/core/log.h>
 
 #include <algorithm>
 #include <cmath>
@@ -29,6 +30,11 @@ nlohmann::json mlflow_json_number(double value) {
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
   return value;
 }
+
+/// The server does not take the content of a request.
+struct RefusedRequest : Error {
+  using Error::Error;
+};
 
 class MlflowServer : public MlflowStore {
  public:
@@ -59,10 +65,10 @@ class MlflowServer : public MlflowStore {
     for (size_t at = 0; at < parameters.size(); at += kParametersPerRequest) {
       const auto part = std::span(parameters)
                             .subspan(at, std::min(kParametersPerRequest, parameters.size() - at));
-      post("runs/log-batch", {{"run_id", run_id}, {"params", mlflow_pairs(part)}});
+      log_batch({{"run_id", run_id}, {"params", mlflow_pairs(part)}});
     }
     const std::vector<std::pair<std::string, std::string>> pairs(tags.begin(), tags.end());
-    if (!pairs.empty()) post("runs/log-batch", {{"run_id", run_id}, {"tags", mlflow_pairs(pairs)}});
+    if (!pairs.empty()) log_batch({{"run_id", run_id}, {"tags", mlflow_pairs(pairs)}});
   }
 
   void log_metrics(const std::string& run_id, std::span<const MlflowMetric> metrics) override {
@@ -74,7 +80,7 @@ class MlflowServer : public MlflowStore {
                         {"value", mlflow_json_number(metric.value)},
                         {"timestamp", metric.time},
                         {"step", metric.step}});
-      post("runs/log-batch", {{"run_id", run_id}, {"metrics", std::move(list)}});
+      log_batch({{"run_id", run_id}, {"metrics", std::move(list)}});
     }
   }
 
@@ -97,6 +103,17 @@ class MlflowServer : public MlflowStore {
         .get<std::string>();
   }
 
+  /// What a server refuses as it is (one of an older version takes shorter parameters) is left out:
+  /// it would be refused again, and everything after it would wait.
+  void log_batch(const nlohmann::json& content) {
+    try {
+      post("runs/log-batch", content);
+    } catch (const RefusedRequest& refused) {
+      if (!std::exchange(has_warned_, true))
+        log_warning("mlflow: the server refuses values, which are left out: " + refused.message());
+    }
+  }
+
   nlohmann::json post(const std::string& call, const nlohmann::json& content) {
     auto request = base_;
     request.url += call;
@@ -108,11 +125,14 @@ class MlflowServer : public MlflowStore {
 
   static void check(const std::string& url, const HttpAnswer& answer) {
     if (answer.status < 400) return;
-    throw Error("G-TRACK-2", ErrorKind::io,
-                fmt::format("{} answers {}: {}", url, answer.status, answer.body.substr(0, 300)));
+    const auto what =
+        fmt::format("{} answers {}: {}", url, answer.status, answer.body.substr(0, 300));
+    if (answer.status == 400) throw RefusedRequest("G-TRACK-2", ErrorKind::io, what);
+    throw Error("G-TRACK-2", ErrorKind::io, what);
   }
 
   HttpRequest base_;
+  bool has_warned_ = false;
 };
 
 }  // namespace

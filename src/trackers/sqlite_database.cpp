@@ -33,10 +33,12 @@ SqlValue column_value(sqlite3_stmt* statement, int at) {
 
 }  // namespace
 
-SqliteDatabase::SqliteDatabase(const std::filesystem::path& file) : file_(file) {
-  if (file.has_parent_path()) make_directory(file.parent_path());
-  constexpr int kFlags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-  if (::sqlite3_open_v2(file.c_str(), &handle_, kFlags, nullptr) != SQLITE_OK) {
+SqliteDatabase::SqliteDatabase(const std::filesystem::path& file, Access access) : file_(file) {
+  const bool writes = access == Access::write;
+  if (writes && file.has_parent_path()) make_directory(file.parent_path());
+  const int flags = (writes ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY) |
+                    SQLITE_OPEN_NOMUTEX;
+  if (::sqlite3_open_v2(file.c_str(), &handle_, flags, nullptr) != SQLITE_OK) {
     const std::string reason = handle_ != nullptr ? ::sqlite3_errmsg(handle_) : "no memory";
     ::sqlite3_close(handle_);
     throw Error("G-TRACK-2", ErrorKind::io, "cannot open " + file.string() + ": " + reason);
@@ -78,14 +80,14 @@ std::vector<std::vector<SqlValue>> SqliteDatabase::run(const std::string& statem
   const std::string reason = answer == SQLITE_DONE ? "" : ::sqlite3_errmsg(handle_);
   ::sqlite3_reset(prepared);
   if (answer != SQLITE_DONE)
-    throw Error("G-TRACK-2", ErrorKind::io, "cannot write " + file_.string() + ": " + reason);
+    throw Error("G-TRACK-2", ErrorKind::io, "cannot use " + file_.string() + ": " + reason);
   return rows;
 }
 
 void SqliteDatabase::insert(const std::string& table,
                             const std::vector<std::pair<std::string, SqlValue>>& row,
                             const char* verb) {
-  const auto known = columns(table);
+  const auto& known = columns(table);
   std::string names, marks;
   std::vector<SqlValue> values;
   for (const auto& [name, value] : row) {
@@ -97,12 +99,11 @@ void SqliteDatabase::insert(const std::string& table,
   run(std::string(verb) + " INTO " + table + " (" + names + ") VALUES (" + marks + ")", values);
 }
 
-std::set<std::string> SqliteDatabase::columns(const std::string& table) {
-  if (const auto known = columns_.find(table); known != columns_.end()) return known->second;
-  std::set<std::string> names;
-  for (const auto& row : run("SELECT name FROM pragma_table_info(?)", {table}))
-    names.insert(std::get<std::string>(row[0]));
-  if (!names.empty()) columns_[table] = names;
+const std::set<std::string>& SqliteDatabase::columns(const std::string& table) {
+  auto& names = columns_[table];
+  if (names.empty())  // also where the table was not there the last time
+    for (const auto& row : run("SELECT name FROM pragma_table_info(?)", {table}))
+      names.insert(std::get<std::string>(row[0]));
   return names;
 }
 

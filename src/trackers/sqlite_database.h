@@ -23,8 +23,14 @@ using SqlValue = std::variant<std::nullptr_t, int64_t, double, std::string>;
 /// Thread-safety: none.
 class SqliteDatabase {
  public:
-  /// Opens or creates the file and its folder.
-  explicit SqliteDatabase(const std::filesystem::path& file);
+  /// What may be done with the file.
+  enum class Access {
+    write,  ///< The file and its folder are created where they are not there.
+    read    ///< Nothing is created or changed. Writers wait while a statement runs.
+  };
+
+  /// Opens the file.
+  explicit SqliteDatabase(const std::filesystem::path& file, Access access = Access::write);
   ~SqliteDatabase();
   SqliteDatabase(const SqliteDatabase&) = delete;
   SqliteDatabase& operator=(const SqliteDatabase&) = delete;
@@ -35,8 +41,8 @@ class SqliteDatabase {
   /// Adds a row: those of the columns that the table has. `verb` may be "INSERT OR REPLACE".
   void insert(const std::string& table, const std::vector<std::pair<std::string, SqlValue>>& row,
               const char* verb = "INSERT");
-  /// The columns of a table; none when there is no such table.
-  std::set<std::string> columns(const std::string& table);
+  /// The columns of a table; none when there is no such table. Valid until the next call.
+  const std::set<std::string>& columns(const std::string& table);
   /// Runs `work` as one transaction: after an exception nothing of it is there.
   void transaction(const std::function<void()>& work);
 
@@ -48,7 +54,7 @@ class SqliteDatabase {
   std::filesystem::path file_;
   sqlite3* handle_ = nullptr;
   std::map<std::string, sqlite3_stmt*> prepared_;
-  std::map<std::string, std::set<std::string>> columns_;  // of tables that are there
+  std::map<std::string, std::set<std::string>> columns_;  // by table; none: not there yet
 };
 
 }  // namespace gradus

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <gradus/core/json.h>
+#include <locale.h>
 #include <pwd.h>
 #include <unistd.h>
+#include <wctype.h>
 
 #include <algorithm>
 #include <array>
@@ -46,8 +48,39 @@ bool is_single_value(const std::string& key) {
 
 std::string json_number(double value) { return dump_json(nlohmann::json(value)); }
 
+std::u32string characters(std::string_view text) {
+  constexpr char32_t kUnreadable = 0xfffd;
+  std::u32string found;
+  for (size_t at = 0; at < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[at++]);
+    const size_t more = lead < 0xc0 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
+    if (lead < 0x80) {
+      found += char32_t(lead);
+      continue;
+    }
+    char32_t character = lead & (0x3fu >> more);
+    size_t read = 0;
+    while (read < more && at < text.size() && (text[at] & 0xc0) == 0x80) {
+      character = character << 6 | (static_cast<unsigned char>(text[at++]) & 0x3fu);
+      ++read;
+    }
+    found += more > 0 && read == more ? character : kUnreadable;
+  }
+  return found;
+}
+
+bool is_letter_or_digit(char32_t character) {
+  if (character < 0x80) return std::isalnum(int(character)) != 0;
+  static const locale_t kUnicode = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  return kUnicode != nullptr && ::iswalnum_l(wint_t(character), kUnicode) != 0;
+}
+
 std::string random_text(size_t digits, std::string_view letters) {
-  std::random_device source;
+  thread_local std::mt19937_64 source = [] {
+    std::random_device device;
+    std::seed_seq seeds{device(), device(), device(), device(), device(), device()};
+    return std::mt19937_64(seeds);
+  }();
   std::uniform_int_distribution<size_t> pick(0, letters.size() - 1);
   std::string text;
   for (size_t i = 0; i < digits; ++i) text += letters[pick(source)];

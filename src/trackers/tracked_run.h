@@ -22,6 +22,11 @@ bool is_single_value(const std::string& key);
 /// A number as JSON, with NaN and Infinity as Python writes them.
 std::string json_number(double value);
 
+/// The characters of a text; bytes that are no UTF-8 as U+FFFD.
+std::u32string characters(std::string_view text);
+/// Whether Python's `str.isalnum` says yes: a letter or a digit of any alphabet.
+bool is_letter_or_digit(char32_t character);
+
 /// `digits` random letters of "0123456789abcdef" (or of `letters`).
 std::string random_text(size_t digits, std::string_view letters = "0123456789abcdef");
 /// "calm-river-3": a name for a run that has none.

@@ -19,13 +19,18 @@ std::filesystem::path trackio_folder() {
   return expand_user(cache.empty() ? "~/.cache" : cache) / "huggingface" / "trackio";
 }
 
-/// The name of a project's file: letters, digits, "-" and "_". Bytes of other alphabets stay.
+/// The name of a project's file: its letters and digits of any alphabet, "-" and "_".
 std::string project_file_name(const std::string& project) {
   std::string name;
-  for (const char letter : project)
-    if (std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '-' || letter == '_' ||
-        (letter & 0x80) != 0)
-      name += letter;
+  for (size_t at = 0; at < project.size();) {
+    const auto begin = at++;
+    while (at < project.size() && (project[at] & 0xc0) == 0x80) ++at;
+    const auto bytes = project.substr(begin, at - begin);
+    const auto character = tracked::characters(bytes);
+    if (character.size() == 1 &&
+        (tracked::is_letter_or_digit(character[0]) || bytes == "-" || bytes == "_"))
+      name += bytes;
+  }
   return (name.empty() ? "default" : name) + ".db";
 }
 

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <future>
 #include <mutex>
+#include <set>
 
 #include "trackers/background_tracker.h"
 #include "trackers/http_request.h"
@@ -244,6 +245,41 @@ TEST_F(BackgroundTrackers, MlflowDatabaseKeepsSpecialNumbersAndTheLatest) {
                                               int64_t(2), int64_t(0)}));
   EXPECT_EQ(database.run("SELECT name, status FROM runs"),
             (std::vector<std::vector<SqlValue>>{{"mine", "FINISHED"}}));
+}
+
+TEST_F(BackgroundTrackers, MlflowLeavesOutNamesThatItRefusesAndKeepsTheRest) {
+  const auto root = folder_ / "deep" / "mlruns";
+  auto tracker = mlflow_tracker(root.string());
+  // A config may come from strangers; its names become files.
+  tracker->begin({{"seed", 1}, {"list", {"it's", "a\n"}}},
+                 {{"../../../../param", "x"}, {"größe", 1}, {"a=b", 1}, {"", 1}});
+  tracker->log({{"loss", 1.0},
+                {"../../../../up", 2.0},
+                {"/absolute", 2.0},
+                {std::string(251, 'x'), 3.0},
+                {"loss/part", 4.0},
+                {"größe", 5.0}},
+               1);
+  tracker->log({{"loss", 0.5}}, 2);
+  tracker.reset();
+  std::set<std::string> names;
+  std::string losses, list;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+    if (!entry.is_regular_file()) continue;
+    const auto kind = entry.path().parent_path().filename();
+    if (kind == "metrics" || kind == "params")
+      names.insert((kind / entry.path().filename()).string());
+    if (entry.path().filename() == "loss") losses = read_file(entry.path());
+    if (entry.path().filename() == "list") list = read_file(entry.path());
+    EXPECT_TRUE(entry.path().string().starts_with(root.string())) << entry.path();
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"metrics/gr__e", "metrics/loss", "params/größe",
+                                          "params/list", "params/seed"}));
+  EXPECT_EQ(std::count(losses.begin(), losses.end(), '\n'), 2) << losses;
+  EXPECT_EQ(list, "[\"it's\", 'a\\n']");
+  EXPECT_TRUE(warned("the metric '../../../../up' is left out"));
+  EXPECT_TRUE(warned("the parameter 'a=b' is left out"));
+  EXPECT_TRUE(warned("'loss/part' is left out"));
 }
 
 TEST_F(BackgroundTrackers, WandbRecordsLieInBlocks) {
