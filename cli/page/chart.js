@@ -175,11 +175,11 @@
       if (!this.plot || this.made !== made) this.make();
       const [from, to] = this.view ?? this.wholeRange();
       const [low, high] = this.valueRange([from, to]);
-      this.plot.batch(() => {
+      this.plot.batch(() => {  // as one picture: uPlot draws at the end of a batch
+        this.plot.redraw(false, true);
         this.plot.setScale("x", {min: from, max: to});
         this.plot.setScale("y", {min: low, max: high});
       });
-      this.plot.redraw(false, true);
       if (this.curves.size === 1) {
         const {y} = this.curves.values().next().value;
         this.value.textContent = gradus.number(y[y.length - 1]);
@@ -356,7 +356,10 @@
     // The curves nearest to the cursor.
     showTip(plot) {
       const {left, top} = plot.cursor;
-      if (left < 0 || top < 0 || this.curves.size === 0) { tip.hidden = true; return; }
+      if (left < 0 || top < 0 || this.curves.size === 0 || this.isMoving) {
+        tip.hidden = true;
+        return;
+      }
       const at = plot.posToVal(left, "x"), found = [];
       for (const [id, {x, y}] of this.curves) {
         if (x.length === 0) continue;
