@@ -68,11 +68,10 @@ nlohmann::json curve_json(const runs::Series& series, double began, size_t point
 }
 
 nlohmann::json report_document(const runs::RunCollection& collection, const ReportFlags& flags) {
-  nlohmann::json document = {{"overview", ServeApi::overview(collection, 0)},
-                             {"details", nlohmann::json::object()},
-                             {"curves", nlohmann::json::object()},
-                             {"samples", nlohmann::json::object()},
-                             {"media", nlohmann::json::object()}};
+  nlohmann::json document = {
+      {"overview", ServeApi::overview(collection, 0)}, {"studies", ServeApi::studies(collection)},
+      {"details", nlohmann::json::object()},           {"curves", nlohmann::json::object()},
+      {"samples", nlohmann::json::object()},           {"media", nlohmann::json::object()}};
   int64_t media_left = kMostMediaBytes;
   for (const auto& run : collection.runs()) {
     const auto id = std::to_string(run->id);

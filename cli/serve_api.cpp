@@ -144,6 +144,51 @@ const char* kind_name(runs::SampleKind kind) {
                                            : "table";
 }
 
+nlohmann::json trial_document(const search::FrozenTrial& trial) {
+  const auto value = [](const std::optional<double>& number) {
+    return number ? number_or_null(*number) : nlohmann::json(nullptr);
+  };
+  const auto step = trial.last_step();
+  std::optional<double> newest;
+  if (step) newest = trial.intermediate_values.at(*step);
+  std::string state = search::state_name(trial.state);
+  for (char& letter : state) letter = char(std::tolower(static_cast<unsigned char>(letter)));
+  if (trial.state == search::TrialState::running && !search::is_under_way(trial)) state = "left";
+  return {{"number", trial.number},
+          {"state", state},
+          {"value", value(trial.value)},
+          {"step", step ? nlohmann::json(*step) : nlohmann::json(nullptr)},
+          {"newest", value(newest)},
+          {"params", trial.params()},
+          {"run", nullptr}};
+}
+
+nlohmann::json study_document(const runs::FoundStudy& found, const fs::path& root,
+                              const std::map<fs::path, size_t>& ids) {
+  const auto& study = found.study;
+  std::map<std::string, bool> is_log;  // by parameter
+  auto trials = nlohmann::json::array();
+  std::error_code unknown;
+  const auto folder = fs::weakly_canonical(found.runs_folder(), unknown);
+  for (const auto& trial : study.trials) {
+    for (const auto& [name, distribution] : trial.distributions)
+      is_log.emplace(name, distribution.log());
+    trials.push_back(trial_document(trial));
+    const auto run = ids.find(folder / fmt::format("run-{}", trial.number));
+    if (run != ids.end()) trials.back()["run"] = run->second;
+  }
+  auto parameters = nlohmann::json::array();
+  for (const auto& [name, each] : is_log) parameters.push_back({{"name", name}, {"log", each}});
+  const auto best = study.best();
+  return {{"name", study.name},
+          {"file", found.file.lexically_relative(root).string()},
+          {"metric", found.metric()},
+          {"direction", study.direction == search::Direction::minimize ? "minimize" : "maximize"},
+          {"parameters", parameters},
+          {"trials", trials},
+          {"best", best ? nlohmann::json(study.trials[*best].number) : nlohmann::json(nullptr)}};
+}
+
 HttpAnswer json_answer(const nlohmann::json& document) {
   return {.body = document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
@@ -165,6 +210,7 @@ nlohmann::json ServeApi::overview(const runs::RunCollection& collection, uint64_
   nlohmann::json document = {{"version", version},
                              {"root", collection.root().string()},
                              {"complete", collection.is_complete()},
+                             {"studies", collection.studies_version()},
                              {"now", runs::clock_now()}};
   if (version == since) return document;
   const auto all = collection.runs();
@@ -203,6 +249,17 @@ nlohmann::json ServeApi::overview(const runs::RunCollection& collection, uint64_
                                           : nlohmann::json(nullptr));
     }
   }
+  return document;
+}
+
+nlohmann::json ServeApi::studies(const runs::RunCollection& collection) {
+  std::map<fs::path, size_t> ids;  // of runs, by folder
+  std::error_code unknown;
+  for (const auto& run : collection.runs())
+    ids[fs::weakly_canonical(run->reader.folder(), unknown)] = run->id;
+  auto document = nlohmann::json::array();
+  const auto found = collection.studies();
+  for (const auto& each : *found) document.push_back(study_document(each, collection.root(), ids));
   return document;
 }
 
@@ -245,6 +302,7 @@ HttpAnswer ServeApi::answer(const HttpRequest& request) {
   if (path == "/api/runs")
     return json_answer(overview(runs_, uint64_t(std::max(number_in(request, "since", 0), 0.0))));
   if (path == "/api/curves") return curves(request);
+  if (path == "/api/studies") return json_answer(studies(runs_));
   if (path == "/api/samples") return samples(request);
   if (path == "/api/media") return media(request);
   if (path == "/api/verify") return verify(request);

@@ -17,6 +17,7 @@ namespace gradus::cli {
 ///
 ///     /api/runs?since=V      what has changed since version V: runs, metrics, differing settings
 ///     /api/curves?key=loss&runs=0-9,12&axis=step&from=&to=&points=2000&smoothing=0.6
+///     /api/studies           the studies of searches with all their trials
 ///     /api/run?id=3          settings, model, last lines, checkpoints and samples of a run
 ///     /api/samples?id=3&file=NAME&from=0&count=50
 ///     /api/media?id=3&file=NAME     an image or a sound
@@ -35,6 +36,8 @@ class ServeApi {
   /// The document of /api/runs with all that changed after version `since`. `gradus report` embeds
   /// it, too.
   static nlohmann::json overview(const runs::RunCollection& runs, uint64_t since);
+  /// The document of /api/studies.
+  static nlohmann::json studies(const runs::RunCollection& runs);
   /// The document of /api/run.
   static nlohmann::json details(const runs::CollectedRun& run);
 

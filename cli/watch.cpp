@@ -3,16 +3,20 @@
 #include <gradus/checkpoint/checkpoint_dir.h>
 #include <gradus/config/option_set.h>
 #include <gradus/core/error.h>
+#include <gradus/core/printable.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "cli.h"
 #include "reference.h"
 #include "run_panel.h"
+#include "study_panel.h"
 #include "terminal_screen.h"
 
 namespace gradus::cli {
@@ -77,10 +81,16 @@ class WatchedRuns {
   size_t size() const { return runs_.size(); }
 
   bool is_any_running() const {
-    return std::any_of(runs_.begin(), runs_.end(), [](const auto& run) {
-      return runs::status_of(run.reader.data(), runs::clock_now()) == runs::RunStatus::running;
-    });
+    return std::any_of(runs_.begin(), runs_.end(),
+                       [](const auto& run) {
+                         return runs::status_of(run.reader.data(), runs::clock_now()) ==
+                                runs::RunStatus::running;
+                       }) ||
+           std::any_of(studies_.begin(), studies_.end(), is_running);
   }
+
+  /// The studies of searches in the folders.
+  const std::vector<runs::FoundStudy>& studies() const { return studies_; }
 
   PanelView view(size_t index) {
     auto& run = runs_[index];
@@ -107,10 +117,19 @@ class WatchedRuns {
     for (const auto& place : places_) {
       std::error_code unknown;
       std::vector<fs::path> found;
-      if (fs::is_directory(place, unknown)) found = runs::find_runs(place);
+      if (fs::is_directory(place, unknown)) {
+        found = runs::find_runs(place);
+        study_folders_.try_emplace(place, place);
+      }
       if (found.empty()) found = {place};
       for (const auto& path : found) add(path);
     }
+    bool changed = false;
+    for (auto& [place, folder] : study_folders_) changed |= folder.look();
+    if (changed) studies_.clear();
+    for (const auto& [place, folder] : study_folders_)
+      for (auto& study : changed ? folder.studies() : std::vector<runs::FoundStudy>())
+        studies_.push_back(std::move(study));
     // A folder that was waited for turned out to hold runs.
     std::vector<std::string> names;
     for (const auto& run : runs_) names.push_back(run.name);
@@ -130,6 +149,8 @@ class WatchedRuns {
 
   std::vector<fs::path> places_;
   std::vector<Watched> runs_;
+  std::map<fs::path, runs::StudyFolder> study_folders_;
+  std::vector<runs::FoundStudy> studies_;
   Clock::time_point next_look_{};
 };
 
@@ -138,6 +159,8 @@ struct WatchState {
   PlotOptions plots;
   std::vector<std::string> metrics;
   size_t first_run = 0, first_plot = 0;
+  bool shows_trials = true;  // of a search, in place of its runs
+  size_t trials_back = 0;    // trials at the end that are passed over
 };
 
 /// The GPUs of this machine.
@@ -163,15 +186,36 @@ void draw_runs(TextGrid& page, WatchedRuns& runs, WatchState& state, size_t heig
   }
 }
 
+/// All studies, one below the other.
+void draw_studies(TextGrid& page, const WatchedRuns& runs, const WatchState& state, size_t height) {
+  const auto& all = runs.studies();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const size_t top = height * i / all.size(), bottom = height * (i + 1) / all.size();
+    draw_study(page, {0, top, page.width(), bottom - top}, all[i], state.plots, state.trials_back);
+  }
+}
+
 void draw_keys(TextGrid& page, const WatchedRuns& runs, const WatchState& state) {
+  if (!runs.studies().empty() && state.shows_trials) {
+    page.put(0, page.height() - 1, "q quit   t runs   l logarithmic or linear axis   ↑↓ trials",
+             Style::dim);
+    return;
+  }
   auto text = fmt::format("q quit   l {} axis   s smoothing {}   ↑↓ curves",
                           state.plots.is_log ? "linear" : "logarithmic",
                           state.plots.smoothing > 0 ? "off" : "on");
+  if (!runs.studies().empty()) text += "   t trials";
   if (runs.size() > 1) text += fmt::format("   ←→ runs ({})", runs.size());
   page.put(0, page.height() - 1, text, Style::dim);
 }
 
-void take_key(const std::string& key, WatchState& state, size_t runs) {
+void take_key(const std::string& key, WatchState& state, size_t runs, size_t trials) {
+  if (key == "t") state.shows_trials = !state.shows_trials;
+  if (trials > 0 && state.shows_trials && (key == "up" || key == "down")) {
+    if (key == "up") state.trials_back = std::min(state.trials_back + 1, trials);
+    if (key == "down" && state.trials_back > 0) --state.trials_back;
+    return;
+  }
   if (key == "l") state.plots.is_log = !state.plots.is_log;
   if (key == "s") state.plots.smoothing = state.plots.smoothing > 0 ? 0 : 0.9;
   if (key == "down") ++state.first_plot;
@@ -190,15 +234,32 @@ void watch_live(WatchedRuns& runs, WatchState& state, double interval) {
     }
     const auto [width, height] = screen.size();
     TextGrid page(width, height);
-    draw_runs(page, runs, state, height > 1 ? height - 1 : height);
+    const size_t room = height > 1 ? height - 1 : height;
+    if (!runs.studies().empty() && state.shows_trials)
+      draw_studies(page, runs, state, room);
+    else
+      draw_runs(page, runs, state, room);
     if (height > 1) draw_keys(page, runs, state);
     screen.show(page);
     const auto patience =
         std::chrono::duration_cast<std::chrono::milliseconds>(next_read - Clock::now());
     if (const auto key = screen.key(std::max(patience, 0ms))) {
       if (*key == "q") return;
-      take_key(*key, state, runs.size());
+      size_t trials = 0;
+      for (const auto& each : runs.studies()) trials = std::max(trials, each.study.trials.size());
+      take_key(*key, state, runs.size(), trials);
     }
+  }
+}
+
+/// Studies as text: a line a trial.
+void print_studies(const WatchedRuns& runs) {
+  for (const auto& found : runs.studies()) {
+    const auto head = fmt::format("{} ({})", found.study.name, found.file.string());
+    for (const auto& line : {head, study_line(found), best_line(found)})
+      print_line(printable(line));
+    for (const auto& line : trial_lines(found)) print_line(printable(line));
+    print_line("");
   }
 }
 
@@ -206,6 +267,7 @@ void watch_live(WatchedRuns& runs, WatchState& state, double interval) {
 void print_page(WatchedRuns& runs, WatchState& state) {
   while (runs.read() && !runs.is_all_read()) {
   }
+  print_studies(runs);
   const char* columns = std::getenv("COLUMNS");
   const int width = columns != nullptr ? std::atoi(columns) : 0;
   for (state.first_run = 0; state.first_run < runs.size();) {
@@ -219,6 +281,17 @@ void print_page(WatchedRuns& runs, WatchState& state) {
   }
 }
 
+/// Trials that have ended, as lines.
+std::set<std::string> ended_trials(const WatchedRuns& runs) {
+  std::set<std::string> lines;
+  for (const auto& found : runs.studies()) {
+    const auto all = trial_lines(found);
+    for (size_t i = 0; i < all.size(); ++i)
+      if (found.study.trials[i].is_finished()) lines.insert(all[i]);
+  }
+  return lines;
+}
+
 /// Without a terminal: the page once, then every new line of the log until the runs have ended.
 void follow_as_text(WatchedRuns& runs, WatchState& state, double interval) {
   print_page(runs, state);
@@ -226,11 +299,17 @@ void follow_as_text(WatchedRuns& runs, WatchState& state, double interval) {
     const auto& messages = runs.reader(i).data().messages;
     return messages.empty() ? runs::RunMessage() : messages.back();
   };
+  auto ended = ended_trials(runs);
   std::vector<std::string> last(runs.size());
   for (size_t i = 0; i < runs.size(); ++i) last[i] = message_line(newest(i));
   while (runs.is_any_running()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(int64_t(interval * 1000)));
-    if (!runs.read()) continue;
+    const bool is_new = runs.read();
+    const auto now_ended = ended_trials(runs);
+    for (const auto& line : now_ended)
+      if (!ended.contains(line)) print_line(printable("trial" + line));
+    ended = now_ended;
+    if (!is_new) continue;
     last.resize(runs.size());
     for (size_t i = 0; i < runs.size(); ++i) {
       const auto& messages = runs.reader(i).data().messages;
@@ -259,8 +338,9 @@ int watch(Words words) {
   if (set.parse(rest).help) {
     print_line(fmt::format(
         "{}\n\nA run that is under way or has ended, in the terminal: curves, progress and time "
-        "left, GPU use, checkpoints and the last lines. DIR is a run folder, or one that holds "
-        "runs; FILE is a log.jsonl, log.csv or trainer_state.json. The run is not "
+        "left, GPU use, checkpoints and the last lines; of a search its trials and the best so "
+        "far. DIR is a run folder, or one that holds runs; FILE is a log.jsonl, log.csv or "
+        "trainer_state.json. The run is not "
         "touched.\n\n{}",
         kWatchUsage, set.help()));
     return 0;

@@ -12,7 +12,8 @@
   };
   gradus.app = app;
 
-  const tabs = [["curves", "Curves"], ["table", "Runs"], ["compare", "Compare"], ["run", "Run"]];
+  const tabs = [["curves", "Curves"], ["table", "Runs"], ["compare", "Compare"], ["run", "Run"],
+    ["search-view", "Search"]];
   byId("tabs").append(...tabs.map(([name, label], i) => make("button", {role: "tab",
     "data-tab": name, title: `${label} (${i + 1})`, onclick: () => app.show(name)}, label)));
 
@@ -26,6 +27,7 @@
       button.setAttribute("aria-selected", String(button.dataset.tab === name));
     if (name === "table") app.table.update();
     if (name === "compare") app.compare.update();
+    if (name === "search-view") app.studies.draw();
     if (name === "run") app.runView.open(app.runView.id ?? app.list.shown?.[0]?.id ?? 0);
     byId("main").scrollTop = 0;
     app.keepAddress();
@@ -110,6 +112,7 @@
   app.update = found => {
     app.now = found.now;
     app.version = found.version;
+    app.studies.follow(found.studies ?? 0);
     if (!found.runs) return;
     for (const run of found.runs) app.runs[run.id] = run;
     app.keys = found.keys;
@@ -156,6 +159,7 @@
     const words = new URLSearchParams();
     if (app.tab !== "curves") words.set("view", app.tab);
     if (app.tab === "run") { words.set("run", app.runView.id); words.set("part", app.runView.part); }
+    if (app.tab === "search-view" && app.studies.at > 0) words.set("study", app.studies.at);
     if (app.filter) words.set("filter", app.filter);
     if (app.axis !== "step") words.set("axis", app.axis);
     if (app.isLog) words.set("log", "1");
@@ -179,6 +183,7 @@
     }
     if (words.has("run")) app.runView.id = Number(words.get("run"));
     if (words.has("part")) app.runView.part = words.get("part");
+    if (words.has("study")) app.studies.at = Number(words.get("study"));
     return words;
   };
 
@@ -199,6 +204,7 @@
     app.charts.forEach(chart => chart.draw());
     app.runView.charts.forEach(chart => chart.draw());
     app.compare.update();
+    app.studies.draw();
   };
 
   const bind = () => {
@@ -255,7 +261,7 @@
   };
 
   const keys = [
-    ["1 2 3 4", "curves, runs, compare, one run"], ["/", "filter runs"],
+    ["1 2 3 4 5", "curves, runs, compare, one run, search"], ["/", "filter runs"],
     ["j k", "next and previous run; it is drawn on top"], ["x", "show or hide it"],
     ["Enter", "open it"], ["l", "logarithmic scale"], ["s", "smoothing on and off"],
     ["a", "next axis"], ["p", "drag moves, or zooms"], ["r", "whole curves"], ["t", "light or dark"],
@@ -277,6 +283,7 @@
     const actions = {
       "1": () => app.show("curves"), "2": () => app.show("table"), "3": () => app.show("compare"),
       "4": () => app.show("run"), "/": () => byId("search").focus(),
+      "5": () => { if (app.studies.all.length) app.show("search-view"); },
       j: () => app.list.move(app.atRun === undefined ? 0 : 1), k: () => app.list.move(-1),
       x: () => { if (app.atRun !== undefined) app.toggle(app.atRun); },
       l: click("log"), p: click("pan"), r: click("reset"), t: click("theme"),
@@ -322,6 +329,7 @@
     app.table = new gradus.RunTable(app);
     app.compare = new gradus.Compare(app);
     app.runView = new gradus.RunView(app);
+    app.studies = new gradus.Studies(app);
     app.colours = gradus.colouring("run", app);
     bind();
     const words = readAddress();

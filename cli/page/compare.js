@@ -122,37 +122,47 @@
       if (names.length < 2 || !metric) { place.replaceChildren(); return; }
       const points = runs.filter(run => run.last[metric] !== undefined && run.last[metric] !== null)
         .slice(0, 1000);
-      const axes = [...names, metric].map((name, i) => {
-        const value = i < names.length ? run => app.settings[name][run.id] : run => run.last[name];
-        const isLog = i < names.length && Compare.isScale(name);
-        return {name, value, scale: Compare.scale(points.map(value), isLog)};
-      });
-      const width = Math.max(280, place.clientWidth), height = 360, top = 34, bottom = 26;
-      const px = i => 50 + i * (width - 110) / (axes.length - 1);
-      const py = at => height - bottom - at * (height - top - bottom);
-      const picture = svg("svg", {viewBox: `0 0 ${width} ${height}`, role: "img",
-        "aria-label": "All differing settings and the metric"});
-      const last = axes[axes.length - 1];
-      for (const run of points) {
-        const steps = axes.map((axis, i) => [px(i), py(axis.scale.of(axis.value(run)))]);
-        if (steps.some(([, y]) => !Number.isFinite(y))) continue;
-        const path = svg("path", {d: "M" + steps.map(step => step.join(" ")).join("L"),
-          stroke: gradus.scaleColour(1 - last.scale.of(last.value(run)))},
-        svg("title", {}, `${run.name}: ${metric} ${gradus.number(run.last[metric])}`));
-        path.addEventListener("click", () => app.openRun(run.id));
-        picture.append(path);
-      }
-      axes.forEach((axis, i) => {
-        picture.append(svg("line", {x1: px(i), x2: px(i), y1: top, y2: height - bottom,
-          stroke: "var(--faint)"}),
-        svg("text", {x: px(i), y: 16, "text-anchor": "middle", "font-weight": 600},
-          axis.name.length > 16 ? axis.name.slice(0, 15) + "…" : axis.name));
-        for (const tick of axis.scale.ticks)
-          picture.append(svg("text", {x: px(i) + 5, y: py(tick.at) + 4}, tick.text));
-      });
-      place.replaceChildren(make("div", {class: "card"},
-        make("h3", {}, "All differing settings"), picture));
+      const axes = names.map(name => ({name, isLog: Compare.isScale(name),
+        value: run => app.settings[name][run.id]}));
+      axes.push({name: metric, value: run => run.last[metric]});
+      place.replaceChildren(make("div", {class: "card"}, make("h3", {}, "All differing settings"),
+        gradus.parallel(place, axes, points, {label: "All differing settings and the metric",
+          text: run => `${run.name}: ${metric} ${gradus.number(run.last[metric])}`,
+          open: run => app.openRun(run.id)})));
     }
   }
   gradus.Compare = Compare;
+
+  // Rows as lines across upright axes; the last axis gives the colour. `axes`: name, value(row),
+  // isLog. `options`: label, text(row), open(row), style(row), isMost: large values are good ones.
+  gradus.parallel = (place, axes, rows, options) => {
+    for (const axis of axes) axis.scale = Compare.scale(rows.map(axis.value), axis.isLog);
+    const width = Math.max(280, place.clientWidth), height = 360, top = 34, bottom = 26;
+    const px = i => 50 + i * (width - 110) / (axes.length - 1);
+    const py = at => height - bottom - at * (height - top - bottom);
+    const picture = svg("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", class: "parallel",
+      "aria-label": options.label});
+    const last = axes[axes.length - 1];
+    for (const row of rows) {
+      const steps = axes.map((axis, i) => [px(i), py(axis.scale.of(axis.value(row)))]);
+      if (steps.some(([, y]) => !Number.isFinite(y))) continue;
+      const share = last.scale.of(last.value(row));
+      const path = svg("path", {d: "M" + steps.map(step => step.join(" ")).join("L"),
+        class: options.style?.(row) ?? "",
+        stroke: gradus.scaleColour(options.isMost ? share : 1 - share)},
+      svg("title", {}, options.text(row)));
+      path.addEventListener("click", () => options.open(row));
+      picture.append(path);
+    }
+    axes.forEach((axis, i) => {
+      picture.append(svg("line", {x1: px(i), x2: px(i), y1: top, y2: height - bottom,
+        stroke: "var(--faint)"}),
+      svg("text", {x: px(i), y: 16, "text-anchor": "middle", "font-weight": 600},
+        axis.name.length > 16 ? axis.name.slice(0, 15) + "…" : axis.name));
+      for (const tick of axis.scale.ticks)
+        picture.append(svg("text", {x: px(i) + 5, y: py(tick.at) + 4}, tick.text));
+    });
+    return picture;
+  };
+  gradus.svg = svg;
 }

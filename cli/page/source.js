@@ -40,6 +40,7 @@ const gradus = {};
     isLive: true,
     overview: since => get("api/runs", {since}),
     run: id => get("api/run", {id}),
+    studies: () => get("api/studies", {}),
     samples: (id, file, from, count) => get("api/samples", {id, file, from, count}),
     verify: (id, checkpoint, again) =>
       get("api/verify", {id, checkpoint, again: again ? 1 : 0}),
@@ -67,6 +68,7 @@ const gradus = {};
     isLive: false,
     overview: async () => report.overview,
     run: async id => report.details[id],
+    studies: async () => report.studies ?? [],
     samples: async (id, file, from, count) => {
       const all = report.samples[`${id}/${file}`] ?? {error: "not in this report"};
       return all.error ? all : {...all, rows: all.rows.slice(from, from + count)};

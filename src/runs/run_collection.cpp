@@ -13,8 +13,12 @@ constexpr uint64_t kSeldom = 8;                     // in passes
 
 }  // namespace
 
-RunCollection::RunCollection(std::filesystem::path root) : root_(std::move(root)) {
+RunCollection::RunCollection(std::filesystem::path root)
+    : root_(std::move(root)),
+      study_folder_(root_),
+      studies_(std::make_shared<std::vector<FoundStudy>>()) {
   look_for_runs();
+  look_for_studies();
   for (size_t part = 0; part < kReaders; ++part)
     threads_.emplace_back([this, part] { work(part); });
 }
@@ -42,6 +46,17 @@ void RunCollection::look_for_runs() {
     runs_.back()->changed = clock_now();
     runs_.back()->version = ++version_;
   }
+}
+
+void RunCollection::look_for_studies() {
+  if (!study_folder_.look()) return;
+  auto found = std::make_shared<const std::vector<FoundStudy>>(study_folder_.studies());
+  {
+    const std::unique_lock lock(mutex_);
+    studies_ = std::move(found);
+  }
+  ++studies_version_;
+  ++version_;
 }
 
 bool RunCollection::read_once(CollectedRun& run) {
@@ -85,13 +100,21 @@ void RunCollection::work(size_t part) {
       continue;
     }
     if (!wait(1000ms)) return;
-    if (part == 0) look_for_runs();
+    if (part == 0) {
+      look_for_runs();
+      look_for_studies();
+    }
   }
 }
 
 std::vector<std::shared_ptr<const CollectedRun>> RunCollection::runs() const {
   const std::shared_lock lock(mutex_);
   return {runs_.begin(), runs_.end()};
+}
+
+std::shared_ptr<const std::vector<FoundStudy>> RunCollection::studies() const {
+  const std::shared_lock lock(mutex_);
+  return studies_;
 }
 
 std::shared_ptr<const CollectedRun> RunCollection::find(size_t id) const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runs/run_reader.h"
+#include "runs/study_folder.h"
 
 namespace gradus::runs {
 
@@ -30,7 +31,8 @@ struct CollectedRun {
 };
 
 /// All runs in a folder, read by threads of its own and kept up to date: new runs appear, runs
-/// under way grow. Runs that are deleted stay with what was read.
+/// under way grow. Runs that are deleted stay with what was read. The studies of searches are kept
+/// up to date, too.
 ///
 /// The files are looked at once a second, those of runs that have been quiet for long more seldom.
 /// Thread-safe.
@@ -46,6 +48,10 @@ class RunCollection {
   std::vector<std::shared_ptr<const CollectedRun>> runs() const;
   /// The run with this id; null when there is none.
   std::shared_ptr<const CollectedRun> find(size_t id) const;
+  /// The studies of hyperparameter searches in the folder, as of the last look.
+  std::shared_ptr<const std::vector<FoundStudy>> studies() const;
+  /// Grows with every change of a study.
+  uint64_t studies_version() const { return studies_version_; }
   /// Grows with every change.
   uint64_t version() const { return version_; }
   /// Whether all that was there at the start has been read once.
@@ -55,6 +61,7 @@ class RunCollection {
  private:
   void work(size_t part);
   void look_for_runs();
+  void look_for_studies();
   bool read_once(CollectedRun& run);
   bool wait(std::chrono::milliseconds time);
 
@@ -62,6 +69,9 @@ class RunCollection {
   mutable std::shared_mutex mutex_;
   std::vector<std::shared_ptr<CollectedRun>> runs_;
   std::set<std::string> names_;
+  StudyFolder study_folder_;  // used by the first thread only
+  std::shared_ptr<const std::vector<FoundStudy>> studies_;
+  std::atomic<uint64_t> studies_version_{0};
   std::atomic<uint64_t> version_{1};
   std::atomic<bool> complete_{false};
   std::atomic<size_t> first_passes_{0};

@@ -17,9 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import chromium  # noqa: E402
 import runs  # noqa: E402
+import study_file  # noqa: E402
 
 parser = argparse.ArgumentParser()
 parser.add_argument("gradus")
@@ -215,6 +217,43 @@ def test_one_run(page):
     page.wait("/the loader took 12 %/.test(document.querySelector('#run .lines').textContent)")
 
 
+def test_search(page, folder, study):
+    """The study of a search: the best so far, parallel coordinates, a row a trial; it follows."""
+    page.wait("!document.querySelector('[data-tab=search-view]').hidden")
+    page.run("document.activeElement.blur()")
+    page.key("5")
+    page.wait("document.querySelectorAll('#search-view tbody tr').length === 7")
+    facts = page.run("document.querySelector('#search-view .facts').textContent")
+    assert "best eval_loss0.35" in facts and "best trial4" in facts, facts
+    # Complete, pruned and running trials have a value; five have a final one.
+    assert page.run("document.querySelectorAll('#search-view circle').length") == 6
+    assert page.run("document.querySelectorAll('#search-view .parallel path').length") == 5
+    assert page.run("document.querySelectorAll('#search-view .parallel path.pruned').length") == 1
+    assert page.run("document.querySelector('#search-view tr.best').firstChild.textContent") == "4"
+    axes = page.run("[...document.querySelectorAll('#search-view .parallel text[font-weight]')]"
+                    ".map(e => e.textContent)")
+    assert axes == ["learning_rate", "optim", "eval_loss"], axes
+    # The axis of a parameter on a logarithmic scale is one: the middle of 1e-5 and 0.1 is 1e-3.
+    assert page.run("[...document.querySelectorAll('#search-view .parallel text')].some("
+                    "e => e.textContent === '0.001')")
+    line = "document.querySelector('#search-view .best-so-far').getAttribute('d')"
+    drops = page.run(f"({line}.match(/V/g) ?? []).length")
+    assert drops == 2, "three trials were the best in their turn"
+    shot(page, "search")
+    study_file.add_trial(study, 7, "COMPLETE", 0.3, 0.02, 2)
+    page.wait("document.querySelectorAll('#search-view tbody tr').length === 8")
+    assert page.run(f"{line}.match(/V/g).length") == 3
+    page.run("[...document.querySelectorAll('#search-view th button')].find("
+             "e => e.textContent.startsWith('eval_loss')).click()")
+    order = page.run("[...document.querySelectorAll('#search-view tbody tr')].map("
+                     "e => e.firstChild.textContent)")
+    assert order[0] == "7" and order[-1] == "5", order
+    page.run("document.querySelector('#search-view tr.best').click()")
+    page.wait("!document.getElementById('run').hidden && gradus.app.runs[gradus.app.runView.id]"
+              ".name === 'run-7'")
+    assert sorted(path.name for path in folder.glob("study*")) == ["study.db"]
+
+
 def test_keyboard(page):
     page.key("1")
     page.wait("!document.getElementById('curves').hidden")
@@ -267,6 +306,7 @@ def small_page(folder):
     runs.write_samples(folder / "run-0")
     (folder / "run-0" / "checkpoint-500").mkdir()
     (folder / "run-0" / "checkpoint-500" / "trainer_state.json").write_text("{}")
+    study = study_file.write_study(folder / "study.db")
     server, address = start_server(folder)
     try:
         with chromium.Chromium() as browser:
@@ -274,6 +314,7 @@ def small_page(folder):
             test_curves(page, live / "run_log.jsonl")
             test_comparison(page)
             test_one_run(page)
+            test_search(page, folder, study)
             test_keyboard(page)
             assert not page.problems(), page.problems()
             outside = [each for each in page.addresses() if not each.startswith(address) and
@@ -313,6 +354,8 @@ def test_report(browser, folder):
     page.run(f"gradus.app.runView.part = 'samples'; gradus.app.openRun({first})")
     page.wait("document.querySelectorAll('#run .sample tbody tr').length > 0")
     page.wait("document.querySelector('#run img').naturalWidth === 48")
+    page.run("gradus.app.show('search-view')")
+    page.wait("document.querySelectorAll('#search-view .parallel path').length === 6")
     page.run("gradus.app.show('curves')")
     page.key("a")
     page.wait("gradus.app.axis === 'elapsed' && gradus.app.charts.get('loss').plot.scales.x.max"

@@ -104,7 +104,24 @@ def check_optunas_in_ours():
         if trial["value"] == math.inf:
             trial["value"] = ours[trial["number"]]["value"] = "inf"
     assert ours == theirs, (ours, theirs)
-    print("a study of Optuna's: 21 trials as gradus reads them")
+    check_watched(file, study)
+    print("a study of Optuna's: 21 trials as gradus reads and shows them")
+
+
+def check_watched(file, study):
+    """A line a trial and the best, as `gradus watch` shows a file that Optuna has written."""
+    done = subprocess.run([os.path.join(BUILD, "bin/gradus"), "watch", root, "--once"], check=True,
+                          capture_output=True, text=True)
+    lines = done.stdout[done.stdout.index(f"theirs ({file})"):].splitlines()
+    best = study.best_trial
+    assert lines[1].startswith("21 trials") and lines[1].endswith("maximize value"), lines[1]
+    assert lines[2].startswith(f"best {best.value:.4g} of trial {best.number}  c "), lines[2]
+    for trial, line in zip(study.trials, lines[3:]):
+        words = line.split()
+        assert words[:2] == [str(trial.number), trial.state.name.lower()], (line, trial)
+        if trial.value is not None:
+            assert words[2] == f"{trial.value:.4g}", (line, trial)
+        assert "n" not in trial.params or f"  n {trial.params['n']}" in line, (line, trial)
 
 
 def check_pruners():

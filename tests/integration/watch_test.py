@@ -14,6 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import study_file  # noqa: E402
+
 GRADUS = str(Path(sys.argv[1]).resolve())
 SOCKET = f"gradus-watch-{os.getpid()}"
 
@@ -198,15 +201,66 @@ def test_text(folder):
     assert "\x1b" not in done.stdout, done.stdout
 
 
+def test_a_search_as_text(folder):
+    (folder / "sweep" / "run-0").mkdir(parents=True)
+    write_log(folder / "sweep" / "run-0" / "log.jsonl", 50)
+    study_file.write_study(folder / "sweep" / "study.db").close()
+    (folder / "sweep" / "other.db").write_bytes(b"not a database")
+    before = (folder / "sweep" / "study.db").read_bytes()
+    done = run("watch", folder / "sweep", "--once")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("7 trials"))
+    assert lines[at] == ("7 trials · 4 complete · 1 fail · 1 pruned · 1 running · minimize "
+                         "eval_loss"), lines[at]
+    assert lines[at + 1] == "best 0.35 of trial 4  learning_rate 0.1  optim sgd", lines[at + 1]
+    trials = [line.split() for line in lines[at + 2:at + 9]]
+    assert [trial[0] for trial in trials] == [str(i) for i in range(7)], trials
+    assert [trial[1] for trial in trials][2:] == ["pruned", "complete", "complete", "fail",
+                                                  "running"], trials
+    assert ["*" in trial for trial in trials] == [True, True, False, False, True, False, False]
+    assert trials[6][2:5] == ["0.66", "step", "10"], trials[6]
+    assert "step 50" in done.stdout, "the run of the trial is shown, too"
+    assert (folder / "sweep" / "study.db").read_bytes() == before
+    assert sorted(path.name for path in (folder / "sweep").iterdir()) == ["other.db", "run-0",
+                                                                          "study.db"]
+
+
+def test_a_search(folder):
+    study = study_file.sqlite3.connect(folder / "sweep" / "study.db")
+    terminal = Terminal(100, 30, GRADUS, "watch", folder / "sweep")
+    try:
+        screen = terminal.wait("7 trials", "best 0.35 of trial 4", "best so far", "6 running",
+                               "t runs")
+        fits(screen, 100, 30)
+        study_file.add_trial(study, 7, "COMPLETE", 0.25, 0.02, 2)
+        terminal.wait("8 trials", "best 0.25 of trial 7", "7 complete       0.25 *")
+        terminal.keys("t")
+        terminal.wait("sweep/run-0", "t trials")
+        terminal.keys("t")
+        terminal.resize(60, 8)
+        fits(terminal.wait("best 0.25 of trial 7", "7 complete"), 60, 8)
+        terminal.keys("Up")
+        terminal.keys("Up")
+        terminal.wait("2 pruned", "5 fail")
+        terminal.keys("q")
+        terminal.wait("exit code 0")
+    finally:
+        terminal.close()
+        study.close()
+
+
 def main():
     folder = Path(tempfile.mkdtemp(prefix="gradus-watch-"))
     try:
         test_text(folder)
+        test_a_search_as_text(folder)
         if not shutil.which("tmux"):
             print("tmux is missing: the view in a terminal is not tested; tools/setup --browser "
                   "installs it")
             sys.exit(77)
         test_several_runs(folder)
+        test_a_search(folder)
         test_a_long_log(folder)
         test_a_live_run(folder)
     finally:
