@@ -5,6 +5,10 @@
 
 #include <ATen/ops/empty.h>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -128,14 +132,34 @@ GRADUS_ALWAYS_INLINE void resize_row(const uint8_t* from, const Taps& taps, uint
 
 /// One output row from several input rows that lie `stride` apart.
 GRADUS_ALWAYS_INLINE void blend_rows(const uint8_t* from, int64_t stride, int64_t bytes,
-                                     const int32_t* weights, int64_t count, int32_t* sums,
-                                     uint8_t* to) {
-  std::fill_n(sums, bytes, kHalf);
-  for (int64_t k = 0; k < count; ++k, from += stride) {
-    const auto weight = weights[k];
-    for (int64_t i = 0; i < bytes; ++i) sums[i] += from[i] * weight;
+                                     const int32_t* weights, int64_t count, uint8_t* to) {
+  using Sums = int32_t __attribute__((vector_size(32)));
+  using Pixels = uint8_t __attribute__((vector_size(8)));
+  constexpr int64_t kParts = 4, kBlock = kParts * 8;  // sums that stay in registers
+  int64_t i = 0;
+  for (; i + kBlock <= bytes; i += kBlock) {
+    Sums sums[kParts] = {};
+    const auto* place = from + i;
+    for (int64_t k = 0; k < count; ++k, place += stride) {
+      for (int64_t part = 0; part < kParts; ++part) {
+        Pixels pixels;
+        std::memcpy(&pixels, place + 8 * part, 8);
+        sums[part] += __builtin_convertvector(pixels, Sums) * weights[k];
+      }
+    }
+    for (int64_t part = 0; part < kParts; ++part) {
+      auto values = (sums[part] + kHalf) >> kWeightBits;
+      values = values < 0 ? values - values : values;
+      values = values > 255 ? values - values + 255 : values;
+      const auto pixels = __builtin_convertvector(values, Pixels);
+      std::memcpy(to + i + 8 * part, &pixels, 8);
+    }
   }
-  for (int64_t i = 0; i < bytes; ++i) to[i] = rounded(sums[i]);
+  for (; i < bytes; ++i) {
+    int32_t sum = kHalf;
+    for (int64_t k = 0; k < count; ++k) sum += from[k * stride + i] * weights[k];
+    to[i] = rounded(sum);
+  }
 }
 
 /// Rows `first` to `last` of an image, made narrower or wider.
@@ -147,24 +171,91 @@ GRADUS_ALWAYS_INLINE void rows_across(const uint8_t* from, int64_t stride, int64
 
 /// All rows of the result, made of rows of `bytes` bytes; `from` is the row with number `first`.
 GRADUS_ALWAYS_INLINE void rows_down(const uint8_t* from, int64_t stride, int64_t bytes,
-                                    const Taps& taps, int64_t first, int32_t* sums, uint8_t* to) {
+                                    const Taps& taps, int64_t first, uint8_t* to) {
   for (size_t y = 0; y < taps.runs.size(); ++y, to += bytes) {
     const auto& run = taps.runs[y];
     blend_rows(from + (run.first - first) * stride, stride, bytes,
-               taps.weights.data() + int64_t(y) * taps.room, run.count, sums, to);
+               taps.weights.data() + int64_t(y) * taps.room, run.count, to);
   }
 }
 
 #ifdef __x86_64__
+/// The weights of four taps as AVX2 multiplies and adds them: in pairs of 16-bit numbers, the first
+/// pair once for each colour, then the second. A weight is `high` * 2^15 + `low`.
+struct alignas(32) TapQuad {
+  int16_t low[16] = {}, high[16] = {};
+};
+constexpr int kLowBits = 15;
+/// So many bytes behind a row may be read with it.
+constexpr int64_t kReadBeyond = 13;
+
+/// The quads of every output pixel, the same number for each.
+std::vector<TapQuad> make_quads(const Taps& taps) {
+  const auto room = (taps.room + 3) / 4;
+  std::vector<TapQuad> quads(taps.runs.size() * size_t(room));
+  for (size_t i = 0; i < taps.runs.size(); ++i) {
+    for (int64_t k = 0; k < taps.runs[i].count; ++k) {
+      const auto weight = taps.weights[i * size_t(taps.room) + size_t(k)];
+      auto& quad = quads[i * size_t(room) + size_t(k / 4)];
+      for (int64_t colour = 0; colour < 4; ++colour) {
+        const auto place = k % 4 / 2 * 8 + colour * 2 + k % 2;
+        quad.low[place] = int16_t(weight & ((1 << kLowBits) - 1));
+        quad.high[place] = int16_t(weight >> kLowBits);
+      }
+    }
+  }
+  return quads;
+}
+
+__attribute__((target("avx2"))) void resize_row_avx2(const uint8_t* from, const Taps& taps,
+                                                     const std::vector<TapQuad>& quads,
+                                                     uint8_t* to) {
+  // Four pixels of three bytes become pairs of 16-bit numbers: two reds, two greens, two blues.
+  const auto spread = _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1,  //
+                                       6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
+  const auto room = quads.size() / taps.runs.size();
+  const auto* pixel_quads = quads.data();
+  for (const auto& run : taps.runs) {
+    const auto* place = from + run.first * 3;
+    const auto* quad = pixel_quads;
+    auto low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+    for (int64_t k = 0; k < run.count; k += 4, place += 12, ++quad) {
+      const auto bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place));
+      const auto pixels = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), spread);
+      const auto* weights = reinterpret_cast<const __m256i*>(quad);
+      low = _mm256_add_epi32(low, _mm256_madd_epi16(pixels, _mm256_load_si256(weights)));
+      high = _mm256_add_epi32(high, _mm256_madd_epi16(pixels, _mm256_load_si256(weights + 1)));
+    }
+    const auto both = _mm256_add_epi32(_mm256_slli_epi32(high, kLowBits), low);
+    auto sums = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    sums = _mm_srai_epi32(_mm_add_epi32(sums, _mm_set1_epi32(kHalf)), kWeightBits);
+    sums = _mm_packs_epi32(sums, sums);
+    const auto pixel = _mm_cvtsi128_si32(_mm_packus_epi16(sums, sums));  // limited to 0 … 255
+    std::memcpy(to, &pixel, 3);
+    to += 3;
+    pixel_quads += room;
+  }
+}
+
+/// `readable`: the bytes from `from` on that may be read.
 __attribute__((target("avx2"))) void rows_across_avx2(const uint8_t* from, int64_t stride,
-                                                      int64_t rows, const Taps& taps, uint8_t* to) {
-  rows_across(from, stride, rows, taps, to);
+                                                      int64_t rows, const Taps& taps,
+                                                      int64_t readable, uint8_t* to) {
+  const auto quads = make_quads(taps);
+  const auto& last = taps.runs.back();
+  const auto needed = (last.first + last.count) * 3 + kReadBeyond;
+  for (int64_t y = 0; y < rows; ++y, from += stride, to += taps.runs.size() * 3) {
+    if (readable - y * stride >= needed)
+      resize_row_avx2(from, taps, quads, to);
+    else
+      resize_row(from, taps, to);
+  }
 }
 
 __attribute__((target("avx2"))) void rows_down_avx2(const uint8_t* from, int64_t stride,
                                                     int64_t bytes, const Taps& taps, int64_t first,
-                                                    int32_t* sums, uint8_t* to) {
-  rows_down(from, stride, bytes, taps, first, sums, to);
+                                                    uint8_t* to) {
+  rows_down(from, stride, bytes, taps, first, to);
 }
 
 bool has_avx2() {
@@ -195,7 +286,8 @@ torch::Tensor resized_across(const torch::Tensor& image, const Taps& taps, int64
   auto* to = result.data_ptr<uint8_t>();
 #ifdef __x86_64__
   if (has_avx2()) {
-    rows_across_avx2(from, image.stride(0), last - first, taps, to);
+    const auto readable = (image.size(0) - 1 - first) * image.stride(0) + image.size(1) * 3;
+    rows_across_avx2(from, image.stride(0), last - first, taps, readable, to);
     return result;
   }
 #endif
@@ -209,14 +301,13 @@ torch::Tensor resized_down(const torch::Tensor& image, const Taps& taps, int64_t
   auto result = at::empty({height, image.size(1), 3}, at::kByte);
   const auto* from = image.data_ptr<uint8_t>();
   auto* to = result.data_ptr<uint8_t>();
-  std::vector<int32_t> sums(static_cast<size_t>(bytes));
 #ifdef __x86_64__
   if (has_avx2()) {
-    rows_down_avx2(from, image.stride(0), bytes, taps, first, sums.data(), to);
+    rows_down_avx2(from, image.stride(0), bytes, taps, first, to);
     return result;
   }
 #endif
-  rows_down(from, image.stride(0), bytes, taps, first, sums.data(), to);
+  rows_down(from, image.stride(0), bytes, taps, first, to);
   return result;
 }
 
