@@ -95,6 +95,24 @@ TEST(ResizeImage, EqualsPillow) {
   }
 }
 
+// The last row is summed in another way than those before, which read a little beyond their end.
+TEST(ResizeImage, MakesEqualRowsOfEqualRows) {
+  torch::manual_seed(0);
+  for (const auto filter : {ResizeFilter::lanczos, ResizeFilter::bilinear, ResizeFilter::bicubic,
+                            ResizeFilter::box, ResizeFilter::hamming}) {
+    for (const int64_t width : {1, 2, 3, 4, 5, 7, 13, 64, 201}) {
+      const auto row = torch::randint(0, 2, {1, width, 3}, torch::kByte) * 255;
+      const auto image = row.repeat({5, 1, 1});
+      for (const int64_t wanted : {1, 2, 5, 30, 150}) {
+        if (wanted == width) continue;
+        const auto got = resize_image(image, 5, wanted, filter);
+        EXPECT_TRUE(torch::equal(got, got.slice(0, 4).expand_as(got))) << width << " " << wanted;
+        EXPECT_TRUE(torch::equal(got.slice(0, 4), resize_image(row, 1, wanted, filter)));
+      }
+    }
+  }
+}
+
 TEST(ResizeImage, RefusesWhatIsNoImage) {
   EXPECT_THROW(resize_image(torch::zeros({4, 4, 3}), 2, 2), Error);
   EXPECT_THROW(resize_image(torch::zeros({4, 4, 3}, torch::kByte), 0, 2), Error);
