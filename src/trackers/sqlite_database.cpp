@@ -31,6 +31,14 @@ SqlValue column_value(sqlite3_stmt* statement, int at) {
   }
 }
 
+/// A file that is only looked at may come from strangers: tables are read, views and triggers,
+/// which are programs, do not run.
+void forbid_code(sqlite3* handle) {
+  for (const int option : {SQLITE_DBCONFIG_ENABLE_VIEW, SQLITE_DBCONFIG_ENABLE_TRIGGER,
+                           SQLITE_DBCONFIG_TRUSTED_SCHEMA})
+    ::sqlite3_db_config(handle, option, 0, nullptr);
+}
+
 }  // namespace
 
 SqliteDatabase::SqliteDatabase(const std::filesystem::path& file, Access access) : file_(file) {
@@ -44,6 +52,7 @@ SqliteDatabase::SqliteDatabase(const std::filesystem::path& file, Access access)
     throw Error("G-TRACK-2", ErrorKind::io, "cannot open " + file.string() + ": " + reason);
   }
   ::sqlite3_busy_timeout(handle_, 5000);
+  if (!writes) forbid_code(handle_);
 }
 
 SqliteDatabase::~SqliteDatabase() {

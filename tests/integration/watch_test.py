@@ -22,14 +22,17 @@ SOCKET = f"gradus-watch-{os.getpid()}"
 
 
 def tmux(*words):
-    return subprocess.run(["tmux", "-L", SOCKET, "-f", "/dev/null", *map(str, words)],
+    socket = f"{SOCKET}-{Terminal.count}"  # a server that ends must not be taken for a new one
+    return subprocess.run(["tmux", "-L", socket, "-f", "/dev/null", *map(str, words)],
                           capture_output=True, text=True, timeout=60)
 
 
 class Terminal:
     """A terminal in which a command runs."""
+    count = 0
 
     def __init__(self, width, height, *command):
+        Terminal.count += 1
         line = " ".join(f"'{word}'" for word in map(str, command))
         done = tmux("new-session", "-d", "-s", "w", "-x", width, "-y", height,
                     f"LC_ALL=C.UTF-8 {line}; echo exit code $?; exec sleep 1000")

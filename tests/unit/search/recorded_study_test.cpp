@@ -10,6 +10,8 @@
 #include <cmath>
 #include <fstream>
 
+#include "trackers/sqlite_database.h"
+
 namespace gradus::search {
 namespace {
 
@@ -91,6 +93,21 @@ TEST_F(RecordedStudies, OtherFilesHaveNoneAndStayAsTheyAre) {
   std::ofstream(database).close();
   EXPECT_TRUE(read_studies(database).empty());
   EXPECT_EQ(fs::file_size(database), 0u);
+}
+
+TEST_F(RecordedStudies, RunNoProgramOfAFile) {
+  const auto file = folder_ / "study.db";
+  Study study({.storage = file});
+  study.tell(study.ask(), 1);
+  {
+    SqliteDatabase database(file);  // a view that never ends in the place of a table
+    database.run("DROP TABLE trial_intermediate_values");
+    database.run(
+        "CREATE VIEW trial_intermediate_values AS WITH RECURSIVE n(trial_id) AS (SELECT 1 UNION "
+        "ALL SELECT 1 FROM n) SELECT trial_id, 1 AS step, 1.0 AS intermediate_value, 'FINITE' AS "
+        "intermediate_value_type FROM n");
+  }
+  EXPECT_THROW(read_studies(file), Error);
 }
 
 TEST_F(RecordedStudies, AreReadWhileAnotherWrites) {
