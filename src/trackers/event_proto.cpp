@@ -43,12 +43,6 @@ Message& Message::fixed64(int field, double value) {
   return *this;
 }
 
-Message& Message::fixed32(int field, float value) {
-  raw_varint(uint64_t(field) << 3 | kFixed32);
-  append_little_endian(data_, std::bit_cast<uint32_t>(value));
-  return *this;
-}
-
 Message& Message::bytes(int field, std::string_view value) {
   raw_varint(uint64_t(field) << 3 | kBytes);
   raw_varint(value.size());
@@ -56,8 +50,24 @@ Message& Message::bytes(int field, std::string_view value) {
   return *this;
 }
 
-std::string scalar_value(const std::string& tag, float value) {
-  return Message().bytes(1, tag).fixed32(2, value).data();
+void append_scalar(std::string& summary, std::string_view tag, float value) {
+  const auto varint_size = [](uint64_t number) {
+    size_t size = 1;
+    for (; number >= 0x80; number >>= 7) ++size;
+    return size;
+  };
+  const auto varint = [&](uint64_t number) {
+    for (; number >= 0x80; number >>= 7) summary += char(number | 0x80);
+    summary += char(number);
+  };
+  const size_t size = 1 + varint_size(tag.size()) + tag.size() + 1 + sizeof value;
+  summary += char(1 << 3 | kBytes);  // an entry
+  varint(size);
+  summary += char(1 << 3 | kBytes);  // its tag
+  varint(tag.size());
+  summary += tag;
+  summary += char(2 << 3 | kFixed32);  // its value
+  append_little_endian(summary, std::bit_cast<uint32_t>(value));
 }
 
 std::string histogram_value(const std::string& tag, const Histogram& histogram) {

@@ -14,7 +14,6 @@ class Message {
  public:
   Message& varint(int field, uint64_t value);
   Message& fixed64(int field, double value);
-  Message& fixed32(int field, float value);
   Message& bytes(int field, std::string_view value);
   const std::string& data() const { return data_; }
 
@@ -23,8 +22,8 @@ class Message {
   std::string data_;
 };
 
-/// `Summary.Value` of a scalar.
-std::string scalar_value(const std::string& tag, float value);
+/// Appends a `Summary.value` entry with a scalar: every log writes some, so this is the short way.
+void append_scalar(std::string& summary, std::string_view tag, float value);
 /// `Summary.Value` of a histogram (`HistogramProto`).
 std::string histogram_value(const std::string& tag, const Histogram& histogram);
 /// `Summary.Value` of a text, as the text plugin wants it.

@@ -15,10 +15,15 @@ class JsonlTracker : public Tracker {
       opened_ = true;
       if (file_.open(path_)) file_.drop_partial_line();
     }
-    nlohmann::ordered_json entry;
-    entry["step"] = step;
-    for (const auto& [key, value] : values) entry[key] = value;
-    file_.append(dump_json(entry) + "\n");
+    // Written piece by piece: a document of it would cost more than the rest together.
+    line_ = "{\"step\": " + std::to_string(step);
+    for (const auto& [key, value] : values) {
+      if (key == "step") continue;
+      auto& name = names_[key];
+      if (name.empty()) name = ", " + dump_json(nlohmann::json(key)) + ": ";
+      line_.append(name).append(json_number(value));
+    }
+    file_.append(line_ += "}\n");
   }
 
   void finish() override {
@@ -29,6 +34,8 @@ class JsonlTracker : public Tracker {
  private:
   std::filesystem::path path_;
   TrackerFile file_;
+  std::string line_;
+  std::map<std::string, std::string> names_;  // keys as they stand in a line
   bool opened_ = false;
 };
 

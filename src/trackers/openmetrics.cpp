@@ -64,8 +64,8 @@ class OpenMetricsTracker : public Tracker {
     open();
     const std::lock_guard lock(mutex_);
     for (const auto& [key, value] : values) values_[key] = value;
-    values_["step"] = double(step);
-    values_["log_time_seconds"] =
+    step_ = step;
+    time_ =
         std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   }
 
@@ -85,8 +85,13 @@ class OpenMetricsTracker : public Tracker {
   std::string text() {
     std::string text;
     const std::lock_guard lock(mutex_);
+    auto values = values_;
+    if (time_ > 0) {
+      values["step"] = double(step_);
+      values["log_time_seconds"] = time_;
+    }
     std::map<std::string, std::string> families;  // samples by the metric's name
-    for (const auto& [key, value] : values_) {
+    for (const auto& [key, value] : values) {
       const auto name = metric_name(key);
       const auto label = name == "gradus_" + key ? "" : ",key=\"" + label_value(key) + "\"";
       families[name] += fmt::format("{}{{run=\"{}\"{}}} {}\n", name, label_value(run_), label,
@@ -102,6 +107,8 @@ class OpenMetricsTracker : public Tracker {
   std::mutex mutex_;
   std::string run_;
   std::map<std::string, double> values_;
+  int64_t step_ = 0;
+  double time_ = 0;                     // of the last log, in seconds since 1970
   std::unique_ptr<TextServer> server_;  // last: its thread uses the others
 };
 

@@ -100,11 +100,13 @@ class TensorBoardTracker : public Tracker {
     if (!open()) return;
     const double now = wall_time();
     last_step_ = std::max(last_step_, step);
-    std::string entries;
-    for (const auto& [key, value] : values)
-      entries +=
-          event_proto::summary_entry(event_proto::scalar_value(dashboard_key(key), float(value)));
-    write(event_proto::summary_event(now, step, entries));
+    entries_.clear();
+    for (const auto& [key, value] : values) {
+      auto& tag = tags_[key];
+      if (tag.empty()) tag = dashboard_key(key);
+      event_proto::append_scalar(entries_, tag, float(value));
+    }
+    write(event_proto::summary_event(now, step, entries_));
   }
 
   bool takes_histograms() const override { return true; }
@@ -175,6 +177,8 @@ class TensorBoardTracker : public Tracker {
   std::optional<std::filesystem::path> log_dir_;
   std::filesystem::path path_;  // of the file, once it was opened
   TrackerFile file_;
+  std::string entries_;                      // of one summary
+  std::map<std::string, std::string> tags_;  // by the Trainer's keys
   int64_t last_step_ = 0;
   bool is_open_ = false, failed_ = false;
   bool continues_ = false;     // the folder has events of an earlier process

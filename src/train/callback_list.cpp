@@ -28,7 +28,8 @@ void CallbackList::add(CallbackHandle handle) {
                 "Pass a std::make_shared<YourCallback>(…).");
   const auto name = handle->name();
   for (const auto& other : callbacks_)
-    if (name != "FunctionCallback" && have_same_type(*other, *handle.get()))
+    if (name != "FunctionCallback" && have_same_type(*other, *handle.get()) &&
+        other->name() == name)  // trackers are of one type and have names of their own
       log_warning("A callback of type " + name + " was already added; now there are two.");
   callbacks_.push_back(handle.get());
   handles_.push_back(std::move(handle));

@@ -132,7 +132,7 @@ def train(seed, store):
             pass
         said.seek(0)
         messages = said.read()
-        assert line == "ready\n", messages
+        assert line == "ready\n" and "was already added" not in messages, messages
         address = next(word for word in messages.split() if word.startswith("http://127.0.0.1:"))
         with urllib.request.urlopen(address, timeout=10) as answer:
             text = answer.read().decode()
