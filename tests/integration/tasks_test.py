@@ -116,7 +116,11 @@ def causal(cwd):
     expect(
         "causal-lm card",
         "| Training Loss | Epoch  | Step | Validation Loss | Accuracy |\n|:-------------:|" in card
-        and card.count("\n| ") == 3 and f"\n- Loss: {loss:.4f}\n- Accuracy: " in card, card)
+        and card.count("\n| ") == 3 and f"\n- Loss: {loss:.4f}\n- Accuracy: " in card and
+        "\n![Training curves](training_curves.png)\n\n| Training Loss " in card, card)
+    picture = (out / "training_curves.png").read_bytes()
+    expect("causal-lm card", picture.startswith(b"\x89PNG") and picture.endswith(b"IEND\xaeB`\x82"),
+           "training_curves.png is no picture")
     cached = sorted((cwd / "cache").rglob("*.arrow"))
     expect("causal-lm cache",
            len(cached) == 1,
