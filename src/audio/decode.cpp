@@ -80,6 +80,8 @@ class SoundReader {
 
   const SF_INFO& info() const { return info_; }
   SNDFILE* file() const { return file_.get(); }
+  /// Whether the header says how long the sound is.
+  bool says_length() const { return info_.frames > 0 && info_.frames < SF_COUNT_MAX; }
 
   /// The mean of the channels, to the file's end, whatever the header says about it. The memory
   /// grows with what is there, not with what is claimed.
@@ -99,7 +101,7 @@ class SoundReader {
                      fmt::format("the sound is longer than {} seconds", max_seconds),
                      "Cut it, or leave it out of the data set.");
     }
-    const bool is_cut = info_.frames > 0 && info_.frames < SF_COUNT_MAX && count < info_.frames;
+    const bool is_cut = says_length() && count < info_.frames;
     if (sf_error(file_.get()) != SF_ERR_NO_ERROR || is_cut)
       refuse_sound(
           "G-AUDIO-1", name_,
@@ -157,7 +159,7 @@ AudioInfo audio_info(std::string_view content, const std::string& name) {
   return {.format = long_name.substr(0, long_name.find(' ')),
           .sampling_rate = reader.info().samplerate,
           .channels = reader.info().channels,
-          .frames = std::max<int64_t>(reader.info().frames, 0)};
+          .frames = reader.says_length() ? reader.info().frames : 0};
 }
 
 AudioClip decode_audio(std::string_view content, const std::string& name,

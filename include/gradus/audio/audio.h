@@ -35,7 +35,7 @@ struct AudioInfo {
   std::string format;         ///< "WAV", "FLAC", "OGG" and so on.
   int64_t sampling_rate = 0;  ///< Samples per second.
   int64_t channels = 0;       ///< 1: mono.
-  int64_t frames = 0;         ///< Samples of one channel; a damaged file may have fewer.
+  int64_t frames = 0;         ///< Samples of one channel; 0 where the header does not say.
 
   /// Length in seconds.
   double seconds() const { return double(frames) / double(sampling_rate); }

@@ -241,6 +241,15 @@ TEST(AudioInfo, ReadsHeaders) {
   EXPECT_EQ(error_of([] { audio_info("no sound", "a"); }), "G-AUDIO-1");
 }
 
+TEST(AudioInfo, ALengthThatTheHeaderDoesNotSayIsZero) {
+  auto flac = read_file(kSounds / "mono.flac");
+  const auto whole = decode_audio(flac, "a").samples;
+  flac[21] = char(flac[21] & 0xf0);  // 36 bits: the number of samples
+  std::fill_n(flac.begin() + 22, 4, '\0');
+  EXPECT_EQ(audio_info(flac, "a").frames, 0);
+  EXPECT_TRUE(torch::equal(decode_audio(flac, "a").samples, whole));
+}
+
 TEST(AudioShow, DescribesClipsInTextAndAsAPage) {
   const SoundFolder folder;
   fs::copy_file(kSounds / "mono.wav", folder.path / "a.wav");
