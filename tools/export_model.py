@@ -97,7 +97,7 @@ import torch  # noqa: E402
 
 from export_step import (  # noqa: E402
     ExportError, Steps, SymbolicTrace, compile_step, enable_checkpointing, label_names,
-    script_step)
+    leave_out_dropout, script_step, scripts_as_python)
 
 
 class Source:
@@ -141,6 +141,8 @@ def load_hugging_face(options):
         folder, trust_remote_code=options.trust_remote_code)
     if options.num_labels:
         config.num_labels = options.num_labels
+    if getattr(config, "rescale_every", 0):
+        config.rescale_every = 0  # RWKV would multiply its weights between training and evaluation
     kwargs = {"trust_remote_code": options.trust_remote_code}
     if options.attn_implementation:
         kwargs["attn_implementation"] = options.attn_implementation
@@ -169,6 +171,15 @@ def load_function(options):
     made = getattr(importlib.import_module(module), function)()
     model, batch, more = (*made, {}) if len(made) == 2 else made
     return Source(model, batch, more.get("axes"), more.get("extra"), more.get("task"))
+
+
+def load(options):
+    """The model that the options name, with its example batch."""
+    with scripts_as_python():
+        source = (load_function if ":" in options.source else load_hugging_face)(options)
+    if not options.dropout:
+        leave_out_dropout(source.model)
+    return source
 
 
 def example_batch(options, name, model):
@@ -485,7 +496,7 @@ def settings_for(options, device):
 def export(options, tell=lambda text: print(text, flush=True)):
     """Does what the options say; returns the content of exported.json."""
     output = pathlib.Path(options.output)
-    source = (load_function if ":" in options.source else load_hugging_face)(options)
+    source = load(options)
     if options.gradient_checkpointing:
         enable_checkpointing(source.model)
     if options.static:

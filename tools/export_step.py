@@ -5,10 +5,12 @@ where the model has a use for them, the number of items and a seed. The training
 loss, the gradients, the buffers that it changed and, on request, the model's other outputs. The
 forward step returns what the model returns in evaluation mode.
 """
+import builtins
 import contextlib
 import ctypes
 import os
 import pathlib
+import sys
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -39,7 +41,8 @@ def named_outputs(result):
 
 
 class Chance(TorchFunctionMode):
-    """What is left to chance in a step: dropout draws from a seed that is an input of the step.
+    """What is left to chance in a step: dropout and stochastic depth (torch.rand) draw from a seed
+    that is an input of the step.
 
     Without a seed there is no dropout. Layers are never left out as a whole (LayerDrop): a compiled
     step does the same work every time.
@@ -50,17 +53,18 @@ class Chance(TorchFunctionMode):
         self.seed = seed
         self.count = 0
 
-    def mask(self, size, share):
+    def uniform(self, size):
         seed = self.seed + self.count * SEED_DISTANCE
         self.count += 1
-        return torch.ops.prims.inductor_random(size, seed, "rand") >= share
+        return torch.ops.prims.inductor_random(list(size), seed, "rand")
 
     def dropout(self, values, share):
         if share == 0.0 or self.seed is None:
             return values
         if share == 1.0:
             return values * 0.0
-        return values * self.mask(list(values.shape), share).to(values.dtype) / (1.0 - share)
+        mask = self.uniform(values.shape) >= share
+        return values * mask.to(values.dtype) / (1.0 - share)
 
     def attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
                   scale=None, enable_gqa=False):
@@ -93,16 +97,23 @@ class Chance(TorchFunctionMode):
                 return function(**{**given, "dropout_p": 0.0})
         if function is torch.rand and args in (([],), ((),)):
             return 1.0  # "if torch.rand([]) < self.layerdrop"
+        if function is torch.rand and args and self.seed is not None:
+            size = args if isinstance(args[0], (int, torch.SymInt)) else args[0]
+            return self.uniform(size).to(kwargs.get("dtype") or torch.get_default_dtype())
         return function(*args, **kwargs)
 
 
-def enable_checkpointing(model):
-    """Recomputes activations, without dropout: `Chance` does not see what is recomputed."""
+def leave_out_dropout(model):
+    """Sets the rates of all dropouts to 0, those of stochastic depth among them."""
     for module in model.modules():
         for name, value in vars(module).items():
             if isinstance(value, float) and ("drop" in name or
                                              (name == "p" and "Dropout" in type(module).__name__)):
                 setattr(module, name, 0.0)
+
+
+def enable_checkpointing(model):
+    """Recomputes activations. Not with dropout: `Chance` does not see what is recomputed."""
     model.train()
     model.gradient_checkpointing_enable({"use_reentrant": False})
 
@@ -183,7 +194,7 @@ class Steps:
                 for n, p in parameters.items()
             }
             buffers = {n: b.clone() for n, b in buffers.items()}
-            before = {n: b._version for n, b in buffers.items()}
+            before = {n: t._version for n, t in {**leaves, **buffers}.items()}
 
             def differentiate(outputs):
                 if "loss" not in outputs or outputs["loss"].numel() != 1:
@@ -194,6 +205,10 @@ class Steps:
                 return loss, outputs, torch.autograd.grad(loss, wanted, allow_unused=True)
 
             loss, outputs, found = self.call(leaves, buffers, batch, items, seed, differentiate)
+        changed = [n for n, p in leaves.items() if p._version != before[n]]
+        if changed:
+            raise ExportError(f"the model's code changes its parameter {changed[0]} itself, which "
+                              "only an optimizer may do")
         gradients = dict(zip(self.trained, found))
         self.with_gradient = [n for n in self.trained if gradients[n] is not None]
         self.updated_buffers = [n for n, b in buffers.items() if b._version != before[n]]
@@ -243,6 +258,46 @@ def any_rows_in_convolutions():
         torch._C._select_conv_backend = choose
 
 
+@contextlib.contextmanager
+def scripts_as_python():
+    """While a model's files are imported, what they hand to torch.jit.script stays Python.
+
+    A script cannot look at a size without making it a number, which would become the only size
+    that the step takes (DeBERTa's attention).
+    """
+    enabled = torch.jit._state._enabled
+    before, enabled.enabled = enabled.enabled, False
+    try:
+        yield
+    finally:
+        enabled.enabled = before
+
+
+@contextlib.contextmanager
+def lengths_as_symbols(model):
+    """While a step is traced, len(tensor) in the model's files is a symbol.
+
+    Python's own makes a number of it, with the same effect as a script (CLIP's loss).
+    """
+
+    def length(value):
+        is_tensor = isinstance(value, torch.Tensor) and value.dim() > 0
+        return value.size(0) if is_tensor else builtins.len(value)
+
+    names = {type(module).__module__ for module in model.modules()}
+    files = [
+        sys.modules[n] for n in names
+        if n in sys.modules and n.split(".")[0] != "torch" and "len" not in vars(sys.modules[n])
+    ]
+    for file in files:
+        file.len = length
+    try:
+        yield
+    finally:
+        for file in files:
+            del file.len
+
+
 class SymbolicTrace:
     """Traces a step with sizes that are symbols.
 
@@ -269,7 +324,8 @@ class SymbolicTrace:
                     self.symbols.setdefault(name, size)
             self.dynamic.append({d: n for d, n in enumerate(names) if isinstance(n, str)})
             fakes.append(fake)
-        with mode, enable_python_dispatcher(), any_rows_in_convolutions():
+        with (mode, enable_python_dispatcher(), any_rows_in_convolutions(),
+              lengths_as_symbols(steps.model)):
             self.graph = make_fx(getattr(steps, which))(*fakes)
 
     def fixed(self):

@@ -33,6 +33,17 @@ class WithoutDropout(transformers.Trainer):
             return super().compute_loss(*args, **kwargs)
 
 
+def with_arguments(kind, extra):
+    """A Trainer that also passes what the exporter passes to the model's forward."""
+
+    class WithArguments(kind):
+
+        def compute_loss(self, model, inputs, *args, **kwargs):
+            return super().compute_loss(model, {**inputs, **extra}, *args, **kwargs)
+
+    return WithArguments
+
+
 def rows_of(source, count=ROWS):
     """Made-up rows of the example's kind."""
     torch.manual_seed(5)
@@ -51,25 +62,30 @@ def rows_of(source, count=ROWS):
     return columns
 
 
-def ask(job, folder):
-    """What exported_tool answers to a job."""
+def ask_all(jobs, folder):
+    """What exported_tool answers to jobs, in one process."""
     questions, answers = folder / "job.json", folder / "answer.json"
-    questions.write_text(json.dumps([job]))
+    questions.write_text(json.dumps(jobs))
     done = subprocess.run([BUILD / "bin/exported_tool", questions, answers], capture_output=True,
                           text=True)
     if done.returncode != 0:
         raise AssertionError(done.stderr[-2000:])
-    return json.loads(answers.read_text())[0]
+    return json.loads(answers.read_text())
+
+
+def ask(job, folder):
+    """What exported_tool answers to a job."""
+    return ask_all([job], folder)[0]
 
 
 def export(options, folder):
     """Exports; the source is kept so that Python trains exactly what was exported."""
     told = []
     options = export_model.read_options([*options[:1], str(folder), *options[1:]])
-    make = export_model.load_function if ":" in options.source else export_model.load_hugging_face
-    source = make(options)
-    if (folder / "exported.json").exists():
-        made = json.loads((folder / "exported.json").read_text())
+    source = export_model.load(options)
+    manifest = folder / ("scripted.json" if options.torchscript else "exported.json")
+    if manifest.exists():
+        made = json.loads(manifest.read_text())
         # What the export learned of the model: dimensions that its code fixes.
         source.axes = {i["name"]: i["shape"] for i in made["inputs"]}
         return source, made, 0.0
@@ -78,29 +94,42 @@ def export(options, folder):
     return source, made, time.time() - begin
 
 
-def check_gradients(source, folder, work):
-    """The largest difference of the first step's gradients from eager ones, relative to the
-    gradient's largest value where that is above 1."""
+def eager_gradients(source, around=Chance):
+    """Loss, gradients and other outputs of Python's first step; `around` makes its context."""
     model = source.model.train()
     model.zero_grad()
-    with Chance():
-        loss = named_outputs(model(**source.batch, **source.extra))["loss"]
+    with around():
+        outputs = named_outputs(model(**source.batch, **source.extra))
+    loss = outputs.pop("loss")
     loss.backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return loss.item(), gradients, {n: v.detach() for n, v in outputs.items()}
+
+
+def gradus_gradients(source, folder, work):
+    """The same of gradus."""
     file = work / "batch.safetensors"
     save_file({n: v.contiguous() for n, v in source.batch.items()}, file)
     answer = ask({"folder": str(folder), "gradients": str(file)}, work)
-    found = load_file(str(file) + ".out")
-    expected = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    return answer["loss"], load_file(f"{file}.out"), load_file(f"{file}.outputs")
+
+
+def check_gradients(source, folder, work):
+    """The largest difference of the first step's gradients from eager ones, relative to the
+    gradient's largest value where that is above 1."""
+    loss, expected, _ = eager_gradients(source)
+    ours, found, _ = gradus_gradients(source, folder, work)
     assert found.keys() == expected.keys(), sorted(found.keys() ^ expected.keys())[:5]
-    assert abs(answer["loss"] - loss.item()) <= 1e-5 * max(1, abs(loss.item())), answer["loss"]
-    model.zero_grad()
+    assert abs(ours - loss) <= 1e-5 * max(1, abs(loss)), (ours, loss)
     return max(
         ((found[n] - g).abs().max() / max(1.0, g.abs().max())).item() for n, g in expected.items())
 
 
-def python_run(source, columns, args, compiled=False):
+def python_run(source, columns, args, compiled=False, kind=WithoutDropout):
     """The log of transformers' Trainer, and its seconds per step without the first ones."""
-    rows = [{n: v[i] for n, v in columns.items()} for i in range(ROWS)]
+    count = len(next(iter(columns.values())))
+    rows = [{n: v[i] for n, v in columns.items()} for i in range(count)]
     times = []
 
     class Clock(transformers.TrainerCallback):
@@ -109,13 +138,10 @@ def python_run(source, columns, args, compiled=False):
             times.append(time.perf_counter())
 
     model = source.model
-    forward = model.forward
-    if source.extra:
-        for name, value in source.extra.items():
-            setattr(model.config, name, value)
-    trainer = WithoutDropout(model, transformers.TrainingArguments(**args, torch_compile=compiled),
-                             train_dataset=rows, callbacks=[Clock()],
-                             data_collator=transformers.default_data_collator)
+    forward = model.forward  # mixed precision replaces it
+    trainer = with_arguments(transformers.Trainer if compiled else kind, source.extra)(
+        model, transformers.TrainingArguments(**args, torch_compile=compiled), train_dataset=rows,
+        callbacks=[Clock()], data_collator=transformers.default_data_collator)
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
     model.forward = forward

@@ -3,9 +3,11 @@
 Gradients of the first step against eager ones (1e-5), 20 steps against transformers' Trainer (loss,
 gradient norm, rate; 1e-4 relative), evaluation, a resumed run bit for bit, the weights back into
 Python, a checkpoint of Python's Trainer resumed here, the same model as TorchScript, and what
-damaged or unfit folders are answered. Without the peer: exit code 77.
+damaged or unfit folders are answered. GRADUS_FULL_MATRIX=1 tries the exporter's options, too
+(exported_options.py). Without the peer: exit code 77.
 """
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -23,6 +25,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
+import exported_options
 import exported_runs as runs
 
 VOCAB, TOKENS = 99, 24
@@ -258,6 +261,8 @@ def main():
             assert (work / "runs/exported/final/model.safetensors").exists()
         check_other_languages(exported, work)
         check_errors(exported, data, work)
+    if os.environ.get("GRADUS_FULL_MATRIX") == "1":
+        exported_options.main([])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // exported_tool JOBS.json ANSWERS.json: answers exported_test.py and exported_architectures.py.
 //
 // A job is {"folder", "gradients": FILE} -> {"loss"}: reads a batch from FILE and writes the
-// gradients of one training step to FILE.out. Or {"folder", "rows": FILE, "args", "resume"} ->
+// gradients of one training step to FILE.out, and its other outputs to FILE.outputs. Or {"folder", "rows": FILE, "args", "resume"} ->
 // {"log_history", "global_step", "step_seconds"}: trains on the rows of FILE, one tensor per
 // column. A job with "error" is expected to fail, -> {"error": the id, "text"}.
 #include <gradus/core/error.h>
@@ -9,6 +9,7 @@
 #include <gradus/data/dataset.h>
 #include <gradus/formats/safetensors.h>
 #include <gradus/models/exported_model.h>
+#include <gradus/models/scripted_model.h>
 #include <gradus/train/trainer.h>
 
 #include <algorithm>
@@ -21,18 +22,29 @@ namespace fs = std::filesystem;
 
 namespace {
 
+std::shared_ptr<gradus::PreTrainedModel> load_model(const json& job) {
+  const fs::path folder = job.at("folder").get<std::string>();
+  if (gradus::ScriptedModel::is_scripted(folder)) return gradus::ScriptedModel::load(folder);
+  return gradus::ExportedModel::load(folder);
+}
+
 json gradients(const json& job) {
-  const auto model = gradus::ExportedModel::load(job.at("folder").get<std::string>());
+  const auto model = load_model(job);
   const fs::path file = job.at("gradients").get<std::string>();
   gradus::Batch batch;
   for (const auto& [name, tensor] : gradus::read_safetensors(file).tensors) batch.set(name, tensor);
   model->train();
-  const auto loss = model->forward(batch).loss();
+  const auto output = model->forward(batch);
+  const auto& loss = output.loss();
   loss.backward();
   gradus::NamedTensors found;
   for (const auto& [name, parameter] : gradus::trainable_parameters(*model))
     if (parameter.grad().defined()) found.emplace_back(name, parameter.grad());
   gradus::write_safetensors(file.string() + ".out", found);
+  gradus::NamedTensors others;
+  for (const auto& [name, tensor] : output)
+    if (name != "loss") others.emplace_back(name, tensor.detach().contiguous());
+  gradus::write_safetensors(file.string() + ".outputs", others);
   return {{"loss", loss.item<double>()}};
 }
 
@@ -51,7 +63,7 @@ json train(const json& job) {
        gradus::read_safetensors(job.at("rows").get<std::string>()).tensors)
     columns.emplace_back(name, tensor);
   gradus::TrainerOptions options;
-  options.model = gradus::ExportedModel::load(job.at("folder").get<std::string>());
+  options.model = load_model(job);
   options.args = gradus::TrainingArguments::from_json(job.at("args"));
   options.train_dataset = gradus::from_tensors(columns);
   options.data_collator = gradus::default_data_collator;
