@@ -308,21 +308,32 @@ def resized(source, sizes):
 
 
 def difference(steps, which, runner, batch):
-    """The largest difference between a package and Python, relative to each tensor's largest."""
+    """How far a package is from Python.
+
+    In float32 the largest difference, relative to each tensor's largest value. In bfloat16 a
+    gradient may be nothing but rounding (that of a key's bias, which softmax takes out again), so
+    there the length of the difference of all tensors counts, and the loss by itself.
+    """
     before, steps.batch = steps.batch, batch
     try:
         values = steps.example()
         expected, found = getattr(steps, which)(*values), runner(*values)
     finally:
         steps.batch = before
-    worst = 0.0
+    worst, loss, apart, whole = 0.0, 0.0, 0.0, 1e-12
     for a, b in zip(expected, found):
         if a.shape != b.shape:
             raise ExportError(f"the {which} step gives {list(b.shape)} in place of {list(a.shape)}")
-        a, b = a.float(), b.float()
-        scale = max(a.abs().max().item(), 1e-3) if a.numel() else 1.0
-        worst = max(worst, (a - b).abs().max().item() / scale if a.numel() else 0.0)
-    return worst
+        if a.numel() == 0:
+            continue
+        a, b = a.double(), b.double()
+        here = ((a - b).abs().max() / a.abs().max().clamp(min=1e-3)).item()
+        worst = max(worst, here)
+        if a.dim() == 0:
+            loss = max(loss, here)
+        else:
+            apart, whole = apart + (a - b).square().sum().item(), whole + a.square().sum().item()
+    return worst if steps.precision == "float32" else max(loss, (apart / whole)**0.5)
 
 
 def make_step(source, steps, which, bounds, file, settings, tell):

@@ -97,6 +97,9 @@ class Chance(TorchFunctionMode):
                 return function(**{**given, "dropout_p": 0.0})
         if function is torch.rand and args in (([],), ((),)):
             return 1.0  # "if torch.rand([]) < self.layerdrop"
+        if function is torch.arange and not (kwargs.get("dtype") or torch.float).is_floating_point:
+            # XLNet's step of 1.0 would make the number of elements a float that is rounded.
+            args = [int(a) if isinstance(a, float) and a.is_integer() else a for a in args]
         if function is torch.rand and args and self.seed is not None:
             size = args if isinstance(args[0], (int, torch.SymInt)) else args[0]
             return self.uniform(size).to(kwargs.get("dtype") or torch.get_default_dtype())

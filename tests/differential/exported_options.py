@@ -37,8 +37,8 @@ class Case:
         place = [source] if source else [
             str(work / "model"), "--auto_class", "CausalLM", "--random_weights"
         ]
-        self.source, self.made, _ = runs.export(
-            [*place, "--max_batch", "8", "--batch", "4", "--length", "16", *options], self.folder)
+        sizes = ["--max_batch", "8", "--length", "16", "--steps", "train"]
+        self.source, self.made, _ = runs.export([*place, *sizes, *options], self.folder)
 
     def job(self, columns, output, more=None, **args):
         """A run of gradus on these columns."""
@@ -203,8 +203,8 @@ def gradient_checkpointing(work):
     """Activations are recomputed: the same numbers from less memory."""
     deep = dict(num_hidden_layers=6, max_position_embeddings=512, hidden_size=64, ffn_dim=256,
                 word_embed_proj_dim=64)
-    plain = Case(work / "plain", ["--steps", "train"], deep)
-    case = Case(work / "less", ["--steps", "train", "--gradient_checkpointing"], deep)
+    plain = Case(work / "plain", [], deep)
+    case = Case(work / "less", ["--gradient_checkpointing"], deep)
     text = case.compare(gradient_checkpointing=True)
     least, most = peak_of_step(case, work), peak_of_step(plain, work)
     text += f", {most:.0f} MB without, {least:.0f} MB with"

@@ -1,9 +1,10 @@
 // exported_tool JOBS.json ANSWERS.json: answers exported_test.py and exported_architectures.py.
 //
 // A job is {"folder", "gradients": FILE} -> {"loss"}: reads a batch from FILE and writes the
-// gradients of one training step to FILE.out, and its other outputs to FILE.outputs. Or {"folder", "rows": FILE, "args", "resume"} ->
-// {"log_history", "global_step", "step_seconds"}: trains on the rows of FILE, one tensor per
-// column. A job with "error" is expected to fail, -> {"error": the id, "text"}.
+// gradients of one training step to FILE.out, and its other outputs to FILE.outputs. Or {"folder",
+// "rows": FILE, "args", "resume"} -> {"log_history", "global_step", "step_seconds"}: trains on the
+// rows of FILE, one tensor per column. A job with "error" is expected to fail, -> {"error": the id,
+// "text"}.
 #include <gradus/core/error.h>
 #include <gradus/data/collators.h>
 #include <gradus/data/dataset.h>
