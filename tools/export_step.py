@@ -397,14 +397,26 @@ def show_torch_symbols():
             ctypes.CDLL(os.fspath(folder / name), mode=ctypes.RTLD_GLOBAL)
 
 
+def export_program(trace, steps, shapes):
+    """The traced step with these dynamic sizes."""
+    example = tuple(steps.example())
+    try:
+        return torch.export.export(_Traced(trace.graph), example, dynamic_shapes=(shapes,),
+                                   strict=False)
+    except torch._dynamo.exc.UserError:
+        # Conditions that torch cannot prove for all sizes, though they hold (XLNet's 2 n - 1 is no
+        # multiple of n): the step checks them when it runs.
+        return torch.export.export(_Traced(trace.graph), example, dynamic_shapes=(shapes,),
+                                   strict=False, prefer_deferred_runtime_asserts_over_guards=True)
+
+
 def compile_step(trace, steps, bounds, file, settings):
     """Compiles a traced step into the package `file`."""
     dims = {n: torch.export.Dim(n, min=low, max=high) for n, (low, high) in bounds.items()}
     shapes = tuple({d: dims[n] for d, n in axes.items()} or None for axes in trace.dynamic)
     known = torch._inductor.config.get_config_copy()
     with any_rows_in_convolutions():
-        program = torch.export.export(_Traced(trace.graph), tuple(steps.example()),
-                                      dynamic_shapes=(shapes,), strict=False)
+        program = export_program(trace, steps, shapes)
         torch._inductor.aoti_compile_and_package(
             program, package_path=os.fspath(file),
             inductor_configs={k: v for k, v in settings.items() if k in known})

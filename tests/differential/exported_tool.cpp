@@ -1,10 +1,10 @@
 // exported_tool JOBS.json ANSWERS.json: answers exported_test.py and exported_architectures.py.
 //
-// A job is {"folder", "gradients": FILE} -> {"loss"}: reads a batch from FILE and writes the
-// gradients of one training step to FILE.out, and its other outputs to FILE.outputs. Or {"folder",
-// "rows": FILE, "args", "resume"} -> {"log_history", "global_step", "step_seconds"}: trains on the
-// rows of FILE, one tensor per column. A job with "error" is expected to fail, -> {"error": the id,
-// "text"}.
+// A job is {"folder", "gradients": FILE} -> {"loss", "peak_mb": memory}: reads a batch from FILE
+// and writes the gradients of one training step to FILE.out, and its other outputs to FILE.outputs.
+// Or {"folder", "rows": FILE, "args", "resume"} -> {"log_history", "global_step", "step_seconds"}:
+// trains on the rows of FILE, one tensor per column. A job with "error" is expected to fail, ->
+// {"error": the id, "text"}.
 #include <gradus/core/error.h>
 #include <gradus/data/collators.h>
 #include <gradus/data/dataset.h>
@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 
 #include "answer_jobs.h"
 
@@ -27,6 +28,14 @@ std::shared_ptr<gradus::PreTrainedModel> load_model(const json& job) {
   const fs::path folder = job.at("folder").get<std::string>();
   if (gradus::ScriptedModel::is_scripted(folder)) return gradus::ScriptedModel::load(folder);
   return gradus::ExportedModel::load(folder);
+}
+
+// Megabytes that this process has had at most.
+double peak_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / 1024;
+  return 0;
 }
 
 json gradients(const json& job) {
@@ -46,7 +55,7 @@ json gradients(const json& job) {
   for (const auto& [name, tensor] : output)
     if (name != "loss") others.emplace_back(name, tensor.detach().contiguous());
   gradus::write_safetensors(file.string() + ".outputs", others);
-  return {{"loss", loss.item<double>()}};
+  return {{"loss", loss.item<double>()}, {"peak_mb", peak_memory()}};
 }
 
 // Without the first steps, as exported_runs.py takes it.
