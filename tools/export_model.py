@@ -500,7 +500,7 @@ def settings_for(options, device):
     if options.max_autotune:
         settings["max_autotune"] = True
     if options.gradient_checkpointing:  # what is recomputed stays where the backward pass needs it
-        settings.update(reorder_for_locality=False, reorder_for_peak_memory=False)
+        settings["reorder_for_locality"] = False
     if device == "cuda":
         settings["aot_inductor.use_runtime_constant_folding"] = False
     return settings
