@@ -134,6 +134,10 @@ Found look_at_run(Task& task, const TrainingArguments& wanted, int64_t steps) {
   task.check(args);
   device::seed_all(args.seed);
   auto prepared = task.prepare(args);
+  if (prepared.run)
+    throw Error("G-TASK-18", ErrorKind::usage,
+                "plan and --dry_run look at runs of the Trainer; " + task.name() + " has none",
+                "Make a short run in their place, with --max_steps 5.");
   prepared.trainer.args = args;
   const auto callback = std::make_shared<PlanCallback>(wanted, steps > 0);
   prepared.trainer.callbacks.push_back(callback);

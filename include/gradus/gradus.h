@@ -77,6 +77,7 @@
 #include <gradus/formats/torch_file.h>
 #include <gradus/formats/weights_folder.h>
 #include <gradus/functional/args.h>
+#include <gradus/functional/flax_layout.h>
 #include <gradus/functional/key.h>
 #include <gradus/functional/model_function.h>
 #include <gradus/functional/params.h>
@@ -162,6 +163,7 @@
 #include <gradus/search/study.h>
 #include <gradus/tasks/memory_plan.h>
 #include <gradus/tasks/metrics.h>
+#include <gradus/tasks/natural_questions.h>
 #include <gradus/tasks/task.h>
 #include <gradus/tasks/text_metrics.h>
 #include <gradus/text/encoding.h>
@@ -193,6 +195,7 @@
 #include <gradus/trainers/dpo.h>
 #include <gradus/trainers/grpo.h>
 #include <gradus/trainers/kto.h>
+#include <gradus/trainers/natural_questions.h>
 #include <gradus/trainers/on_policy_distillation.h>
 #include <gradus/trainers/preference_trainer.h>
 #include <gradus/trainers/question_answering.h>

@@ -43,8 +43,9 @@ void save_flax_model(const fs::path& directory, const Params& params) {
 
 void Trainer::save_checkpoint(const fs::path& directory, const TrainState& state) const {
   StagedFolder folder(directory);
-  options_.model_save_fn(folder.path(), state.params);
-  write_flax_msgpack(folder.path() / kOptimizer, to_flax(state.opt_state));
+  options_.model_save_fn(folder.path(), options_.flax_layout.stored(state.params));
+  write_flax_msgpack(folder.path() / kOptimizer,
+                     to_flax(options_.flax_layout.stored(state.opt_state)));
   const nlohmann::ordered_json progress = {
       {"step", state.step},
       {"key", state.key.value()},
@@ -57,16 +58,21 @@ void Trainer::save_checkpoint(const fs::path& directory, const TrainState& state
   log_info("saved the checkpoint " + directory.string());
 }
 
-Checkpoint restore_checkpoint(const fs::path& directory, const TrainState& like) {
+Checkpoint restore_checkpoint(const fs::path& directory, const TrainState& like,
+                              const FlaxLayout& layout) {
   if (!fs::is_directory(directory))
     throw Error("G-FN-4", ErrorKind::checkpoint, directory.string() + " is not a folder",
                 "Name a checkpoint: a folder with " + std::string(kModel) + ", " + kOptimizer +
                     " and " + kProgress + ".");
   Checkpoint checkpoint;
   checkpoint.params =
-      from_flax(read_flax_msgpack(directory / kModel), like.params, (directory / kModel).string());
-  checkpoint.opt_state = from_flax(read_flax_msgpack(directory / kOptimizer), like.opt_state,
-                                   (directory / kOptimizer).string());
+      layout.loaded(from_flax(read_flax_msgpack(directory / kModel), layout.stored(like.params),
+                              (directory / kModel).string()),
+                    like.params);
+  checkpoint.opt_state =
+      layout.loaded(from_flax(read_flax_msgpack(directory / kOptimizer),
+                              layout.stored(like.opt_state), (directory / kOptimizer).string()),
+                    like.opt_state);
   const auto file = directory / kProgress;
   const auto json = read_json(file);
   checkpoint.step = progress<int64_t>(json, file, "step", std::nullopt);

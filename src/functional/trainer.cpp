@@ -96,7 +96,7 @@ TrainState Trainer::create_state(const ModelFunction& model, GradientTransformat
       TrainState::create(model, own_tx ? build_tx(options_.args, num_train_steps) : std::move(tx),
                          std::move(options.loss_fn), options.key);
   if (options.ckpt_dir) {
-    auto checkpoint = restore_checkpoint(*options.ckpt_dir, state);
+    auto checkpoint = restore_checkpoint(*options.ckpt_dir, state, options_.flax_layout);
     if (checkpoint.args)
       check_sizes(*checkpoint.args, (*options.ckpt_dir / "args.json").string() + ": ");
     state.step = checkpoint.step;
@@ -104,7 +104,9 @@ TrainState Trainer::create_state(const ModelFunction& model, GradientTransformat
     state.opt_state = std::move(checkpoint.opt_state);
     state.key = checkpoint.key;
     state.running_loss = at::scalar_tensor(checkpoint.running_loss, at::kFloat);
+    const auto folder = options_.args.base_dir;
     if (checkpoint.args) options_.args = *checkpoint.args;
+    if (!folder.empty()) options_.args.base_dir = folder;  // the run may have been moved
     if (checkpoint.collator_settings &&
         *checkpoint.collator_settings != options_.data_collator.settings()) {
       if (options_.data_collator.can_restore())

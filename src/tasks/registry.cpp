@@ -35,7 +35,8 @@ Registry<TaskEntry>& tasks_table() {
                                     {"dpo", make_dpo},
                                     {"kto", make_kto},
                                     {"grpo", make_grpo},
-                                    {"rloo", make_rloo}});
+                                    {"rloo", make_rloo},
+                                    {"natural-questions", make_natural_questions}});
   return table;
 }
 

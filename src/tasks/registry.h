@@ -14,6 +14,7 @@ std::unique_ptr<Task> make_grpo();
 std::unique_ptr<Task> make_image_classification();
 std::unique_ptr<Task> make_kto();
 std::unique_ptr<Task> make_masked_lm();
+std::unique_ptr<Task> make_natural_questions();
 std::unique_ptr<Task> make_question_answering();
 std::unique_ptr<Task> make_reward();
 std::unique_ptr<Task> make_seq2seq_question_answering();

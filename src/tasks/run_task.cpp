@@ -161,17 +161,21 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
   check_output_dir(args);
   device::seed_all(args.seed);  // fresh weights are drawn while the task prepares
   auto prepared = task.prepare(args);
+  auto all = std::move(prepared.trainer.callbacks);
+  all.insert(all.end(), callbacks.begin(), callbacks.end());
+  all.push_back(std::make_shared<RunLogCallback>(own_settings(task)));
+  if (handle_signals && args.do_train) all.push_back(std::make_shared<InterruptCallback>());
+  if (prepared.run) {
+    clear_output_dir(args);
+    return prepared.run(all);
+  }
   prepared.trainer.args = args;
+  prepared.trainer.callbacks = std::move(all);
   const auto train_rows = prepared.trainer.train_dataset.size();
   const auto eval_rows = prepared.trainer.eval_dataset.single().size();
   if (args.do_train && train_rows == 0)
     throw Error("G-TASK-10", ErrorKind::data, "there is no row to train on",
                 "Give more data, or leave less of it for the evaluation.");
-  auto& all = prepared.trainer.callbacks;
-  all.insert(all.end(), callbacks.begin(), callbacks.end());
-  all.push_back(std::make_shared<RunLogCallback>(own_settings(task)));
-  if (handle_signals && args.do_train)
-    prepared.trainer.callbacks.push_back(std::make_shared<InterruptCallback>());
   const auto trainer =
       prepared.make_trainer
           ? prepared.make_trainer(std::move(prepared.trainer))

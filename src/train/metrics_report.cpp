@@ -9,6 +9,7 @@
 
 #include <cmath>
 
+#include "train/metrics_report.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -73,8 +74,7 @@ std::string format_logs(const Logs& logs) {
   return fmt::format("{{{}}}", fmt::join(parts, ", "));
 }
 
-void Trainer::log_metrics(const std::string& split, const Metrics& metrics) const {
-  if (!is_world_process_zero()) return;
+void show_metrics(const std::string& split, const Metrics& metrics) {
   size_t key_width = 0, value_width = 0;
   std::vector<std::pair<std::string, std::string>> rows;
   for (const auto& [key, value] : metrics) {
@@ -88,9 +88,8 @@ void Trainer::log_metrics(const std::string& split, const Metrics& metrics) cons
   log_print(table);
 }
 
-void Trainer::save_metrics(const std::string& split, const Metrics& metrics, bool combined) const {
-  if (!parts_->args.should_save()) return;
-  const fs::path folder = *parts_->args.output_dir;
+void write_metrics(const fs::path& folder, const std::string& split, const Metrics& metrics,
+                   bool combined) {
   make_directory(folder);
   const auto json = metrics_json(metrics);
   write_file_atomically(folder / (split + "_results.json"), dump_json(json, 4));
@@ -99,6 +98,14 @@ void Trainer::save_metrics(const std::string& split, const Metrics& metrics, boo
   auto all = fs::exists(file) ? read_json(file) : nlohmann::json::object();
   all.update(json);
   write_file_atomically(file, dump_json(all, 4));
+}
+
+void Trainer::log_metrics(const std::string& split, const Metrics& metrics) const {
+  if (is_world_process_zero()) show_metrics(split, metrics);
+}
+
+void Trainer::save_metrics(const std::string& split, const Metrics& metrics, bool combined) const {
+  if (parts_->args.should_save()) write_metrics(*parts_->args.output_dir, split, metrics, combined);
 }
 
 }  // namespace gradus

@@ -6,6 +6,7 @@
 #include <gradus/trainers/dpo.h>
 #include <gradus/trainers/grpo.h>
 #include <gradus/trainers/kto.h>
+#include <gradus/trainers/natural_questions.h>
 #include <gradus/trainers/on_policy_distillation.h>
 #include <gradus/trainers/registry.h>
 #include <gradus/trainers/reward.h>
@@ -24,6 +25,16 @@ TrainerEntry entry_of(std::string name) {
   return trainer_entry<TrainerClass, typename Options::Arguments, Options>(std::move(name));
 }
 
+// The functional trainer is no `Trainer`: its task runs it itself.
+TrainerEntry functional_entry() {
+  auto entry = trainer_entry<Trainer, NaturalQuestionsArguments>("functional::Trainer");
+  entry.make = [](const TrainerOptions&, const TrainerArguments&) -> std::unique_ptr<Trainer> {
+    throw Error("G-REG-3", ErrorKind::usage, "functional::Trainer is not made of TrainerOptions",
+                "The task that names it sets PreparedTask::run and makes it there.");
+  };
+  return entry;
+}
+
 Registry<TrainerEntry>& trainers() {
   static Registry<TrainerEntry> table(
       "register_trainer",
@@ -39,7 +50,8 @@ Registry<TrainerEntry>& trainers() {
        entry_of<GRPOTrainer, GRPOTrainerOptions>("GRPOTrainer"),
        entry_of<RLOOTrainer, RLOOTrainerOptions>("RLOOTrainer"),
        entry_of<OnPolicyDistillationTrainer, OnPolicyDistillationTrainerOptions>(
-           "OnPolicyDistillationTrainer")});
+           "OnPolicyDistillationTrainer"),
+       functional_entry()});
   return table;
 }
 

@@ -4,6 +4,7 @@
 #include <gradus/data/data_loader.h>
 #include <gradus/distributed/process_group.h>
 #include <gradus/functional/args.h>
+#include <gradus/functional/flax_layout.h>
 #include <gradus/functional/train_state.h>
 #include <gradus/trackers/tracker.h>
 
@@ -69,7 +70,9 @@ struct TrainerOptions {
   TrainStepFn train_step_fn = train_step;          ///< one step of training
   ValStepFn val_step_fn = val_step;                ///< one batch of an evaluation
   ModelSaveFn model_save_fn = save_flax_model;     ///< writes the weights of a checkpoint
-  std::shared_ptr<Tracker> logger = {};            ///< unset: log entries are only shown
+  /// How checkpoints name and lay out the parameters. `model_save_fn` is given them like that.
+  FlaxLayout flax_layout = {};
+  std::shared_ptr<Tracker> logger = {};  ///< unset: log entries are only shown
   Schedule scheduler_fn = {};  ///< for the "lr" of log entries; unset: the schedule of `args`
   /// Called after every step; when it returns `true`, `train` ends. The state that `train` then
   /// returns can be saved and trained further.
@@ -97,8 +100,9 @@ struct Checkpoint {
 
 /// Reads a checkpoint for a state of the same model and optimizer. `flax_model.msgpack`,
 /// `opt_state.msgpack` and `training_state.json` may have been written by Flax. Throws `Error`
-/// G-FN-4, G-FLAX-1, G-FLAX-2, G-IO-1 or G-JSON-1.
-Checkpoint restore_checkpoint(const std::filesystem::path& directory, const TrainState& like);
+/// G-FN-4, G-FLAX-1, G-FLAX-2, G-IO-1 or G-JSON-1. `layout` is that of the files.
+Checkpoint restore_checkpoint(const std::filesystem::path& directory, const TrainState& like,
+                              const FlaxLayout& layout = {});
 
 /// Training with the state as a value: a step is a pure function of (state, key, batch), and this
 /// class only calls it.
@@ -119,8 +123,8 @@ class Trainer {
 
   /// The state a run starts with. Without `tx` the optimizer is `build_tx(args, num_train_steps)`.
   /// With `ckpt_dir`, step, parameters, optimizer state, key and running loss come from the
-  /// checkpoint, and so do this trainer's args and the collator's settings. Throws G-FN-2 when a
-  /// size in those args is below 1.
+  /// checkpoint, and so do this trainer's args (but a `base_dir` that is set) and the collator's
+  /// settings. Throws G-FN-2 when a size in those args is below 1.
   TrainState create_state(const ModelFunction& model, GradientTransformation tx,
                           int64_t num_train_steps, CreateStateOptions options = {});
 

@@ -19,6 +19,13 @@ struct FurtherSet {
   std::function<void(const PredictionOutput&, const std::filesystem::path&)> write_predictions = {};
 };
 
+/// What came of a run.
+struct TaskResult {
+  std::map<std::string, Metrics> metrics;  ///< by split: "train", "eval", "predict"
+  int interrupted_by = 0;                  ///< the signal that cut the run short; 0: none
+  int64_t global_step = 0;                 ///< steps done
+};
+
 /// What a task has made ready: everything a trainer needs, and what to do with predictions.
 struct PreparedTask {
   TrainerOptions trainer;      ///< all but `args`, which `run_task` sets
@@ -44,6 +51,9 @@ struct PreparedTask {
   /// Makes the trainer, where it needs more than its options and arguments (a teacher, say). Unset:
   /// the table of trainers makes the one that `Task::trainer` names.
   std::function<std::unique_ptr<Trainer>(TrainerOptions)> make_trainer;
+  /// Trains and evaluates, for a task that has no `Trainer`. Then the members above are not used.
+  /// `callbacks` are those of `run_task` and its own.
+  std::function<TaskResult(const std::vector<CallbackHandle>& callbacks)> run;
 };
 
 /// A task: model head, data preparation and metrics, as one object. `gradus train --task` runs it;
@@ -92,13 +102,6 @@ void register_task(const std::string& name, TaskMaker make);
 std::unique_ptr<Task> make_task(const std::string& name);
 /// The names of all tasks.
 std::vector<std::string> task_names();
-
-/// What came of a run.
-struct TaskResult {
-  std::map<std::string, Metrics> metrics;  ///< by split: "train", "eval", "predict"
-  int interrupted_by = 0;                  ///< the signal that cut the run short; 0: none
-  int64_t global_step = 0;                 ///< steps done
-};
 
 /// Trains, evaluates and predicts as `args` says, in the order and with the files of transformers'
 /// scripts. `args` are resolved; they replace the common ones of `task.arguments()`.

@@ -8,6 +8,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tanh.h>
 #include <fmt/format.h>
@@ -42,7 +43,8 @@ class BigBirdEmbeddings : public torch::nn::Module {
       return register_module(
           name, std::make_shared<layers::Embedding>(rows, config.width, padding, what));
     };
-    words = table("word_embeddings", config.vocabulary, "input_ids", config.padding_index);
+    words = table("word_embeddings", config.vocabulary, "input_ids",
+                  config.trains_padding ? std::nullopt : config.padding_index);
     positions_ = table("position_embeddings", config.positions, "position_ids");
     types_ = table("token_type_embeddings", config.types, "token_type_ids");
     norm_ = register_module("LayerNorm", norm_of(config));
@@ -224,25 +226,39 @@ class BigBirdSpanClassifier : public BackboneModel {
   }
 
   ModelOutput forward(const Batch& inputs, const ForwardOptions& options) override {
+    const auto found = found_scores(inputs, options);
+    ModelOutput output;
+    const auto *starts = inputs.find("start_positions"), *ends = inputs.find("end_positions");
+    if (starts != nullptr && ends != nullptr)
+      output.set("loss", span_loss(found.start, found.end, *starts, *ends));
+    output.set("start_logits", found.start);
+    output.set("end_logits", found.end);
+    return with_extras(std::move(output), found.body);
+  }
+
+ protected:
+  /// What a forward pass gives before labels are looked at.
+  struct Found {
+    Tensor start, end;  ///< (batch, tokens)
+    BackboneOutput body;
+  };
+
+  Found found_scores(const Batch& inputs, const ForwardOptions& options) {
     auto given = body_inputs(inputs, options);
     const auto question = question_mask(inputs, given);
     if (question.defined() && !given.token_type_ids.defined())
       given.token_type_ids = question.logical_not().to(torch::kLong);
-    const auto body = body_->forward(given);
-    auto logits = scores(body.last_hidden_state);
+    Found found;
+    found.body = body_->forward(given);
+    auto logits = scores(found.body.last_hidden_state);
     if (question.defined()) {
       const auto left_out = question.clone();
       left_out.select(1, 0).fill_(false);  // the first token stands for "no answer"
       logits = logits - left_out.unsqueeze(2).to(logits.scalar_type()) * 1e6;
     }
-    const auto start = logits.select(-1, 0).contiguous(), end = logits.select(-1, 1).contiguous();
-    ModelOutput output;
-    const auto *starts = inputs.find("start_positions"), *ends = inputs.find("end_positions");
-    if (starts != nullptr && ends != nullptr)
-      output.set("loss", span_loss(start, end, *starts, *ends));
-    output.set("start_logits", start);
-    output.set("end_logits", end);
-    return with_extras(std::move(output), body);
+    found.start = logits.select(-1, 0).contiguous();
+    found.end = logits.select(-1, 1).contiguous();
+    return found;
   }
 
  private:
@@ -270,6 +286,62 @@ class BigBirdSpanClassifier : public BackboneModel {
   std::shared_ptr<layers::Linear> inner_, output_, scores_;
   std::shared_ptr<torch::nn::LayerNormImpl> norm_;
 };
+
+/// The same with five scores for the kind of answer (null, short, long, yes, no) from the pooled
+/// first token: `pooled_logits`. No class of transformers, but the model of its Flax example on
+/// natural questions; config.json says so in `architectures`.
+///
+/// Labels are `start_labels`, `end_labels` and `pooled_labels`. The loss is the mean of the three
+/// cross entropies, each a mean over all rows; a label outside the scores (-100) adds nothing.
+class BigBirdNaturalQuestions : public BigBirdSpanClassifier {
+ public:
+  BigBirdNaturalQuestions(nlohmann::json config, HeadOptions options,
+                          std::shared_ptr<Backbone> body, const BigBirdConfig& values)
+      : BigBirdSpanClassifier(std::move(config), std::move(options), std::move(body), values) {
+    constexpr int64_t kAnswerKinds = 5;
+    kind_ = register_module("cls", std::make_shared<layers::Linear>(values.width, kAnswerKinds));
+  }
+
+  std::vector<std::string> label_names() const override {
+    return {"start_labels", "end_labels", "pooled_labels"};
+  }
+
+  ModelOutput forward(const Batch& inputs, const ForwardOptions& options) override {
+    const auto found = found_scores(inputs, options);
+    const auto kinds = kind_->forward(found.body.pooler_output);
+    ModelOutput output;
+    const auto *starts = inputs.find("start_labels"), *ends = inputs.find("end_labels"),
+               *pooled = inputs.find("pooled_labels");
+    if (starts != nullptr && ends != nullptr && pooled != nullptr)
+      output.set("loss",
+                 (mean_over_all_rows(found.start, *starts) + mean_over_all_rows(found.end, *ends) +
+                  mean_over_all_rows(kinds, *pooled)) /
+                     3);
+    output.set("start_logits", found.start);
+    output.set("end_logits", found.end);
+    output.set("pooled_logits", kinds);
+    return with_extras(std::move(output), found.body);
+  }
+
+ private:
+  static Tensor mean_over_all_rows(const Tensor& logits, const Tensor& given) {
+    const auto labels = given.reshape({-1, 1}).to(torch::kLong);
+    const auto counts = labels.ge(0).logical_and(labels.lt(logits.size(1)));
+    return -at::log_softmax(logits, 1, torch::kFloat)
+                .gather(1, labels.clamp(0, logits.size(1) - 1))
+                .masked_fill(counts.logical_not(), 0)
+                .mean();
+  }
+
+  std::shared_ptr<layers::Linear> kind_;
+};
+
+/// Whether config.json names the class for natural questions.
+bool is_for_natural_questions(const nlohmann::json& config) {
+  const auto names = config.find("architectures");
+  return names != config.end() && names->is_array() && !names->empty() &&
+         names->front() == "BigBirdForNaturalQuestions";
+}
 
 HeadOptions bigbird_head_options(const char* class_name) {
   HeadOptions options;
@@ -342,9 +414,16 @@ std::vector<BuiltinModel> bigbird_models() {
                                                  values.classifier_dropout);
       });
   add(ModelTask::question_answering, "BigBirdForQuestionAnswering",
-      [=](auto config, auto options, const auto& values) {
+      [=](auto config, auto options, const auto& values) -> std::shared_ptr<BigBirdSpanClassifier> {
         check_span_labels(config);
         options.input_names.insert(options.input_names.begin() + 2, "question_lengths");
+        if (is_for_natural_questions(config)) {
+          options.class_name = "BigBirdForNaturalQuestions";
+          auto as_in_flax = values;
+          as_in_flax.trains_padding = true;
+          return std::make_shared<BigBirdNaturalQuestions>(config, options, body(as_in_flax),
+                                                           values);
+        }
         return std::make_shared<BigBirdSpanClassifier>(
             config, options, std::make_shared<BigBirdBody>(values, BigBirdBody::Pooler::no),
             values);

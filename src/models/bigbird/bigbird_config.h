@@ -21,6 +21,8 @@ struct BigBirdConfig {
   double hidden_dropout, attention_dropout, classifier_dropout, norm_eps;
   bool is_sparse;  ///< Long texts get block-sparse attention; else all get full attention.
   bool attention_bias, rescales_embeddings, is_decoder, tied;
+  /// Flax trains the vector of the padding token like any other; PyTorch leaves it at zero.
+  bool trains_padding = false;
 };
 
 }  // namespace gradus

@@ -102,5 +102,67 @@ TEST(BigBird, RefusesWhatMakesNoModel) {
   EXPECT_NE(bigbird_error(config, 3072).find("has only 0 to choose from"), std::string::npos);
 }
 
+/// A model for natural questions, and a batch of two rows: one with an answer, one without.
+std::shared_ptr<PreTrainedModel> natural_questions_model() {
+  auto config = bigbird_config();
+  config["architectures"] = {"BigBirdForNaturalQuestions"};
+  config["sep_token_id"] = 3;
+  config["pad_token_id"] = 0;
+  return AutoModelForQuestionAnswering::from_config(config);
+}
+
+Batch natural_questions_batch() {
+  auto ids = torch::arange(40).remainder(28).add(4).repeat({2, 1});
+  ids.select(1, 5).fill_(3);
+  return {{"input_ids", ids},
+          {"start_labels", torch::tensor({int64_t{9}, int64_t{-100}})},
+          {"end_labels", torch::tensor({int64_t{12}, int64_t{-100}})},
+          {"pooled_labels", torch::tensor({int64_t{1}, int64_t{0}})}};
+}
+
+TEST(BigBirdForNaturalQuestions, TheLossIsAMeanOverAllRowsOfThreeScores) {
+  const auto model = natural_questions_model();
+  const auto batch = natural_questions_batch();
+  const auto output = model->forward(batch);
+  EXPECT_EQ(output["pooled_logits"].sizes(), (torch::IntArrayRef{2, 5}));
+  EXPECT_EQ(output["start_logits"].sizes(), (torch::IntArrayRef{2, 40}));
+  EXPECT_LT(output["start_logits"][0][3].item<float>(), -1e5);  // a word of the question
+  const auto cost = [&](const char* scores, int64_t row, int64_t label) {
+    return -torch::log_softmax(output[scores][row], 0)[label].item<double>();
+  };
+  const auto wanted = (cost("start_logits", 0, 9) / 2 + cost("end_logits", 0, 12) / 2 +
+                       (cost("pooled_logits", 0, 1) + cost("pooled_logits", 1, 0)) / 2) /
+                      3;
+  EXPECT_NEAR(output.loss().item<double>(), wanted, 1e-6);
+  const Batch without{{"input_ids", batch["input_ids"]},
+                      {"start_labels", batch["start_labels"]},
+                      {"end_labels", batch["end_labels"]}};
+  EXPECT_FALSE(model->forward(without).contains("loss"));
+}
+
+TEST(BigBirdForNaturalQuestions, TheVectorOfThePaddingTokenIsTrained) {
+  const auto model = natural_questions_model();
+  const auto batch = natural_questions_batch();
+  batch["input_ids"].select(1, 20).fill_(0);
+  model->forward(batch).loss().backward();
+  const auto parameters = model->named_module().named_parameters();
+  const auto& table = parameters["bert.embeddings.word_embeddings.weight"];
+  EXPECT_GT(table.grad()[0].abs().max().item<float>(), 0);
+}
+
+TEST(BigBirdForNaturalQuestions, TheFolderSaysWhatItIs) {
+  const auto folder = std::filesystem::temp_directory_path() / "gradus-bigbird-nq";
+  std::filesystem::remove_all(folder);
+  const auto model = natural_questions_model();
+  model->eval();  // random blocks are drawn in training only
+  model->save_pretrained(folder);
+  EXPECT_EQ(model->config().at("architectures"), json::array({"BigBirdForNaturalQuestions"}));
+  const auto loaded = AutoModelForQuestionAnswering::from_pretrained(folder);
+  EXPECT_EQ(loaded->class_name(), "BigBirdForNaturalQuestions");
+  const auto batch = natural_questions_batch();
+  EXPECT_TRUE(torch::equal(loaded->forward(batch).loss(), model->forward(batch).loss()));
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace gradus

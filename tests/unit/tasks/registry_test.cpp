@@ -71,7 +71,7 @@ TEST(RegisterTask, IsMadeByItsName) {
   EXPECT_EQ(task_names().back(), "scaled");
   EXPECT_EQ(make_task("scaled")->name(), "scaled");
   expect_error([] { make_task("scale"); }, "G-TASK-1",
-               {"there is no task 'scale'", "Did you mean scaled?", "rloo or scaled"});
+               {"there is no task 'scale'", "Did you mean scaled?", "natural-questions or scaled"});
   expect_error([] { register_task("scaled", [] { return std::make_unique<ScaledTask>(); }); },
                "G-REG-1", {"register_task: 'scaled' is there already"});
 }
