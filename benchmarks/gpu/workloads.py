@@ -17,14 +17,32 @@ BERT = dict(model_type="bert", vocab_size=30522, hidden_size=768, num_hidden_lay
             num_attention_heads=12, intermediate_size=3072, hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0, num_labels=2)
 
+QWEN3 = dict(model_type="qwen3", vocab_size=151936, hidden_size=1024, intermediate_size=3072,
+             num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128,
+             max_position_embeddings=4096, rope_theta=1000000.0, tie_word_embeddings=True)
+MISTRAL = dict(model_type="mistral", vocab_size=32000, hidden_size=2048, intermediate_size=7168,
+               num_hidden_layers=28, num_attention_heads=32, num_key_value_heads=8,
+               max_position_embeddings=4096, sliding_window=1024)
+SMALL_LLAMA = dict(LLAMA, vocab_size=32000, hidden_size=288, intermediate_size=768,
+                   num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=6,
+                   max_position_embeddings=256)
+
 # name: config, rows of a batch, tokens of a row, bounds on (ms, GB); None: no bound
 WORKLOADS = {
-    "gpt2-124m": dict(config=GPT2, batch=16, tokens=1024, bounds=(36, 8)),
+    "gpt2-124m": dict(config=GPT2, batch=16, tokens=1024, bounds=(27.5, 6.5)),
+    "gpt2-124m-dropout": dict(
+        config=dict(GPT2, resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1), batch=16, tokens=1024,
+        bounds=(29.5, None)),
+    "gpt2-350m": dict(config=dict(GPT2, n_embd=1024, n_layer=24, n_head=16), batch=8, tokens=1024,
+                      bounds=(37, None)),
     "small-gpt": dict(config=dict(GPT2, n_embd=256, n_layer=4, n_head=4, n_positions=128), batch=8,
-                      tokens=128, bounds=(1.6, None)),
-    "bert-base": dict(config=BERT, batch=32, tokens=128, bounds=(20, None)),
-    "llama-1b": dict(config=LLAMA, batch=4, tokens=2048, bounds=(145, 26)),
-    "qwen-0.5b": dict(config=QWEN, batch=16, tokens=1024, bounds=(125, 26)),
+                      tokens=128, bounds=(0.9, None)),
+    "bert-base": dict(config=BERT, batch=32, tokens=128, bounds=(6.5, None)),
+    "llama-1b": dict(config=LLAMA, batch=4, tokens=2048, bounds=(102, 20)),
+    "small-llama": dict(config=SMALL_LLAMA, batch=32, tokens=256, bounds=(2.4, None)),
+    "qwen3-0.6b": dict(config=QWEN3, batch=4, tokens=4096, bounds=(135, None)),
+    "mistral-1.6b": dict(config=MISTRAL, batch=2, tokens=4096, bounds=(150, None)),
+    "qwen-0.5b": dict(config=QWEN, batch=16, tokens=1024, bounds=(86, 15)),
 }
 
 

@@ -38,7 +38,9 @@ class LossWatch {
   /// Whether the step under way is a spike. Waits for the device. Either way it is judged, and no
   /// later look sees it.
   std::optional<Spike> take_current(Place place);
-  /// Whether so many steps wait that somebody should look.
+  /// How many steps wait for a look.
+  size_t pending() const { return pending_.size(); }
+  /// Whether so many steps wait that the next one would push them out.
   bool is_full() const { return pending_.size() >= kMostPending; }
   /// The first spike among the steps since the last look; they are then forgotten. Without one, all
   /// of them count as usual. Waits for the device.
@@ -63,7 +65,7 @@ class LossWatch {
   void load(const nlohmann::json& state);
 
  private:
-  static constexpr size_t kMostPending = 256;
+  static constexpr size_t kMostPending = 4096;
   std::vector<double> pending_losses() const;
   std::optional<Spike> judge(Place place, double loss) const;
   void accept(double loss);

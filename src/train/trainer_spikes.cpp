@@ -19,6 +19,8 @@ namespace {
 
 // After so many returns to one state the spikes are no bad rows.
 constexpr int64_t kMostReturns = 8;
+// A run that may have to go back looks after so many steps, and at the end of a pass.
+constexpr size_t kMostToRepeat = 256;
 
 std::vector<torch::Tensor> tensors_of(torch::nn::Module& model) {
   auto all = model.parameters();
@@ -75,12 +77,15 @@ bool Trainer::Parts::leaves_out_step() {
 
 // Whether the run has gone back to the state that was kept.
 bool Trainer::Parts::look_for_spikes() {
+  const bool goes_back = args.spike_action == "rollback";
+  // A look waits for the device.
   const bool is_due = control.should_log || control.should_evaluate || control.should_save ||
                       control.should_training_stop || run->spikes.is_full() ||
-                      run->batches_done == run->plan.steps_in_epoch || run->at_epoch_end;
+                      (goes_back && (run->spikes.pending() >= kMostToRepeat || run->at_epoch_end ||
+                                     run->batches_done == run->plan.steps_in_epoch));
   if (!is_due) return false;
   run->has_looked = true;
-  const bool may_return = args.spike_action == "rollback" && run->kept && !run->at_epoch_end;
+  const bool may_return = goes_back && run->kept && !run->at_epoch_end;
   const auto spike = may_return ? run->spikes.look() : run->spikes.look_and_go_on();
   if (!spike) return false;
   if (!may_return || run->kept->times_used >= kMostReturns) {

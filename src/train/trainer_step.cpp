@@ -29,6 +29,7 @@ StepTraits Trainer::step_traits() const {
 }
 
 std::string Trainer::Parts::why_not_recorded(const StepTraits& traits) const {
+  if (!traits.plain_because.empty()) return traits.plain_because;
   const bool is_auto = args.cuda_graphs == "auto";
   if (is_auto && !traits.recordable)
     return "the trainer is a class of your own, whose methods a replay would not call; "

@@ -131,7 +131,7 @@ Tensor GRPOTrainer::kept_on_policy(const Batch& inputs, const Tensor& log_probs,
 }
 
 StepTraits GRPOTrainer::step_traits() const {
-  return {.recordable = false, .reads_logits = !is_exactly<GRPOTrainer>()};
+  return plain_step(/*reads_logits=*/!is_exactly<GRPOTrainer>());
 }
 
 Loss GRPOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {

@@ -170,7 +170,7 @@ void RLOOTrainer::score(Scored& scored, MetricBatch& metrics) {
 }
 
 StepTraits RLOOTrainer::step_traits() const {
-  return {.recordable = false, .reads_logits = !is_exactly<RLOOTrainer>()};
+  return plain_step(/*reads_logits=*/!is_exactly<RLOOTrainer>());
 }
 
 Loss RLOOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {

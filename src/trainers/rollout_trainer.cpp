@@ -305,6 +305,12 @@ Tensor RolloutTrainer::reference_log_probs_of(const Scored& scored) {
   return in_batches(scored, [&](const Batch& part) { return log_probs_by(reference, part); });
 }
 
+StepTraits RolloutTrainer::plain_step(bool reads_logits) {
+  return {.recordable = false,
+          .reads_logits = reads_logits,
+          .plain_because = "the host reads the metrics of every step"};
+}
+
 bool RolloutTrainer::has_reference() const { return rolling_->reference != nullptr; }
 
 Tensor RolloutTrainer::in_batches(const Scored& scored,

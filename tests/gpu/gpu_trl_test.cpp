@@ -204,7 +204,7 @@ TEST_F(GpuTrl, GrpoTrainsInBfloat16AndRepeats) {
     options.model = llama();
     options.train_dataset = from_examples(rows);
     options.processing_class = tokenizer_;
-    set_common(options.args, "auto");
+    set_common(options.args, turn == 0 ? "auto" : "on");  // steps are plain, whatever is asked
     options.args.max_steps = 4;
     options.args.per_device_train_batch_size = 8;
     options.args.num_generations = 4;

@@ -71,6 +71,9 @@ struct StepTraits {
   bool recordable = false;
   /// Somebody looks at the logits of training steps, so the model must make them in full.
   bool reads_logits = true;
+  /// Why a step must not be recorded even where the user asks for it (`cuda_graphs=on`), in words
+  /// for the log; empty when it may be.
+  std::string plain_because = {};
 };
 
 /// The Trainer of transformers: it trains, evaluates, predicts and saves checkpoints.

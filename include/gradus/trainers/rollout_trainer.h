@@ -107,6 +107,8 @@ class RolloutTrainer : public TrlTrainer {
   torch::Tensor total_of(const torch::Tensor& rewards) const;
   /// Completions of a prompt.
   int64_t group_size(const Scored& scored) const;
+  /// The traits of a step: its metrics are read on the host, so that it is never recorded.
+  static StepTraits plain_step(bool reads_logits);
   /// Takes the advantages of all processes, made from `totals`: this one's go into the batch. Notes
   /// the mean and the deviation of `totals`, and how many groups have the same reward throughout.
   void set_advantages(Scored& scored, const torch::Tensor& totals, const Advantages& advantages,

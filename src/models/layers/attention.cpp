@@ -128,7 +128,8 @@ bool is_single_query(const Tensor& query, const AttentionMask& mask,
          (!mask.mask.defined() || mask.mask.size(1) == 1);
 }
 
-/// (batch, heads, 1, width). Heads that share keys are rows of one product; scores are float32.
+/// (batch, heads, 1, width). Heads that share keys are rows of one product; scores are float32. A
+/// query that sees nothing gets the mean of everything: a row of padding must not become NaN.
 Tensor single_query_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                               const AttentionMask& mask, double scale) {
   const auto batch = query.size(0), shared = key.size(1), tokens = key.size(2),
@@ -141,7 +142,7 @@ Tensor single_query_attention(const Tensor& query, const Tensor& key, const Tens
     mask.added =
         mask.mask.scalar_type() == torch::kBool
             ? at::zeros(mask.mask.sizes(), wide)
-                  .masked_fill_(mask.mask.logical_not(), -std::numeric_limits<double>::infinity())
+                  .masked_fill_(mask.mask.logical_not(), std::numeric_limits<float>::lowest())
             : mask.mask.to(torch::kFloat);
   const auto added = mask.added.defined()
                          ? mask.added.expand({batch, shared, group, tokens})
@@ -153,19 +154,41 @@ Tensor single_query_attention(const Tensor& query, const Tensor& key, const Tens
   return at::bmm(weights, by_key(value, tokens)).view({batch, query.size(1), 1, width});
 }
 
+/// Causal attention by the flash kernel. Query, key and value are (batch, tokens, heads, width), or
+/// (tokens, heads, width) where `mask` says where packed sequences start.
+Tensor flash_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                       const AttentionMask& mask, double scale) {
+  std::optional<Tensor> starts;
+  if (mask.starts.defined()) starts = mask.starts;
+  std::optional<int64_t> left, right;
+  if (mask.window) {
+    left = *mask.window - 1;
+    right = 0;
+  }
+  // No packed sequence is longer than the row, whatever the host knows of them.
+  const auto tokens = query.size(-3);
+  return std::get<0>(at::_flash_attention_forward(
+      query, key, value, starts, starts, tokens, tokens, /*dropout_p=*/0.0, /*is_causal=*/true,
+      /*return_debug_mask=*/false, std::optional<double>(scale), left, right));
+}
+
+/// Whether the flash kernel takes hidden states like `x`, which are on a GPU, and this head width.
+bool flash_fits(const Tensor& x, int64_t width) {
+  const auto type = x.scalar_type();
+  return x.is_cuda() && (type == torch::kBFloat16 || type == torch::kHalf) && width % 8 == 0 &&
+         width <= 256 && !at::autocast::is_autocast_enabled(at::kCUDA);
+}
+
 /// Attention inside the sequences that are packed into one row: (1, heads, tokens, width) each.
 Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                        const Tensor& starts, double scale) {
-  const auto tokens = query.size(2);
+                        const AttentionMask& mask, double scale) {
   if (query.is_cuda()) {
-    // No sequence is longer than the row, whatever the host knows of them.
     const auto by_token = [](const Tensor& x) { return x.squeeze(0).transpose(0, 1); };
-    const auto found = at::_flash_attention_forward(
-        by_token(query), by_token(key), by_token(value), starts, starts, tokens, tokens,
-        /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false,
-        std::optional<double>(scale));
-    return std::get<0>(found).transpose(0, 1).unsqueeze(0);
+    return flash_attention(by_token(query), by_token(key), by_token(value), mask, scale)
+        .transpose(0, 1)
+        .unsqueeze(0);
   }
+  const auto& starts = mask.starts;
   const auto bounds = starts.to(torch::kLong).contiguous();
   const auto* bound = bounds.const_data_ptr<int64_t>();
   std::vector<Tensor> parts;
@@ -184,10 +207,11 @@ Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& va
 
 bool attention_takes_starts(const Tensor& x, int64_t width, double dropout) {
   if (dropout > 0.0 && !NoDropout::is_on()) return false;
-  if (x.is_cpu()) return true;
-  const auto type = x.scalar_type();
-  return x.is_cuda() && (type == torch::kBFloat16 || type == torch::kHalf) && width % 8 == 0 &&
-         width <= 256 && !at::autocast::is_autocast_enabled(at::kCUDA);
+  return x.is_cpu() || flash_fits(x, width);
+}
+
+bool attention_takes_window(const Tensor& x, int64_t width, double dropout) {
+  return (dropout == 0.0 || NoDropout::is_on()) && flash_fits(x, width);
 }
 
 Tensor masked_bias(const Tensor& bias, const AttentionMask& mask, torch::Dtype dtype) {
@@ -218,8 +242,13 @@ AttentionMask make_attention_mask(const MaskRequest& request) {
   if (padding.defined() && all_set(padding)) padding = Tensor();
   const bool windowed = request.sliding_window && request.keys >= *request.sliding_window;
   const bool is_whole_row = request.batch == 1 && request.queries == request.keys;
-  if (request.starts.defined() && request.causal && !windowed && !padding.defined() && is_whole_row)
-    return {.starts = request.starts};
+  const bool by_number = !windowed || (request.takes_window && request.causal);
+  const auto window = windowed ? request.sliding_window : std::nullopt;
+  if (request.starts.defined() && request.causal && by_number && !padding.defined() && is_whole_row)
+    return {.starts = request.starts, .window = window};
+  if (windowed && by_number && !padding.defined() && !request.sequence_ids.defined() &&
+      request.queries == request.keys)
+    return {.causal = true, .window = window};
   if (!windowed && !padding.defined() && !request.sequence_ids.defined()) {
     if (!request.causal || request.queries == 1) return {};
     if (request.queries == request.keys) return {.causal = true};
@@ -275,7 +304,11 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value,
                         ? masked_bias(options.position_bias, mask, key.scalar_type())
                         : Tensor();
   if (mask.starts.defined()) {
-    output = packed_attention(query, key, value, mask.starts, scale);
+    output = packed_attention(query, key, value, mask, scale);
+  } else if (mask.window) {
+    const auto by_token = [](const Tensor& x) { return x.transpose(1, 2); };
+    output = flash_attention(by_token(query), by_token(key), by_token(value), mask, scale)
+                 .transpose(1, 2);
   } else if (is_single_query(query, mask, options)) {
     output = single_query_attention(query, key, value, mask, scale);
   } else if (options.weights != nullptr) {

@@ -218,11 +218,12 @@ class Llama : public Backbone {
     request.device = x.device();
     if (!inputs.is_right_padded || seen > 0) request.attention_mask = inputs.attention_mask;
     request.sequence_ids = inputs.sequence_ids;
-    if (!inputs.output_attentions &&
-        layers::attention_takes_starts(x, attention_.width,
-                                       is_training() ? attention_.dropout : 0.0))
+    const auto dropout = is_training() ? attention_.dropout : 0.0;
+    if (!inputs.output_attentions && layers::attention_takes_starts(x, attention_.width, dropout))
       request.starts = inputs.sequence_starts;
     request.sliding_window = window;
+    request.takes_window =
+        !inputs.output_attentions && layers::attention_takes_window(x, attention_.width, dropout);
     return layers::make_attention_mask(request);
   }
 

@@ -204,6 +204,26 @@ TEST(AttentionMask, SlidesAndPacks) {
       packed_sequence_ids({{"position_ids", torch::tensor({{3, 4, 5, 6}})}}, 1, 4).defined());
 }
 
+TEST(AttentionMask, AWindowIsANumberWhereTheKernelTakesIt) {
+  MaskRequest request{.batch = 2, .queries = 6, .keys = 6};
+  request.sliding_window = 3;
+  request.takes_window = true;
+  const auto mask = make_attention_mask(request);
+  EXPECT_TRUE(mask.causal && !mask.mask.defined());
+  EXPECT_EQ(mask.window, 3);
+  request.sliding_window = 7;  // all keys are in it
+  EXPECT_FALSE(make_attention_mask(request).window.has_value());
+  request.sliding_window = 3;
+  request.attention_mask = torch::tensor({{1, 1, 1, 1, 1, 1}, {0, 1, 1, 1, 1, 1}});
+  EXPECT_TRUE(make_attention_mask(request).mask.defined()) << "padding is not a number";
+  request.attention_mask = Tensor();
+  request.queries = 2;
+  EXPECT_TRUE(make_attention_mask(request).mask.defined()) << "tokens of a cache come before";
+  request.queries = 6;
+  request.causal = false;
+  EXPECT_TRUE(make_attention_mask(request).mask.defined()) << "later keys are seen, too";
+}
+
 TEST(Attention, WeightsAndOutputAgreeWithTheFastPath) {
   torch::manual_seed(6);
   const auto q = torch::randn({2, 4, 5, 8}), k = torch::randn({2, 2, 5, 8}),

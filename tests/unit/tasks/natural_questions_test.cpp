@@ -56,8 +56,8 @@ TEST(NaturalQuestions, TargetsAreThoseOfTheExample) {
   for (size_t i = 0; i < reference()["questions"].size(); ++i) {
     const Question question(question_row(reference()["questions"][i]), "questions");
     const auto& wanted = reference()["formatted"][i];
-    EXPECT_EQ(question.context, wanted["context"]) << i;
-    EXPECT_EQ(question.category, wanted["category"]) << i;
+    EXPECT_EQ(wanted["context"], question.context) << i;
+    EXPECT_EQ(wanted["category"], question.category) << i;
     const auto sorted = [](std::vector<std::string> texts) {
       std::sort(texts.begin(), texts.end());
       return texts;

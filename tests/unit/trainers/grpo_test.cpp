@@ -74,6 +74,18 @@ std::vector<double> ones(const RewardInputs& in) {
   return std::vector<double>(in.completions.size(), 1.0);
 }
 
+TEST_F(Grpo, IsNeverRecorded) {
+  struct Shown : GRPOTrainer {
+    using GRPOTrainer::GRPOTrainer;
+    using GRPOTrainer::step_traits;
+  };
+  const auto zeros = [](const RewardInputs& inputs) {
+    return std::vector<double>(inputs.completions.size(), 0.0);
+  };
+  const Shown trainer(options(zeros));
+  EXPECT_EQ(trainer.step_traits().plain_because, "the host reads the metrics of every step");
+}
+
 TEST_F(Grpo, RewardsSeeColumnsAndTokensOfEachCompletion) {
   size_t count = 0;
   auto given = options([&](const RewardInputs& in) {

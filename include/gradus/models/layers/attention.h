@@ -19,6 +19,8 @@ struct AttentionMask {
   /// (sequences + 1) int32: where the sequences that are packed into the only row begin, and its
   /// length. A token attends to those before it in its own sequence; `mask` is then undefined.
   torch::Tensor starts = {};
+  /// With `causal` or `starts`: how many keys a query sees, its own included. Unset for all.
+  std::optional<int64_t> window = std::nullopt;
   /// `mask` as float32 numbers that are added to the scores of single queries on a GPU. The first
   /// layer that needs it makes it for all.
   mutable torch::Tensor added = {};
@@ -38,6 +40,8 @@ struct MaskRequest {
   torch::Tensor starts = {};
   /// How many keys a query sees, its own included.
   std::optional<int64_t> sliding_window = std::nullopt;
+  /// Whether `attention_takes_window`; a window of causal attention then needs no mask.
+  bool takes_window = false;
   bool causal = true;  ///< Whether a query sees no later keys.
 };
 
@@ -49,6 +53,10 @@ AttentionMask make_attention_mask(const MaskRequest& request);
 /// `width`: on the CPU, or on a GPU where the flash kernel takes dtype and width. `dropout` is that
 /// of the weights.
 bool attention_takes_starts(const torch::Tensor& x, int64_t width, double dropout);
+
+/// Whether `attention` can use `AttentionMask::window`, for the same arguments: on a GPU where the
+/// flash kernel takes dtype and width. A window then costs what its keys cost.
+bool attention_takes_window(const torch::Tensor& x, int64_t width, double dropout);
 
 /// Joins a position bias (1 or batch, heads or 1, queries, keys) and a mask: masked entries become
 /// the lowest number of `dtype`. The result serves all layers as `AttentionOptions::position_bias`
