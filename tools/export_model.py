@@ -95,6 +95,7 @@ options = None if __name__ != "__main__" else read_options()  # before the secon
 
 import torch  # noqa: E402
 
+from export_check import difference, repeats  # noqa: E402
 from export_step import (  # noqa: E402
     ExportError, Steps, SymbolicTrace, compile_step, enable_checkpointing, label_names,
     leave_out_dropout, script_step, scripts_as_python)
@@ -307,35 +308,6 @@ def resized(source, sizes):
     return batch
 
 
-def difference(steps, which, runner, batch):
-    """How far a package is from Python.
-
-    In float32 the largest difference, relative to each tensor's largest value. In bfloat16 a
-    gradient may be nothing but rounding (that of a key's bias, which softmax takes out again), so
-    there the length of the difference of all tensors counts, and the loss by itself.
-    """
-    before, steps.batch = steps.batch, batch
-    try:
-        values = steps.example()
-        expected, found = getattr(steps, which)(*values), runner(*values)
-    finally:
-        steps.batch = before
-    worst, loss, apart, whole = 0.0, 0.0, 0.0, 1e-12
-    for a, b in zip(expected, found):
-        if a.shape != b.shape:
-            raise ExportError(f"the {which} step gives {list(b.shape)} in place of {list(a.shape)}")
-        if a.numel() == 0:
-            continue
-        a, b = a.double(), b.double()
-        here = ((a - b).abs().max() / a.abs().max().clamp(min=1e-3)).item()
-        worst = max(worst, here)
-        if a.dim() == 0:
-            loss = max(loss, here)
-        else:
-            apart, whole = apart + (a - b).square().sum().item(), whole + a.square().sum().item()
-    return worst if steps.precision == "float32" else max(loss, (apart / whole)**0.5)
-
-
 def make_step(source, steps, which, bounds, file, settings, tell):
     """Traces, compiles and tries one step. Returns the bounds it holds for."""
     trace = SymbolicTrace(steps, which, source.axes)
@@ -356,7 +328,6 @@ def make_step(source, steps, which, bounds, file, settings, tell):
     tell(f"traced the {which} step; compiling")
     runner = compile_step(trace, steps, bounds, file, settings)
     random = steps.dropout and which == "train"
-    allowed = 1e-4 if steps.precision == "float32" else 5e-2
     tries = [example]
     if bounds:
         tries.append({n: min(high, example[n] + 3) for n, (_, high) in bounds.items()})
@@ -366,25 +337,22 @@ def make_step(source, steps, which, bounds, file, settings, tell):
                           "for another")
     for sizes in tries:
         try:
-            worst = 0.0 if random else difference(steps, which, runner, resized(source, sizes))
+            found = (0.0, 0.0) if random else difference(steps, which, runner,
+                                                         resized(source, sizes))
         except (ExportError, RuntimeError) as error:
             if sizes.get("batch") != 1 or sizes is example:
                 raise
             tell(f"a single row does not work ({str(error).splitlines()[0]}): at least 2 rows")
             bounds["batch"] = (2, bounds["batch"][1])
             continue
-        tell(f"{which} step with {sizes}: relative difference from Python {worst:.1e}")
+        worst, allowed = found
+        of_what = "Python" if steps.precision == "float32" else "float32"
+        tell(f"{which} step with {sizes}: relative difference from {of_what} {worst:.1e} (at most "
+             f"{allowed:.1e})")
         if worst > allowed:
-            raise ExportError(f"the compiled {which} step differs from Python by {worst:.1e} for "
-                              f"{sizes}")
+            raise ExportError(f"the compiled {which} step differs from {of_what} by {worst:.1e} "
+                              f"for {sizes}, at most {allowed:.1e} is allowed")
     return bounds
-
-
-def repeats(steps, runner):
-    """Whether the seed, the last input, decides what a step with dropout gives."""
-    values = steps.example()
-    first, second = runner(*values)[0].item(), runner(*values)[0].item()
-    return first == second != runner(*values[:-1], values[-1] + 1)[0].item()
 
 
 def make_script(source, steps, which, bounds, file, tell):
