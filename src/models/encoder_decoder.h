@@ -65,6 +65,10 @@ class EncoderDecoderModel : public PreTrainedModel {
     return {"attention_mask", "decoder_attention_mask"};
   }
   bool is_encoder_decoder() const override { return true; }
+  /// Those of the decoder.
+  std::optional<int64_t> position_limit() const override {
+    return stacks_.decoder->position_limit();
+  }
   bool is_recordable() const override { return options_.is_recordable; }
   torch::Tensor prepare_decoder_input_ids_from_labels(const torch::Tensor& labels) const override {
     return options_.shift(labels, config_, class_name());
@@ -109,6 +113,7 @@ class ConditionalGenerator : public EncoderDecoderModel {
   bool can_generate() const override { return true; }
   torch::Tensor encode(const Batch& inputs) override;
   torch::Tensor decode(const Batch& inputs, layers::KeyValueCache& cache) override;
+  bool decodes_in_place() const override { return stacks_.decoder->decodes_in_place(); }
   void resize_token_embeddings(int64_t count) override;
   /// The projection to the vocabulary.
   const layers::Linear& head() const { return *lm_head_; }

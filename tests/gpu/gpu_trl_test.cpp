@@ -195,6 +195,48 @@ TEST_F(GpuTrl, RecordedGenerationWritesWhatPlainGenerationWrites) {
   }
 }
 
+TEST_F(GpuTrl, RecordedBeamsWriteWhatPlainBeamsWrite) {
+  const std::vector<json> configs = {{{"model_type", "t5"},
+                                      {"d_kv", 16},
+                                      {"d_ff", 64},
+                                      {"num_layers", 2},
+                                      {"num_heads", 4},
+                                      {"decoder_start_token_id", 0}},
+                                     {{"model_type", "bart"},
+                                      {"encoder_layers", 2},
+                                      {"decoder_layers", 2},
+                                      {"encoder_attention_heads", 4},
+                                      {"decoder_attention_heads", 4},
+                                      {"encoder_ffn_dim", 64},
+                                      {"decoder_ffn_dim", 64},
+                                      {"decoder_start_token_id", 2}}};
+  for (auto config : configs) {
+    torch::manual_seed(3);
+    config.update({{"vocab_size", 200}, {"d_model", 64}});
+    const auto model = AutoModelForSeq2SeqLM::from_config(config);
+    {
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : model->parameters())
+        parameter.mul_(config["model_type"] == "t5" ? 1 : 6);
+    }
+    model->to(torch::kCUDA);
+    const auto ids = torch::randint(5, 200, {6, 9}, torch::kLong);
+    for (const int64_t beams : {1, 4}) {
+      GenerationOptions options;
+      options.max_new_tokens = 60;
+      options.num_beams = beams;
+      options.no_repeat_ngram_size = 3;
+      options.eos_token_id = TokenIds({11, 12});
+      const auto recorded = model->generate({{"input_ids", ids}}, options).cpu();
+      const auto before = kernels::set_recorder(nullptr);
+      const auto plain = model->generate({{"input_ids", ids}}, options).cpu();
+      kernels::set_recorder(before);
+      EXPECT_FALSE(log_->has("Generation is not recorded"));
+      EXPECT_TRUE(torch::equal(plain, recorded)) << config["model_type"] << beams;
+    }
+  }
+}
+
 TEST_F(GpuTrl, GrpoTrainsInBfloat16AndRepeats) {
   std::vector<std::vector<json>> runs;
   for (int turn = 0; turn < 2; ++turn) {

@@ -188,8 +188,11 @@ Tensor BartStack::within_range(const Tensor& x) const {
 BackboneOutput BartStack::forward(const BackboneInputs& inputs) {
   const auto seen = inputs.cache != nullptr ? inputs.cache->length() : 0;
   const auto first = seen + kPositionOffset;
+  const bool is_placed = inputs.cache != nullptr && inputs.cache->place().defined();
   const auto positions =
-      embed_positions_->first(first + inputs.tokens()).narrow(0, first, inputs.tokens());
+      is_placed
+          ? embed_positions_->forward(inputs.cache->place() + kPositionOffset)
+          : embed_positions_->first(first + inputs.tokens()).narrow(0, first, inputs.tokens());
   auto x = layers::dropout(layernorm_embedding_->forward(embedded(inputs) + positions), dropout_,
                            is_training());
   BackboneOutput output;

@@ -43,6 +43,7 @@ class BartStack : public Backbone {
   layers::Embedding& input_embeddings() override { return *embed_tokens_; }
   int64_t hidden_size() const override { return width_; }
   std::optional<int64_t> position_limit() const override;
+  bool decodes_in_place() const override { return is_decoder_; }
   BackboneOutput forward(const BackboneInputs& inputs) override;
 
  private:

@@ -4,11 +4,14 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "models/generation/logits_processors.h"
 
 namespace gradus {
+
+class RecordedDecoding;
 
 /// The model's side of a decoding loop: rows of tokens in, scores of the next token out.
 ///
@@ -18,6 +21,11 @@ class Decoder {
   /// `inputs` as given to generate(); each row is repeated `copies` times.
   Decoder(PreTrainedModel& model, const Batch& inputs, const GenerationOptions& options,
           int64_t copies);
+  ~Decoder();
+
+  /// From now on steps of one token are recorded, where model and device can; rows get at most
+  /// `max_length` tokens. Before the first call of `next_logits`.
+  void record_steps(int64_t max_length);
 
   /// What decoding starts from (rows, tokens): the prompt, or the start token of an encoder-decoder
   /// model.
@@ -39,9 +47,12 @@ class Decoder {
   bool is_recordable() const {
     return use_cache_ && !types_.defined() && model_.decodes_in_place();
   }
+  /// Whether the model reads what was given with an encoder.
+  bool has_encoder() const { return encoder_states_.defined(); }
 
  private:
-  friend class RecordedRows;  // goes on with what it holds
+  friend class RecordedRows;      // goes on with what it holds
+  friend class RecordedDecoding;  // makes its steps
   void prepare_prompt(const Batch& inputs, const GenerationOptions& options);
   void prepare_start(const Batch& inputs, const GenerationOptions& options);
   void prepare_positions(const Batch& inputs);
@@ -57,6 +68,7 @@ class Decoder {
   torch::Tensor encoder_states_;
   torch::Tensor decoder_mask_;  ///< encoder-decoder, when given; grows with the text
   layers::KeyValueCache cache_;
+  std::unique_ptr<RecordedDecoding> recorded_;  ///< Null where steps are not recorded.
 };
 
 /// Says which rows are finished after a token.

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "models/generation/decoding_loop.h"
+#include "models/generation/recorded_decoding.h"
 #include "models/generation/recorded_sampling.h"
 #include "models/generation/top_continuations.h"
 #include "models/layers/turned_weights.h"
@@ -180,6 +181,15 @@ Decoder::Decoder(PreTrainedModel& model, const Batch& inputs, const GenerationOp
   prompt_ = repeated(prompt_, copies);
 }
 
+Decoder::~Decoder() = default;
+
+void Decoder::record_steps(int64_t max_length) {
+  const auto positions = model_.position_limit();
+  const auto recorder = generation_recorder(prompt_.device(), max_length - prompt_.size(1));
+  if (recorder && is_recordable() && (!positions || max_length <= *positions + 1))
+    recorded_ = std::make_unique<RecordedDecoding>(*this, recorder, max_length);
+}
+
 void Decoder::prepare_prompt(const Batch& inputs, const GenerationOptions& options) {
   const auto device = model_.device();
   const auto* given = inputs.find("input_ids");
@@ -283,6 +293,8 @@ int64_t Decoder::last_position() const {
 
 Tensor Decoder::next_logits(const Tensor& ids) {
   if (!use_cache_) cache_ = {};
+  if (recorded_ && cache_.length() > 0)
+    return recorded_->next_logits(ids.narrow(1, ids.size(1) - 1, 1));
   const auto seen = cache_.length(), fresh = ids.size(1) - seen;
   const auto tokens = ids.narrow(1, seen, fresh);
   Batch inputs;
@@ -313,10 +325,18 @@ Tensor Decoder::next_logits(const Tensor& ids) {
 
 // Beams of a prompt share mask and encoder output, and rows never leave their prompt: both stay as
 // they are.
-void Decoder::select_rows(const Tensor& rows) { cache_.select_rows(rows); }
+void Decoder::select_rows(const Tensor& rows) {
+  if (recorded_)
+    recorded_->select_rows(rows);
+  else
+    cache_.select_rows(rows);
+}
 
 void Decoder::keep_rows(const Tensor& rows, const Tensor& prompts) {
-  cache_.select_rows(rows);
+  if (recorded_)
+    recorded_->keep_rows(rows);
+  else
+    cache_.select_rows(rows);
   cache_.select_cross(prompts);
   attention_mask_ = attention_mask_.index_select(0, encoder_states_.defined() ? prompts : rows);
   if (encoder_states_.defined()) encoder_states_ = encoder_states_.index_select(0, prompts);
@@ -464,13 +484,11 @@ Tensor PreTrainedModel::generate(const Batch& inputs, const GenerationOptions& g
   const DecodingPlan plan{options, limit, pad_of(options),
                           make_logits_processors(options, {prompt, limit, decoder.given_ids()}),
                           StopRules(options, limit)};
-  Tensor made;
-  if (beams > 1)
-    made = beam_search(decoder, plan);
-  else if (const auto recorded = sample_recorded(decoder, plan))
-    made = *recorded;
-  else
-    made = sample(decoder, plan);
+  auto recorded = beams > 1 ? std::nullopt : sample_recorded(decoder, plan);
+  if (!recorded) decoder.record_steps(limit);
+  const auto made = recorded    ? std::move(*recorded)
+                    : beams > 1 ? beam_search(decoder, plan)
+                                : sample(decoder, plan);
   if (limit < asked && made.size(1) >= limit) warn_of_positions(*this, options, limit - prompt);
   return made;
 }

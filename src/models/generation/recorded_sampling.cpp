@@ -9,8 +9,6 @@
 
 #include <algorithm>
 
-#include "kernels/recorder.h"
-
 namespace gradus {
 
 using torch::Tensor;
@@ -25,12 +23,6 @@ constexpr int64_t kFewestTokens = 24;  // new tokens that are worth a recording
 constexpr int64_t kRowStep = 8;
 
 int64_t rounded_up_to(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
-
-/// Room for rows of at most `limit` tokens that have `length` now.
-int64_t room_for_tokens(int64_t length, int64_t limit) {
-  const auto all = rounded_up_to(limit, kRoomStep);
-  return all <= kMostRoom ? all : std::min(all, rounded_up_to(length + 1, kGrowth));
-}
 
 /// Whether nothing but the scores decides on the next token, in the same way in every step.
 bool is_same_in_all_steps(const GenerationOptions& options) {
@@ -53,6 +45,17 @@ bool is_same_in_all_steps(const GenerationOptions& options) {
 }
 
 }  // namespace
+
+int64_t room_for_tokens(int64_t length, int64_t limit) {
+  const auto all = rounded_up_to(limit, kRoomStep);
+  return all <= kMostRoom ? all : std::min(all, rounded_up_to(length + 1, kGrowth));
+}
+
+std::shared_ptr<const kernels::Recorder> generation_recorder(torch::Device device,
+                                                             int64_t new_tokens) {
+  auto recorder = kernels::recorder();
+  return recorder && recorder->takes(device) && new_tokens >= kFewestTokens ? recorder : nullptr;
+}
 
 /// The rows of one recording. All tensors keep their memory; a step reads and writes them.
 class RecordedRows {
@@ -195,10 +198,10 @@ Tensor cut_where_all_are_finished(const Tensor& ids, int64_t prompt, int64_t len
 }  // namespace
 
 std::optional<Tensor> sample_recorded(Decoder& decoder, const DecodingPlan& plan) {
-  const auto recorder = kernels::recorder();
   const auto prompt = decoder.prompt().size(1), all = decoder.prompt().size(0);
-  if (!recorder || !recorder->takes(decoder.prompt().device()) || !decoder.is_recordable() ||
-      plan.max_length - prompt < kFewestTokens || !is_same_in_all_steps(plan.options))
+  const auto recorder = generation_recorder(decoder.prompt().device(), plan.max_length - prompt);
+  if (!recorder || !decoder.is_recordable() || decoder.has_encoder() ||
+      !is_same_in_all_steps(plan.options))
     return std::nullopt;
   const auto stream = recorder->own_stream(decoder.prompt().device());
   const auto scores = plan.process(decoder.prompt(), decoder.next_logits(decoder.prompt()));

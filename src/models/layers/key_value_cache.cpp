@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
@@ -70,9 +71,10 @@ KeyValueCache::States KeyValueCache::update(size_t layer, const Tensor& keys,
 }
 
 KeyValueCache KeyValueCache::fixed(int64_t room, const Tensor& place, const Tensor& rows) const {
-  TORCH_INTERNAL_ASSERT(!rows_.defined() && cross_.empty(), "a cache of one token after another");
+  TORCH_INTERNAL_ASSERT(!rows_.defined(), "a cache of one token after another");
   KeyValueCache other;
   other.place_ = place;
+  other.cross_ = cross_;
   for (const auto& layer : layers_) {
     // Zeros, because what the mask hides is still multiplied by 0.
     const auto copy = [&](const Tensor& held) {
@@ -94,7 +96,9 @@ void KeyValueCache::select_rows(const Tensor& rows) {
   if (layers_.empty()) return;
   const auto& first = layers_[0].keys;
   if (keeps_order(rows, rows_.defined() ? rows_.size(0) : first.size(0))) return;
-  if (rows.is_cpu() && first.is_cpu() && first.scalar_type() == torch::kFloat)
+  if (place_.defined())
+    move_rows(rows);
+  else if (rows.is_cpu() && first.is_cpu() && first.scalar_type() == torch::kFloat)
     point_to(rows);
   else
     copy_rows(rows);
@@ -106,6 +110,15 @@ void KeyValueCache::point_to(const Tensor& rows) {
                                : rows.to(torch::kInt).unsqueeze(1).expand({batch, room}).clone();
   table.narrow(1, written, room - written).copy_(own_rows(batch, room - written));
   rows_ = table;
+}
+
+void KeyValueCache::move_rows(const Tensor& rows) {
+  for (auto& layer : layers_)
+    for (auto* held : {&layer.keys, &layer.values}) {
+      if (!spare_.defined()) spare_ = at::empty_like(*held);
+      at::index_select_out(spare_, *held, 0, rows);
+      held->copy_(spare_);
+    }
 }
 
 void KeyValueCache::copy_rows(const Tensor& rows) {

@@ -144,7 +144,9 @@ Tensor self_bias(const BackboneInputs& inputs, const layers::Embedding& table, b
   request.causal = is_decoder;
   const auto options = torch::TensorOptions().dtype(torch::kLong).device(x.device());
   const auto keys = at::arange(request.keys, options);
-  const auto queries = keys.narrow(0, request.keys - request.queries, request.queries);
+  const bool is_placed = inputs.cache != nullptr && inputs.cache->place().defined();
+  const auto queries = is_placed ? inputs.cache->place()
+                                 : keys.narrow(0, request.keys - request.queries, request.queries);
   const auto buckets = relative_position_buckets(keys.unsqueeze(0) - queries.unsqueeze(1),
                                                  !is_decoder, table.weight.size(0), max_distance);
   const auto bias = table.forward(buckets).permute({2, 0, 1}).unsqueeze(0);

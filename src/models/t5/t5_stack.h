@@ -42,6 +42,7 @@ class T5Stack : public Backbone {
 
   layers::Embedding& input_embeddings() override { return *embed_tokens_; }
   int64_t hidden_size() const override { return width_; }
+  bool decodes_in_place() const override { return is_decoder_; }
   BackboneOutput forward(const BackboneInputs& inputs) override;
 
  private:

@@ -155,8 +155,95 @@ TEST(RecordedSampling, WhatCannotBeRecordedRunsPlainly) {
     EXPECT_TRUE(torch::equal(written(*model, batch, options), plain));
   }
   RecordsHere here;
-  options.repetition_penalty = 1.3;  // reads the text
-  written(*model, batch, options);
+  options.use_cache = false;
+  EXPECT_TRUE(torch::equal(written(*model, batch, options), plain));
+  EXPECT_EQ(here.counts.recorded, 0);
+}
+
+/// T5 and BART, whose weights are large enough that the next token is clear.
+std::shared_ptr<PreTrainedModel> translator(const std::string& kind) {
+  torch::manual_seed(4);
+  nlohmann::json config = {{"model_type", kind}, {"vocab_size", 40}, {"d_model", 16}};
+  if (kind == "t5")
+    config.update({{"d_kv", 8},
+                   {"d_ff", 24},
+                   {"num_layers", 2},
+                   {"num_heads", 2},
+                   {"decoder_start_token_id", 0}});
+  else
+    config.update({{"encoder_layers", 1},
+                   {"decoder_layers", 2},
+                   {"encoder_attention_heads", 2},
+                   {"decoder_attention_heads", 2},
+                   {"encoder_ffn_dim", 24},
+                   {"decoder_ffn_dim", 24},
+                   {"decoder_start_token_id", 2},
+                   {"max_position_embeddings", 64}});
+  auto model = AutoModelForSeq2SeqLM::from_config(config);
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : model->parameters()) parameter.mul_(kind == "t5" ? 1 : 8);
+  return model;
+}
+
+/// What is written with and without a recorder, and how often it recorded.
+int same_text(PreTrainedModel& model, const Batch& batch, const GenerationOptions& options) {
+  const auto plain = written(model, batch, options);
+  RecordsHere here;
+  const auto recorded = written(model, batch, options);
+  EXPECT_TRUE(torch::equal(plain, recorded)) << plain << recorded;
+  EXPECT_GT(here.counts.replayed, here.counts.recorded);
+  return here.counts.recorded;
+}
+
+TEST(RecordedDecoding, BeamsWriteTheSameTokens) {
+  for (const auto* kind : {"llama", "gpt2"}) {
+    const auto model = writer(kind);
+    for (const bool sampled : {false, true}) {
+      auto options = without_end(40, sampled);
+      options.num_beams = 3;
+      EXPECT_EQ(same_text(*model, prompts(5), options), 1) << kind;
+    }
+    auto options = without_end(40, false);
+    options.repetition_penalty = 1.3;  // reads the text
+    EXPECT_EQ(same_text(*model, prompts(5), options), 1) << kind;
+  }
+  for (const auto* kind : {"t5", "bart"}) {
+    const auto model = translator(kind);
+    for (const int64_t beams : {1, 4}) {
+      auto options = without_end(40, false);
+      options.num_beams = beams;
+      EXPECT_EQ(same_text(*model, prompts(5), options), 1) << kind << beams;
+      options.no_repeat_ngram_size = 2;  // what is made of the scores may differ from step to step
+      options.repetition_penalty = 1.3;
+      EXPECT_EQ(same_text(*model, prompts(5), options), 1) << kind << beams;
+    }
+  }
+}
+
+TEST(RecordedDecoding, PromptsThatAreSettledLeave) {
+  for (const auto* kind : {"t5", "bart"})
+    for (const int64_t beams : {1, 3}) {
+      const auto model = translator(kind);
+      auto options = without_end(60, false);
+      options.num_beams = beams;
+      options.eos_token_id = TokenIds(std::vector<int64_t>{5, 6, 7, 8});
+      const auto batch = prompts(12);
+      EXPECT_GE(same_text(*model, batch, options), 1) << kind << beams;
+    }
+}
+
+TEST(RecordedDecoding, LongRowsGetRoomStepByStep) {
+  const auto model = translator("t5");
+  auto options = without_end(600, false);
+  options.num_beams = 2;
+  EXPECT_EQ(same_text(*model, prompts(2), options), 3);
+}
+
+TEST(RecordedDecoding, RowsBeyondTheModelsPositionsRunPlainly) {
+  const auto model = translator("bart");
+  auto options = without_end(70, false);
+  RecordsHere here;
+  EXPECT_ANY_THROW(written(*model, prompts(2), options)) << "the table of positions has 64 rows";
   EXPECT_EQ(here.counts.recorded, 0);
 }
 

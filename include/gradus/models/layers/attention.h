@@ -111,8 +111,11 @@ class KeyValueCache {
   /// steps are the same work, which can be recorded. `length` is then `room` - 1.
   KeyValueCache fixed(int64_t room, const torch::Tensor& place,
                       const torch::Tensor& rows = {}) const;
+  /// Of a cache of fixed shape: where the next token is written; undefined for others.
+  const torch::Tensor& place() const { return place_; }
   /// Keeps the rows `rows` (int64) in that order, as beam search needs after a step. The states
-  /// over the encoder's output stay as they are: the beams of a prompt share them.
+  /// over the encoder's output stay as they are: the beams of a prompt share them. In a cache of
+  /// fixed shape the states move within their memory; it keeps the number of rows.
   void select_rows(const torch::Tensor& rows);
 
   /// The states of a layer over the encoder's output, or null before `set_cross`. They do not
@@ -132,11 +135,12 @@ class KeyValueCache {
   };
   void point_to(const torch::Tensor& rows);
   void copy_rows(const torch::Tensor& rows);
+  void move_rows(const torch::Tensor& rows);
 
   std::vector<Layer> layers_;
   std::vector<States> cross_;
   torch::Tensor rows_;   ///< (batch, room) int32: see `States::rows`; undefined at first.
-  torch::Tensor spare_;  ///< Memory that `copy_rows` writes to; undefined at first.
+  torch::Tensor spare_;  ///< Memory that rows are written to on their way; undefined at first.
   torch::Tensor place_;  ///< Of a fixed cache: where the next token goes.
 };
 
