@@ -1,3 +1,4 @@
+#include <ATen/ops/scalar_tensor.h>
 #include <gradus/core/error.h>
 #include <gradus/optim/anyprecision_adamw.h>
 #include <gradus/optim/factory.h>
@@ -40,6 +41,13 @@ void read_state_type(const OptimArgs& extra, const std::string& name, at::Scalar
                 "optim_args of " + extra.optimizer() + ": '" + name +
                     "' must be float32, bfloat16, float16 or float64, received '" + *text + "'");
   type = *found;
+}
+
+// As Python multiplies. `mul_` with a number rounds the number to the tensor's type first, in which
+// 0.999 is 1.
+const torch::Tensor& scale_(const torch::Tensor& tensor, double factor) {
+  tensor.mul_(at::scalar_tensor(factor, at::kDouble));
+  return tensor;
 }
 
 void take_state_type(const StateTree& saved, const char* key, at::ScalarType& type) {
@@ -87,9 +95,9 @@ void AnyPrecisionAdamW::update(Bucket& bucket, const StepContext&) {
     const auto& grad = bucket.grads[i];
     const auto& first = bucket.slots[0][i];
     const auto& second = bucket.slots[1][i];
-    if (group.weight_decay != 0) param.mul_(1 - group.lr * group.weight_decay);
-    first.mul_(o.betas[0]).add_(grad, 1 - o.betas[0]);
-    second.mul_(o.betas[1]).addcmul_(grad, grad, 1 - o.betas[1]);
+    if (group.weight_decay != 0) scale_(param, 1 - group.lr * group.weight_decay);
+    scale_(first, o.betas[0]).add_(grad, 1 - o.betas[0]);
+    scale_(second, o.betas[1]).addcmul_(grad, grad, 1 - o.betas[1]);
     const auto denominator = second.sqrt().div_(correction2).add_(o.eps);
     if (bucket.slots[2].empty()) {
       param.addcdiv_(first, denominator, -step_size);
