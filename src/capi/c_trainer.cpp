@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <gradus/config/optimizer_arguments.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
@@ -11,8 +12,6 @@
 #include <gradus/models/model_folder.h>
 #include <gradus/models/scripted_model.h>
 #include <gradus/optim/clip.h>
-#include <gradus/optim/factory.h>
-#include <gradus/optim/param_groups.h>
 
 namespace gradus {
 namespace {
@@ -57,14 +56,9 @@ void write_state(const fs::path& file, const StateTree& state) {
 
 CTrainer::CTrainer(const fs::path& folder, const std::string& task, const nlohmann::json& options)
     : args_(TrainingArguments::from_json(options)), model_(open_model(folder, task)) {
-  optimizer_ = make_optimizer(args_.optim, decay_groups(model_->named_module(), args_.weight_decay),
-                              {.learning_rate = args_.learning_rate,
-                               .weight_decay = args_.weight_decay,
-                               .adam_beta1 = args_.adam_beta1,
-                               .adam_beta2 = args_.adam_beta2,
-                               .adam_epsilon = args_.adam_epsilon,
-                               .warmup_steps = args_.warmup_steps.value(),
-                               .optim_args = args_.optim_args.value_or("")});
+  optimizer_ = make_optimizer(
+      args_.optim, optimizer_groups(args_.optim, model_->named_module(), args_.weight_decay),
+      optimizer_arguments(args_));
   // Without a number of steps the rate stays: nobody knows where a schedule would end.
   const bool ends = args_.max_steps > 0;
   schedule_ = ends ? get_scheduler(args_.lr_scheduler_type, *optimizer_,
@@ -84,7 +78,8 @@ double CTrainer::step(const Batch& batch) {
   (window > 1 ? loss / window : loss).backward();
   if (++batches_ >= window) {
     batches_ = 0;
-    if (args_.max_grad_norm > 0) clip_grad_norm_(all_parameters(*optimizer_), args_.max_grad_norm);
+    if (args_.max_grad_norm > 0 && optimizer_->takes_clipping())
+      clip_grad_norm_(all_parameters(*optimizer_), args_.max_grad_norm);
     optimizer_->step();
     schedule_->step();
     optimizer_->zero_grad();

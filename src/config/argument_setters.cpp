@@ -97,7 +97,7 @@ TrainingArguments& TrainingArguments::set_push_to_hub(const HubSettings& setting
 }
 
 TrainingArguments& TrainingArguments::set_optimizer(const OptimizerSettings& settings) {
-  optim = chosen(settings.name, one_of(optimizer_choices), "set_optimizer: name");
+  optim = chosen(settings.name, one_of(optimizer_names), "set_optimizer: name");
   learning_rate = settings.learning_rate;
   weight_decay = settings.weight_decay;
   adam_beta1 = settings.beta1;

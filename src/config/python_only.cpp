@@ -2,6 +2,7 @@
 
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
+#include <gradus/optim/factory.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -64,9 +65,8 @@ void warn_about_what_does_nothing(const TrainingArguments& args) {
        "kernels.");
   warn(!args.liger_kernel_config.is_null(),
        "liger_kernel_config has no effect: Liger kernels are a Python package.");
-  warn(args.optim_target_modules.has_value(),
-       "optim_target_modules has no effect: only GaLore and APOLLO, which gradus does not have, "
-       "use it.");
+  warn(args.optim_target_modules && !optimizer_takes_targets(args.optim),
+       "optim_target_modules has no effect: only the GaLore and APOLLO optimizers use it.");
   warn(!args.fsdp_config.is_null() && !args.fsdp && args.zero_stage == 0,
        "fsdp_config has no effect without fsdp or zero_stage.");
   const bool trackio = args.trackio_space_id || args.trackio_bucket_id ||

@@ -38,7 +38,7 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::warmup_steps, "warmup_steps", Group::schedule, at_least(0),
      "Steps of linear warm-up; a value below 1 is a share of all steps."},
 
-    {&A::optim, "optim", Group::optimizer, one_of(optimizer_choices),
+    {&A::optim, "optim", Group::optimizer, one_of(optimizer_names),
      "The optimizer."},
     {&A::optim_args, "optim_args", Group::optimizer, any_value(),
      "Extra settings of the optimizer, as key=value,key=value."},

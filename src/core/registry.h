@@ -55,9 +55,6 @@ class Registry {
   std::vector<std::string> missing_names() const {
     return names_where([](const Entry& entry) { return !entry.make; });
   }
-  std::vector<std::string> all_names() const {
-    return names_where([](const Entry&) { return true; });
-  }
 
  private:
   template <class Wanted>

@@ -161,8 +161,8 @@ void Sharded::attach(Optimizer& optimizer) {
                 fmt::format("the optimizer {} cannot train parts of parameters: a step of it needs "
                             "whole tensors",
                             optimizer.name()),
-                "Use one of adamw_torch, adamw_torch_fused, sgd, adagrad, rmsprop, lion_32bit and "
-                "ademamix, or leave out --fsdp and --zero_stage.");
+                "Use one of adamw_torch, adamw_torch_fused, sgd, adagrad, rmsprop, lion_32bit, "
+                "ademamix and paged_adamw_32bit, or leave out --fsdp and --zero_stage.");
   numbered_.clear();
   std::vector<torch::Tensor> parameters, parts;
   for (const auto& group : optimizer.param_groups()) {

@@ -212,6 +212,10 @@ void StepEngine::sync_gradients() {
   strategy_->sum_parts(scaler->found_inf());
 }
 
+double StepEngine::max_grad_norm() const {
+  return !optimizer_ || optimizer_->takes_clipping() ? options_.max_grad_norm : 0.0;
+}
+
 // Each process measures and scales its own parts.
 torch::Tensor StepEngine::clip_parts() {
   const torch::NoGradGuard no_grad;
@@ -220,8 +224,8 @@ torch::Tensor StepEngine::clip_parts() {
   auto square = grad_norm(parts).to(torch::kDouble).square();
   strategy_->sum_parts(square);
   const auto norm = square.sqrt().to(torch::kFloat);
-  if (options_.max_grad_norm <= 0) return norm;
-  const auto factor = (norm + 1e-6).reciprocal_().mul_(options_.max_grad_norm).clamp_max_(1.0);
+  if (max_grad_norm() <= 0) return norm;
+  const auto factor = (norm + 1e-6).reciprocal_().mul_(max_grad_norm()).clamp_max_(1.0);
   for (auto& gradient : defined_gradients(parts)) gradient.mul_(factor);
   return norm;
 }
@@ -230,7 +234,7 @@ torch::Tensor StepEngine::clip() {
   if (replayed_norm_) return *replayed_norm_;
   sync_gradients();
   if (strategy_->is_sharded()) return clip_parts();
-  const double max_norm = options_.max_grad_norm;
+  const double max_norm = max_grad_norm();
   if (!device_.is_cuda() || !kernels::have_cuda_kernels())
     return max_norm > 0 ? clip_grad_norm_(clipped_, max_norm) : grad_norm(clipped_);
 

@@ -77,7 +77,7 @@ void Adafactor::update_one(const AdafactorOptions& o, const ParamGroup& group, B
                            size_t i) {
   const auto type = working_type(bucket.params[i].scalar_type());
   const auto param = bucket.params[i].to(type);
-  const auto grad = bucket.grads[i].to(type);
+  const auto grad = in_state_space(bucket, i, bucket.grads[i].to(type));
   auto& slots = bucket.slots;
   auto& rms = slots[kRms][i];
   rms.copy_(root_mean_square(param));
@@ -99,6 +99,7 @@ void Adafactor::update_one(const AdafactorOptions& o, const ParamGroup& group, B
   const auto scale = o.scale_parameter ? rms.clamp_min(o.eps[1]).mul_(rate) : torch::Tensor();
   o.scale_parameter ? update.mul_(scale) : update.mul_(rate);
   if (o.beta1) update = slots[kFirst][i].mul_(*o.beta1).add_(update, 1.0 - *o.beta1);
+  update = in_parameter_space(bucket, i, update);
   if (group.weight_decay != 0)
     o.scale_parameter ? param.sub_(param * (scale * group.weight_decay))
                       : param.add_(param, -group.weight_decay * rate);

@@ -29,7 +29,8 @@ std::shared_ptr<Optimizer> AdamW::from_arguments(std::vector<ParamGroupInit> gro
                                               .betas = {args.adam_beta1, args.adam_beta2},
                                               .eps = args.adam_epsilon,
                                               .weight_decay = args.weight_decay,
-                                              .fused = extra.optimizer() == "adamw_torch_fused"});
+                                              .fused = extra.optimizer() == "adamw_torch_fused",
+                                              .name = extra.optimizer()});
 }
 
 AdamW::AdamW(std::vector<torch::Tensor> params, AdamWOptions options)
@@ -38,7 +39,10 @@ AdamW::AdamW(std::vector<torch::Tensor> params, AdamWOptions options)
 AdamW::AdamW(std::vector<ParamGroupInit> groups, AdamWOptions options)
     : Optimizer(std::move(groups), options.lr, options.weight_decay),
       options_(groups_.size(), options),
-      fused_(options.fused) {
+      fused_(options.fused),
+      name_(!options.name.empty() ? options.name
+            : options.fused       ? "adamw_torch_fused"
+                                  : "adamw_torch") {
   check_ranges({options.betas[0], options.betas[1]});
 }
 

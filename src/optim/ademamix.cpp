@@ -1,5 +1,4 @@
 #include <ATen/ops/_foreach_add.h>
-#include <ATen/ops/_foreach_addcdiv.h>
 #include <ATen/ops/_foreach_addcmul.h>
 #include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/_foreach_mul.h>
@@ -9,9 +8,7 @@
 
 #include <cmath>
 
-#include "optim/bitsandbytes_layout.h"
 #include "optim/saved_options.h"
-#include "optim/working_precision.h"
 
 namespace gradus {
 namespace {
@@ -36,6 +33,12 @@ std::vector<torch::Tensor> halves(const std::vector<torch::Tensor>& stacked, int
   return result;
 }
 
+// transformers calls the plain form "ademamix".
+BnbStates states_with_name(BnbStates states) {
+  if (states.name.empty() && states.bits == 32 && !states.paged) states.name = "ademamix";
+  return states;
+}
+
 void decay_and_add(const std::vector<torch::Tensor>& average,
                    const std::vector<torch::Tensor>& values, double beta) {
   at::_foreach_mul_(average, beta);
@@ -50,7 +53,8 @@ std::shared_ptr<Optimizer> AdEMAMix::from_arguments(std::vector<ParamGroupInit> 
   AdEMAMixOptions o{.lr = args.learning_rate,
                     .betas = {args.adam_beta1, args.adam_beta2, 0.9999},
                     .eps = args.adam_epsilon,
-                    .weight_decay = args.weight_decay};
+                    .weight_decay = args.weight_decay,
+                    .states = BnbStates::named(extra.optimizer())};
   extra.read("beta1", o.betas[0]);
   extra.read("beta2", o.betas[1]);
   extra.read("beta3", o.betas[2]);
@@ -65,40 +69,31 @@ AdEMAMix::AdEMAMix(std::vector<torch::Tensor> params, AdEMAMixOptions options)
     : AdEMAMix(one_group(std::move(params)), options) {}
 
 AdEMAMix::AdEMAMix(std::vector<ParamGroupInit> groups, AdEMAMixOptions options)
-    : Optimizer(std::move(groups), options.lr, options.weight_decay),
+    : BnbOptimizer(std::move(groups), options.lr, options.weight_decay,
+                   states_with_name(options.states), "ademamix"),
       options_(groups_.size(), options) {
   check_ranges({options.betas[0], options.betas[1], options.betas[2]});
 }
 
-void AdEMAMix::update(Bucket& bucket, const StepContext&) {
-  const auto& group = groups_[bucket.group];
-  const auto& o = options_[bucket.group];
-  const auto fast = halves(bucket.slots[0], 0), slow = halves(bucket.slots[0], 1);
-  const auto& second = bucket.slots[1];
-  const auto params = in_working_precision(bucket.params);
-  const auto grads = in_working_precision(bucket.grads);
+void AdEMAMix::apply(const Values& values, size_t group, int64_t step) {
+  const auto& [lr, weight_decay] = std::tie(groups_[group].lr, groups_[group].weight_decay);
+  const auto& o = options_[group];
+  const auto fast = halves(values.state1, 0), slow = halves(values.state1, 1);
+  const auto& [params, grads, second] = std::tie(values.params, values.grads, values.state2);
   decay_and_add(fast, grads, o.betas[0]);
-  decay_and_add(slow, grads, warmed_beta3(o, bucket.step));
+  decay_and_add(slow, grads, warmed_beta3(o, step));
   at::_foreach_mul_(second, o.betas[1]);
   at::_foreach_addcmul_(second, grads, grads, 1 - o.betas[1]);
-  const double correction1 = 1 - std::pow(o.betas[0], double(bucket.step));
-  const double correction2 = std::sqrt(1 - std::pow(o.betas[1], double(bucket.step)));
-  if (group.weight_decay > 0) at::_foreach_mul_(params, 1 - group.lr * group.weight_decay);
+  const double correction1 = 1 - std::pow(o.betas[0], double(step));
+  const double correction2 = std::sqrt(1 - std::pow(o.betas[1], double(step)));
+  if (weight_decay > 0) at::_foreach_mul_(params, 1 - lr * weight_decay);
   auto momentum = at::_foreach_div(fast, correction1);
-  at::_foreach_add_(momentum, slow, warmed_alpha(o, bucket.step));
+  at::_foreach_add_(momentum, at::_foreach_mul(slow, warmed_alpha(o, step)));
   auto denominator = at::_foreach_sqrt(second);
   at::_foreach_div_(denominator, correction2);
   at::_foreach_add_(denominator, o.eps);
-  at::_foreach_addcdiv_(params, momentum, denominator, -group.lr);
-  write_back(params, bucket.params);
-}
-
-std::vector<torch::Tensor> AdEMAMix::make_slots(const torch::Tensor& param, size_t) const {
-  const auto type = working_type(param.scalar_type());
-  auto stacked_sizes = param.sizes().vec();
-  stacked_sizes.insert(stacked_sizes.begin(), 2);
-  return {torch::zeros(stacked_sizes, param.options().dtype(type).requires_grad(false)),
-          zeros_like_param(param, type)};
+  at::_foreach_div_(momentum, denominator);
+  at::_foreach_add_(params, momentum, -lr);
 }
 
 StateTree AdEMAMix::group_options(size_t group) const {
@@ -119,15 +114,6 @@ void AdEMAMix::load_group_options(size_t group, const StateTree& saved) {
   saved::take(saved, "alpha", o.alpha);
   saved::take(saved, "t_alpha", o.t_alpha);
   saved::take(saved, "t_beta3", o.t_beta3);
-}
-
-StateTree AdEMAMix::param_entry(const ParamState& state, size_t group) const {
-  return bitsandbytes::nested(Optimizer::param_entry(state, group));
-}
-
-Optimizer::ParamState AdEMAMix::read_param_entry(const StateTree& entry, const torch::Tensor& param,
-                                                 size_t group, const std::string& what) const {
-  return Optimizer::read_param_entry(bitsandbytes::flat(entry), param, group, what);
 }
 
 }  // namespace gradus

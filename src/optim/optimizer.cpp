@@ -43,8 +43,9 @@ Optimizer::Optimizer(std::vector<ParamGroupInit> groups, double lr, double weigh
                       " parameters and " + std::to_string(init.names.size()) +
                       " names; expected as many or none");
     states_.emplace_back(init.params.size());
-    groups_.push_back({std::move(init.params), std::move(init.names), init.lr.value_or(lr),
-                       std::nullopt, init.weight_decay.value_or(weight_decay)});
+    groups_.push_back({std::move(init.params), std::move(init.names), std::move(init.roles),
+                       init.lr.value_or(lr), std::nullopt,
+                       init.weight_decay.value_or(weight_decay)});
   }
   if (groups_.empty())
     throw Error("G-OPTIM-1", ErrorKind::usage, "an optimizer was given no parameter group",
@@ -349,7 +350,6 @@ void Optimizer::copy_slot(torch::Tensor& slot, const torch::Tensor& saved,
   slot.copy_(saved);
 }
 
-// The settings just read may want tensors that the ones before did not.
 void Optimizer::complete_slots(ParamState& state, const torch::Tensor& param, size_t group) const {
   const auto wanted = make_slots(param, group);
   for (size_t k = 0; k < wanted.size(); ++k)
@@ -364,7 +364,7 @@ StateTree Optimizer::state_dict() const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     auto saved = StateTree::dict();
     const auto options = group_options(g);
-    saved.set("weight_decay", groups_[g].weight_decay);
+    if (!options.contains("weight_decay")) saved.set("weight_decay", groups_[g].weight_decay);
     if (!options.contains("lr")) saved.set("lr", groups_[g].lr);
     for (const auto& [key, value] : options.entries()) saved.set(key, value);
     if (groups_[g].initial_lr) saved.set("initial_lr", *groups_[g].initial_lr);

@@ -1,6 +1,7 @@
 #include "optim/step_schedules.h"
 
 #include <gradus/core/error.h>
+#include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/optim/schedule_kwargs.h>
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gradus/config/launch_environment.h>
+#include <gradus/config/optimizer_arguments.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
 #include <gradus/core/log.h>
@@ -9,7 +10,6 @@
 #include <gradus/data/tokenizer_like.h>
 #include <gradus/device/attention_backend.h>
 #include <gradus/device/runtime.h>
-#include <gradus/optim/factory.h>
 #include <gradus/optim/param_groups.h>
 #include <gradus/trackers/tracker.h>
 #include <gradus/train/callbacks.h>
@@ -277,22 +277,18 @@ void Trainer::create_optimizer_and_scheduler(int64_t num_training_steps) {
 void Trainer::create_optimizer() {
   auto& p = *parts_;
   if (p.engine.optimizer()) return;
-  auto groups = decay_groups(p.model->named_module(), p.args.weight_decay);
+  const auto& module = p.model->named_module();
   if (p.optimizer_factory)
-    return p.engine.set_optimizer(p.optimizer_factory(std::move(groups), p.args));
+    return p.engine.set_optimizer(
+        p.optimizer_factory(decay_groups(module, p.args.weight_decay), p.args));
+  auto groups = optimizer_groups(p.args.optim, module, p.args.weight_decay);
   if (std::ranges::all_of(groups, [](const auto& group) { return group.params.empty(); }))
     throw Error("G-TRAIN-23", ErrorKind::usage,
                 "there is nothing to train: no parameter of the model requires a gradient",
                 "A loaded adapter is frozen unless `is_trainable` is set. Start a new one with "
                 "--use_peft on the base model, or merge the adapter first: gradus merge.");
-  p.engine.set_optimizer(make_optimizer(p.args.optim, std::move(groups),
-                                        {.learning_rate = p.args.learning_rate,
-                                         .weight_decay = p.args.weight_decay,
-                                         .adam_beta1 = p.args.adam_beta1,
-                                         .adam_beta2 = p.args.adam_beta2,
-                                         .adam_epsilon = p.args.adam_epsilon,
-                                         .warmup_steps = p.args.warmup_steps.value(),
-                                         .optim_args = p.args.optim_args.value_or("")}));
+  p.engine.set_optimizer(
+      make_optimizer(p.args.optim, std::move(groups), optimizer_arguments(p.args)));
 }
 
 void Trainer::create_scheduler(int64_t num_training_steps) {

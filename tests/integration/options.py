@@ -66,7 +66,7 @@ def main():
     assert "does not take '--jason'" in run("options", "--jason", code=2)
     told = run("train", "--task", "image-classification", "--train_images", "none", "--output_dir",
                "none", "--optim_target_modules", "q", code=2)
-    assert "optim_target_modules has no effect: only GaLore and APOLLO" in told, told
+    assert "optim_target_modules has no effect: only the GaLore and APOLLO" in told, told
     print("options: all as expected")
 
 

@@ -87,7 +87,7 @@ struct Rule {
   bool least_open = false;                                  ///< `least` itself is out
   bool most_open = false;                                   ///< `most` itself is out
   std::span<const std::string_view> words = {};             ///< the choices, where they are fixed
-  /// The choices, where they stand in a table that users may add to: `optimizer_choices`.
+  /// The choices, where they stand in a table that users may add to: `optimizer_names`.
   std::vector<std::string> (*table)() = nullptr;
   Shape shape = Shape::plain;  ///< for fields that hold JSON
   std::string_view type = {};  ///< in place of the type's own name

@@ -181,6 +181,8 @@ class StepEngine {
 
  private:
   void begin_recording(std::string plain_because);
+  /// The limit of the gradients' norm; 0 where the optimizer takes no clipping.
+  double max_grad_norm() const;
   torch::Tensor clip_parts();
   bool update_is_recordable() const;
   void sync_gradients();

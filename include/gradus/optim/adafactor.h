@@ -56,6 +56,12 @@ class Adafactor : public Optimizer {
   std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
   StateTree group_options(size_t group) const override;
   void load_group_options(size_t group, const StateTree& saved) override;
+  /// The gradient that states and update are made of; an optimizer that projects it overrides both.
+  virtual torch::Tensor in_state_space(Bucket&, size_t, const torch::Tensor& grad) { return grad; }
+  /// The way back.
+  virtual torch::Tensor in_parameter_space(Bucket&, size_t, const torch::Tensor& update) {
+    return update;
+  }
 
  private:
   void update_one(const AdafactorOptions& options, const ParamGroup& group, Bucket& bucket,

@@ -22,6 +22,8 @@ struct AdamWOptions {
   /// One pass over the parameters. Without it a CPU takes the step in torch's separate operations,
   /// whose last bits differ; a GPU is fused either way.
   bool fused = true;
+  /// What `--optim` calls it; told from `fused` where it is empty.
+  std::string name = {};
 };
 
 /// Adam with decoupled weight decay, `torch.optim.AdamW`, on ATen's kernels. On a GPU with the CUDA
@@ -42,7 +44,7 @@ class AdamW : public Optimizer {
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
 
-  std::string name() const override { return fused_ ? "adamw_torch_fused" : "adamw_torch"; }
+  std::string name() const override { return name_; }
   /// Parts of parameters can be trained alone.
   bool is_elementwise() const override { return true; }
   bool takes_grad_scale() const override { return !steps_apart(); }
@@ -72,6 +74,7 @@ class AdamW : public Optimizer {
 
   std::vector<AdamWOptions> options_;  // one per group
   bool fused_;
+  std::string name_;
 };
 
 }  // namespace gradus

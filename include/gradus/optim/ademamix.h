@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gradus/optim/optimizer.h>
+#include <gradus/optim/bnb_optimizer.h>
 
 #include <array>
 
@@ -18,13 +18,14 @@ struct AdEMAMixOptions {
   /// Added to the denominator.
   double eps = 1e-8;
   double weight_decay = 1e-2;  ///< decoupled
+  BnbStates states = {};       ///< how momenta and second moment are kept
 };
 
-/// AdEMAMix: Adam with a second, slow momentum, as in bitsandbytes (`ademamix`).
+/// AdEMAMix: Adam with a second, slow momentum, as in bitsandbytes (`ademamix`, `ademamix_8bit`).
 ///
 /// The slow momentum remembers gradients of tens of thousands of steps. `t_alpha` and `t_beta3`
 /// bring it in over the first steps. Thread-safety: as `Optimizer`.
-class AdEMAMix : public Optimizer {
+class AdEMAMix : public BnbOptimizer {
  public:
   /// All parameters in one group.
   explicit AdEMAMix(std::vector<torch::Tensor> params, AdEMAMixOptions options = {});
@@ -38,21 +39,16 @@ class AdEMAMix : public Optimizer {
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
 
-  std::string name() const override { return "ademamix"; }
-  bool is_elementwise() const override { return true; }
-
  protected:
-  // How the base class updates, saves and loads it: see Optimizer.
-  void update(Bucket& bucket, const StepContext& context) override;
-  /// state1 holds both momenta, stacked.
-  std::vector<std::string> slot_names() const override { return {"state1", "state2"}; }
-  StepForm step_form() const override { return StepForm::integer; }
-  std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
+  // How the base class updates, saves and loads it: see BnbOptimizer.
+  void apply(const Values& values, size_t group, int64_t step) override;
+  std::vector<std::string> slot_names() const override {
+    return {"qmap1", "qmap2", "absmax1", "absmax2", "state1", "state2"};
+  }
+  /// state1 holds both momenta.
+  int64_t stacked() const override { return 2; }
   StateTree group_options(size_t group) const override;
   void load_group_options(size_t group, const StateTree& saved) override;
-  StateTree param_entry(const ParamState& state, size_t group) const override;
-  ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group,
-                              const std::string& what) const override;
 
  private:
   std::vector<AdEMAMixOptions> options_;  // one per group

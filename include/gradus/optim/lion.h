@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gradus/optim/optimizer.h>
+#include <gradus/optim/bnb_optimizer.h>
 
 #include <array>
 
@@ -13,13 +13,14 @@ struct LionOptions {
   /// How much of the running mean is kept in the update, and in the state.
   std::array<double, 2> betas = {0.9, 0.99};
   double weight_decay = 0.0;  ///< decoupled
+  BnbStates states = {};      ///< how the running mean is kept
 };
 
-/// Lion, the sign of an interpolated momentum, as in bitsandbytes (`lion_32bit`).
+/// Lion, the sign of an interpolated momentum, as in bitsandbytes (`lion_32bit`, `lion_8bit`).
 ///
 /// It keeps one state per parameter, half of what Adam keeps. Good rates are three to ten times
 /// smaller than those of AdamW. Thread-safety: as `Optimizer`.
-class Lion : public Optimizer {
+class Lion : public BnbOptimizer {
  public:
   /// All parameters in one group.
   explicit Lion(std::vector<torch::Tensor> params, LionOptions options = {});
@@ -33,22 +34,12 @@ class Lion : public Optimizer {
                                                    const OptimizerArguments& args,
                                                    const OptimArgs& extra);
 
-  /// The name in bitsandbytes and `--optim`.
-  std::string name() const override { return "lion_32bit"; }
-  /// Parts of parameters can be trained alone.
-  bool is_elementwise() const override { return true; }
-
  protected:
-  // How the base class updates, saves and loads it: see Optimizer.
-  void update(Bucket& bucket, const StepContext& context) override;
-  std::vector<std::string> slot_names() const override { return {"state1"}; }
-  StepForm step_form() const override { return StepForm::integer; }
-  std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const override;
+  // How the base class updates, saves and loads it: see BnbOptimizer.
+  void apply(const Values& values, size_t group, int64_t step) override;
+  std::vector<std::string> slot_names() const override { return {"state1", "qmap1", "absmax1"}; }
   StateTree group_options(size_t group) const override;
   void load_group_options(size_t group, const StateTree& saved) override;
-  StateTree param_entry(const ParamState& state, size_t group) const override;
-  ParamState read_param_entry(const StateTree& entry, const torch::Tensor& param, size_t group,
-                              const std::string& what) const override;
 
  private:
   std::vector<LionOptions> options_;  // one per group

@@ -14,6 +14,9 @@ namespace gradus {
 class OptimArgs;
 struct OptimizerArguments;
 
+/// What a parameter is in its module, where an optimizer treats some kinds differently.
+enum class ParamRole { other, linear_weight, embedding };
+
 /// What an optimizer is built from: parameters that share settings.
 /// What is not set here comes from the optimizer's own options.
 struct ParamGroupInit {
@@ -21,6 +24,7 @@ struct ParamGroupInit {
   std::vector<torch::Tensor> params = {};
   std::vector<std::string> names =
       {};  ///< one per parameter, or none; only for messages and rules by name
+  std::vector<ParamRole> roles = {};  ///< one per parameter, or none
   /// The group's learning rate.
   std::optional<double> lr = std::nullopt;
   /// The group's weight decay.
@@ -34,6 +38,8 @@ struct ParamGroup {
   std::vector<torch::Tensor> params;
   /// One per parameter, or none.
   std::vector<std::string> names;
+  /// One per parameter, or none.
+  std::vector<ParamRole> roles;
   /// The learning rate of the next step.
   double lr = 0.0;
   std::optional<double> initial_lr;  ///< set by the first schedule; what it multiplies
@@ -141,6 +147,10 @@ class Optimizer {
   /// `train_parts`; those of the parameters begin anew.
   void release_parts();
 
+  /// Whether `max_grad_norm` limits its gradients. Python's LOMO and layer-wise optimizers step
+  /// inside the backward pass, where nobody can.
+  virtual bool takes_clipping() const { return true; }
+
   /// The tensors that carry gradients: the groups' parameters, or the weights they are masters of.
   std::vector<torch::Tensor> gradient_holders() const;
 
@@ -200,6 +210,8 @@ class Optimizer {
   virtual StepForm step_form() const { return StepForm::tensor; }
   /// Makes the slots of a parameter at its first gradient.
   virtual std::vector<torch::Tensor> make_slots(const torch::Tensor& param, size_t group) const = 0;
+  /// Adds the slots that settings just read from a file ask for and the file does not have.
+  virtual void complete_slots(ParamState& state, const torch::Tensor& param, size_t group) const;
   /// Whether the lists for the next step exist. They are kept as long as the same parameters have
   /// gradients.
   bool is_arranged() const { return !stale_ && !buckets_.empty(); }
@@ -243,7 +255,6 @@ class Optimizer {
   template <class F>
   void replace_parameters(const std::vector<std::pair<torch::Tensor, torch::Tensor>>& others,
                           const F& state_of);
-  void complete_slots(ParamState& state, const torch::Tensor& param, size_t group) const;
 
   mutable std::vector<std::vector<ParamState>>
       states_;  // [group][parameter]; step counts of buckets are stored when asked for

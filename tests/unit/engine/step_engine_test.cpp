@@ -1,5 +1,6 @@
 #include <gradus/engine/step_engine.h>
 #include <gradus/optim/adamw.h>
+#include <gradus/optim/lomo.h>
 #include <gradus/optim/sgd.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -62,6 +63,17 @@ TEST(StepEngine, MicroBatchesOfAWindowAddUp) {
   EXPECT_EQ(one.engine.window_size(), 2);
   one.engine.end();
   EXPECT_EQ(one.engine.window_size(), 1);
+}
+
+TEST(StepEngine, SomeOptimizersTakeNoClipping) {
+  OneWeight one;
+  one.engine.set_optimizer(
+      std::make_shared<Lomo>(one.layer->parameters(), LomoOptions{.lr = 0.125}));
+  one.engine.begin(*one.layer, {.max_grad_norm = 2});
+  one.micro_batch(8);
+  EXPECT_FLOAT_EQ(one.engine.clip().item<float>(), 8);
+  one.engine.step();
+  EXPECT_EQ(one.weight(), 0);
 }
 
 TEST(StepEngine, AStepWithInfinitiesIsSkippedAndHoldsTheScheduleBack) {
