@@ -19,7 +19,8 @@ namespace {
 constexpr int64_t kFramesAtOnce = 1 << 22;      // memory that a header alone can claim
 constexpr int64_t kFramesOfChannels = 1 << 12;  // read at once when there are several channels
 constexpr int kMostChannels = 64;
-constexpr double kMostSamples = double(int64_t{1} << 31);  // whatever rate a header claims
+// Whatever rate a header claims, and however well silence packs.
+constexpr double kFreeSamples = double(kFramesAtOnce), kSamplesPerByte = 200;
 
 [[noreturn]] void refuse_sound(const char* id, const std::string& name, const std::string& what,
                                const char* advice) {
@@ -86,7 +87,8 @@ class SoundReader {
   /// The mean of the channels, to the file's end, whatever the header says about it. The memory
   /// grows with what is there, not with what is claimed.
   Tensor all_frames(double max_seconds) {
-    const auto most = std::min(double(info_.samplerate) * max_seconds, kMostSamples);
+    const auto most = double(info_.samplerate) * max_seconds;
+    const auto most_of_bytes = kFreeSamples + kSamplesPerByte * double(bytes_.content.size());
     // One more than the header says, to see whether the sound goes on.
     auto samples =
         at::empty({std::clamp<int64_t>(info_.frames, 0, kFramesAtOnce) + 1}, torch::kFloat);
@@ -100,6 +102,12 @@ class SoundReader {
         refuse_sound("G-AUDIO-2", name_,
                      fmt::format("the sound is longer than {} seconds", max_seconds),
                      "Cut it, or leave it out of the data set.");
+      if (double(count) > most_of_bytes)
+        refuse_sound("G-AUDIO-2", name_,
+                     fmt::format("its {} bytes hold more than {:.0f} samples",
+                                 bytes_.content.size(), most_of_bytes),
+                     "Only silence packs so well. Leave the file out, or let gradus do so with "
+                     "--skip_bad_rows.");
     }
     const bool is_cut = says_length() && count < info_.frames;
     if (sf_error(file_.get()) != SF_ERR_NO_ERROR || is_cut)

@@ -10,12 +10,14 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/where.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <numbers>
 #include <numeric>
+#include <vector>
 
 namespace gradus {
 
@@ -25,6 +27,7 @@ namespace {
 
 constexpr double kFilterWidth = 6, kRolloff = 0.99;
 constexpr int64_t kLargestFilter = int64_t{1} << 25;  // taps of all phases together
+constexpr size_t kMostKeptTaps = size_t{1} << 23;     // 32 MB
 
 /// One of the filters: output `phase`, `phase + to`, … each use it at another place.
 struct Phase {
@@ -80,13 +83,38 @@ Filter make_filter(int64_t from, int64_t to) {
   return filter;
 }
 
+/// Keeps the filters that were used last, as far as there is room: a data set has few rates,
+/// hostile files have any.
+class FilterShelf {
+ public:
+  std::shared_ptr<const Filter> filter(int64_t from, int64_t to) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const auto& filter) {
+      return filter->from == from && filter->to == to;
+    });
+    auto filter = found != kept_.end() ? std::move(*found)
+                                       : std::make_shared<const Filter>(make_filter(from, to));
+    if (found != kept_.end()) kept_.erase(found);
+    kept_.push_back(filter);
+    while (kept_.size() > 1 && taps_of_all() > kMostKeptTaps) kept_.erase(kept_.begin());
+    return filter;
+  }
+
+ private:
+  size_t taps_of_all() const {
+    size_t sum = 0;
+    for (const auto& filter : kept_)
+      for (const auto& phase : filter->phases) sum += phase.taps.size() + sizeof(Phase) / 4;
+    return sum;
+  }
+
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<const Filter>> kept_;  ///< the last one used at the end
+};
+
 std::shared_ptr<const Filter> filter_for(int64_t from, int64_t to) {
-  static std::mutex mutex;
-  static std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const Filter>> filters;
-  const std::lock_guard lock(mutex);
-  auto& filter = filters[{from, to}];
-  if (!filter) filter = std::make_shared<const Filter>(make_filter(from, to));
-  return filter;
+  static FilterShelf shelf;
+  return shelf.filter(from, to);
 }
 
 /// A dot product in eight running sums, which the compiler keeps in vector registers.

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 namespace gradus {
 namespace {
@@ -300,6 +301,35 @@ TEST(AudioRows, CollatorPadsSoundAndLabelsApart) {
   EXPECT_EQ(batch["input_values"].sum().item<double>(), 8);
   EXPECT_FALSE(batch.contains("attention_mask"));
   EXPECT_EQ(batch["labels"][1][2].item<int64_t>(), -100);
+}
+
+TEST(Audio, AFileThatUnpacksToFarMoreThanItIsIsRefused) {
+  // 20 million zeros in 69 KB
+  const auto silence = read_file(kSounds / "packed/silence.flac");
+  try {
+    decode_audio(silence, "silence.flac");
+    FAIL() << "it was read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "G-AUDIO-2");
+    EXPECT_NE(std::string(error.what()).find("bytes hold more than"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Audio, ManyRatesDoNotPileUp) {
+  const auto memory = [] {
+    std::ifstream file("/proc/self/statm");
+    int64_t all = 0, resident = 0;
+    file >> all >> resident;
+    return resident * 4096;
+  };
+  const auto sound = torch::zeros({100});
+  resample(sound, 15991, 16000);
+  const auto before = memory();
+  // Each of these filters has about 16,000 phases with 16 taps.
+  for (int64_t rate = 15000; rate < 15600; ++rate)
+    if (std::gcd(rate, int64_t{16000}) == 1) resample(sound, rate, 16000);
+  EXPECT_LT(memory() - before, int64_t{200} << 20);
 }
 
 }  // namespace
