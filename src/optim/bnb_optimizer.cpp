@@ -107,9 +107,10 @@ std::vector<torch::Tensor> BnbOptimizer::slots_in(const torch::Tensor& param,
     const bool is_first = name.ends_with('1');
     if (!is_first && !name.ends_with('2')) return torch::Tensor();
     if (name.starts_with("qmap")) return shared_values(/*is_signed=*/is_first).to(param.device());
-    const bool is_state = name.starts_with("state");
+    const bool is_state = name.starts_with("state"), is_stack = is_first && stacked() > 0;
+    if (is_state && !is_quantised && !is_stack) return zeros_like_param(param, type);
     auto sizes = is_state ? param.sizes().vec() : std::vector<int64_t>{blocks};
-    if (is_first && stacked() > 0) sizes.insert(sizes.begin(), stacked());
+    if (is_stack) sizes.insert(sizes.begin(), stacked());
     return torch::zeros(sizes, plain.dtype(is_state ? type : at::kFloat));
   };
   std::vector<torch::Tensor> slots;

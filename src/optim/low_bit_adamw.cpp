@@ -22,7 +22,7 @@ enum LowBitSlot : size_t { kMean, kSquare, kMeanCodes, kMeanScale, kSquareCodes,
 torch::Tensor low_bit_values(int64_t bits, bool is_signed, torch::Device device) {
   const auto values = bits == 4 && !is_signed ? at::linspace(0, 1, 17, at::kFloat).slice(0, 1)
                                               : blockwise::dynamic_values(is_signed, bits - 1);
-  return values.to(device, /*non_blocking=*/true);
+  return values.to(device);
 }
 
 // One of the two states of a parameter.
@@ -110,15 +110,18 @@ void LowBitAdamW::update(Bucket& bucket, const StepContext&) {
     return bucket.slots[k].empty() ? torch::Tensor() : bucket.slots[k][i];
   };
   const auto device = bucket.params.front().device();
-  const auto mean_values = low_bit_values(bits_, /*is_signed=*/true, device),
-             square_values = low_bit_values(bits_, /*is_signed=*/false, device);
+  if (!mean_values_.defined() || mean_values_.device() != device) {
+    mean_values_ = low_bit_values(bits_, /*is_signed=*/true, device);
+    square_values_ = low_bit_values(bits_, /*is_signed=*/false, device);
+  }
   for (size_t i = 0; i < bucket.params.size(); ++i) {
     auto param = bucket.params[i].to(at::kFloat);
     const auto grad = bucket.grads[i].to(at::kFloat);
-    const LowBitState mean{slot(kMean, i), slot(kMeanCodes, i), slot(kMeanScale, i), mean_values,
+    const LowBitState mean{slot(kMean, i), slot(kMeanCodes, i), slot(kMeanScale, i), mean_values_,
                            bits_,          block_size_},
-        square{slot(kSquare, i), slot(kSquareCodes, i), slot(kSquareScale, i), square_values, bits_,
-               block_size_};
+        square{
+            slot(kSquare, i), slot(kSquareCodes, i), slot(kSquareScale, i), square_values_, bits_,
+            block_size_};
     param = param - param * decay;
     const auto first = mean.read(param.sizes()).lerp(grad, 1 - o.betas[0]);
     const auto second = square.read(param.sizes()).lerp(grad.square(), 1 - o.betas[1]);

@@ -103,14 +103,35 @@ std::optional<ModelShape> shape_of(const json& config) {
   return shape;
 }
 
-// The config of an adapter's base model has the shapes.
+// Bytes of state for a parameter. GaLore and APOLLO need less than is said here, by their rank;
+// embeddings keep states of 32 bits.
 double optimizer_bytes(const std::string& name) {
-  static const std::map<std::string, double> kBytes = {
-      {"sgd", 0},     {"adafactor", 0.1},       {"adagrad", 4},
-      {"rmsprop", 4}, {"lion_32bit", 4},        {"ademamix", 12},
-      {"muon", 4},    {"schedule_free_sgd", 4}, {"lion", 4}};
+  static const std::map<std::string, double> kBytes = {{"sgd", 0},
+                                                       {"lomo", 0},
+                                                       {"adafactor", 0.1},
+                                                       {"adalomo", 0.1},
+                                                       {"galore_adafactor", 0.1},
+                                                       {"galore_adafactor_layerwise", 0.1},
+                                                       {"adagrad", 4},
+                                                       {"rmsprop", 4},
+                                                       {"rmsprop_bnb", 4},
+                                                       {"rmsprop_bnb_32bit", 4},
+                                                       {"rmsprop_bnb_8bit", 1},
+                                                       {"lion_32bit", 4},
+                                                       {"paged_lion_32bit", 4},
+                                                       {"lion_8bit", 1},
+                                                       {"paged_lion_8bit", 1},
+                                                       {"ademamix", 12},
+                                                       {"paged_ademamix_32bit", 12},
+                                                       {"ademamix_8bit", 3},
+                                                       {"paged_ademamix_8bit", 3},
+                                                       {"grokadamw", 12},
+                                                       {"adamw_torch_4bit", 1},
+                                                       {"muon", 4},
+                                                       {"schedule_free_sgd", 4}};
   const auto found = kBytes.find(name);
-  return found == kBytes.end() ? 8 : found->second;
+  if (found != kBytes.end()) return found->second;
+  return name.find("8bit") == std::string::npos ? 8 : 2;
 }
 
 // Chunks of the fused loss, as kernels/cross_entropy.cpp cuts them.
@@ -239,6 +260,10 @@ std::vector<MemoryAdvice> memory_advice(PlannedStep step, double bytes) {
     take(fmt::format("--per_device_train_batch_size {} --gradient_accumulation_steps {}", most,
                      windows),
          "the same step in smaller parts");
+  }
+  if (!fits() && optimizer_bytes(step.optim) > 2) {
+    step.optim = "adamw_bnb_8bit";
+    take("--optim adamw_bnb_8bit", "states of 8 bits: nearly the curve of AdamW");
   }
   if (!fits() && optimizer_bytes(step.optim) > 0.1) {
     step.optim = "adafactor";

@@ -7,6 +7,7 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
+#include <gradus/optim/factory.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
@@ -108,6 +109,44 @@ TEST_F(ResumeRuns, AreBitEqualWhenEarlyStoppingEndsThem) {
     if (from.step < end)
       expect_same_checkpoint(run / last, whole / last, fmt::format("from step {}", from.step));
     if (HasFailure()) break;
+  }
+}
+
+// The same with a layer that is large enough for states of few bits.
+struct WideNet : Model {
+  WideNet() {
+    torch::manual_seed(5);
+    first = register_module("first", torch::nn::Linear(8, 512));
+    second = register_module("second", torch::nn::Linear(512, 3));
+  }
+  ModelOutput forward(const Batch& inputs, const ForwardOptions&) override {
+    const auto logits = second->forward(torch::relu(first->forward(inputs["x"])));
+    return {{"loss", torch::cross_entropy_loss(logits.to(torch::kFloat), inputs["labels"])},
+            {"logits", logits}};
+  }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+};
+
+void train_wide(const fs::path& run, const std::string& optimizer, const Resume& resume) {
+  auto args = dropout_arguments(run.string(), 3);
+  args.max_steps = 6;
+  args.warmup_steps = 1;
+  args.optim = optimizer;
+  if (optimizer_takes_targets(optimizer)) {
+    args.optim_target_modules = "all-linear";
+    args.optim_args = "rank=4,update_proj_gap=2";
+  }
+  auto options = dropout_run(std::move(args));
+  options.model = std::make_shared<WideNet>();
+  Trainer(std::move(options)).train(resume);
+}
+
+TEST_F(ResumeRuns, AreBitEqualWithEveryOptimizer) {
+  for (const auto& name : optimizer_names()) {
+    const auto whole = folder_ / name, resumed = folder_ / (name + "-resumed");
+    train_wide(whole, name, Resume::none());
+    train_wide(resumed, name, Resume::from(whole / "checkpoint-3"));
+    expect_same_checkpoint(resumed / "checkpoint-6", whole / "checkpoint-6", "with " + name);
   }
 }
 

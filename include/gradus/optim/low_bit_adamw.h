@@ -55,6 +55,7 @@ class LowBitAdamW : public Optimizer {
  private:
   std::vector<LowBitAdamWOptions> options_;  // one per group
   int64_t bits_, block_size_;
+  torch::Tensor mean_values_, square_values_;  // what codes stand for, where the parameters are
 };
 
 }  // namespace gradus

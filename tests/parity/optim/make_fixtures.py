@@ -205,7 +205,6 @@ def named_case(label, name, optim_args, weight_decay, extra, shapes=SHAPES, want
 
 class WithTarget(torch.nn.Module):
     """Named parameters: rest1 and rest2, which are no linear layer, then layer.weight."""
-
     def __init__(self, params):
         super().__init__()
         self.layer = torch.nn.Linear(4, 3, bias=False)
@@ -252,8 +251,7 @@ def write(file, shapes, cases):
     document = {
         "versions": {
             "torch": torch.__version__, "transformers": transformers.__version__,
-            **{package: importlib.metadata.version(package)
-               for package in PACKAGES}
+            **{package: importlib.metadata.version(package) for package in PACKAGES}
         },
         "note": "parameters start at cos(0.7 (i + 1) + k); gradients are 0.5 p + sin(0.3 t (i + 1) "
                 "+ k), t from 1",
@@ -264,20 +262,18 @@ def write(file, shapes, cases):
         json.dumps(document, separators=(",", ":")) + "\n")
 
 
-write(
-    "optimizers.json", SHAPES, [named_case(*case) for case in CASES] +
-    [target_case(*case) for case in TARGET_CASES] + [
-        lomo_case("lomo", (0, 1, 2)),
-        lomo_case("adalomo", (0, 1)),
-        adafactor_case("adafactor_relative",
-                       {"scale_parameter": True, "relative_step": True, "warmup_init": False}),
-        adafactor_case(
-            "adafactor_warmup",
-            {"scale_parameter": True, "relative_step": True, "warmup_init": True, "beta1": 0.9}),
-        muon_case("muon", {}),
-        muon_case("muon_rms",
-                  {"adjust_lr_fn": "match_rms_adamw", "nesterov": False, "momentum": 0.9}),
-    ])
-write("optimizers_low_bit.json", LOW_BIT_SHAPES, [
-    named_case(*case[:5], LOW_BIT_SHAPES, case[5], (10, 30)) for case in LOW_BIT_CASES
-])
+write("optimizers.json", SHAPES,
+      [named_case(*case) for case in CASES] + [target_case(*case) for case in TARGET_CASES] + [
+          lomo_case("lomo", (0, 1, 2)),
+          lomo_case("adalomo", (0, 1)),
+          adafactor_case("adafactor_relative",
+                         {"scale_parameter": True, "relative_step": True, "warmup_init": False}),
+          adafactor_case(
+              "adafactor_warmup",
+              {"scale_parameter": True, "relative_step": True, "warmup_init": True, "beta1": 0.9}),
+          muon_case("muon", {}),
+          muon_case("muon_rms",
+                    {"adjust_lr_fn": "match_rms_adamw", "nesterov": False, "momentum": 0.9}),
+      ])
+write("optimizers_low_bit.json", LOW_BIT_SHAPES,
+      [named_case(*case[:5], LOW_BIT_SHAPES, case[5], (10, 30)) for case in LOW_BIT_CASES])

@@ -45,7 +45,6 @@ def patch():
 class SteppedLomo:
     """Lomo and AdaLomo with a step of their own: their backward pass over a loss that has the
     gradients in question."""
-
     def __init__(self, inner, params):
         self.inner, self.params = inner, params
         self.rms = [None] * len(params)
@@ -117,8 +116,8 @@ def low_rank_state(optimizer):
 
 
 def is_right(projector, matrix):
-    return {"right": True, "left": False}.get(projector.proj_type,
-                                              matrix.shape[0] <= matrix.shape[1])
+    return {"right": True, "left": False}.get(projector.proj_type, matrix.shape[0]
+                                              <= matrix.shape[1])
 
 
 def torchao_state(optimizer):
