@@ -151,11 +151,12 @@ std::vector<torch::Tensor> LowBitAdamW::make_slots(const torch::Tensor& param, s
   return slots;
 }
 
-// torchao keeps the rate in a tensor, and asks for one.
+// torchao keeps the rate in a tensor, and asks for one. Its own has float32, which would round
+// ours.
 StateTree LowBitAdamW::group_options(size_t group) const {
   const auto& o = options_[group];
   return StateTree::dict()
-      .set("lr", torch::tensor(float(groups_[group].lr)))
+      .set("lr", torch::tensor(groups_[group].lr, at::kDouble))
       .set("betas", saved::tuple_of(o.betas))
       .set("eps", o.eps)
       .set("amsgrad", false)

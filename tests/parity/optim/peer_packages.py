@@ -130,6 +130,7 @@ def torchao_state(optimizer):
             entry[key + ".codes"], entry[key + ".scale"] = value.codes, value.scale
     for group in state["param_groups"]:
         group["initial_lr"] = float(group["initial_lr"])
+        group["lr"] = group["lr"].double()
         numbers = group.pop("params")
         group.update({
             "block_size": optimizer.block_size,

@@ -43,6 +43,7 @@ torch::Tensor values(const json& shapes, size_t k, double (*function)(double), d
 torch::ScalarType type_named(const std::string& name) {
   if (name == "int32") return torch::kInt;
   if (name == "uint8") return torch::kByte;
+  if (name == "float64") return torch::kDouble;
   return name == "bfloat16" ? torch::kBFloat16 : torch::kFloat;
 }
 
