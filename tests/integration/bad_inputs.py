@@ -109,7 +109,7 @@ def main():
         "both precisions": (["--fp16", "--bf16"], "fp16 and bf16"),
         "unknown strategy": (["--eval_strategy", "sometimes"], "must be one of no, steps or epoch"),
         "unknown optimizer": (["--optim", "adamw_magic"], "adamw_magic"),
-        "optimizer not there yet": (["--optim", "galore_adamw"], "adamw_torch_fused"),
+        "optimizer without targets": (["--optim", "galore_adamw"], "needs optim_target_modules"),
         "unknown schedule": (["--lr_scheduler_type", "foo"], "lr_scheduler_type"),
         "best model without match":
             (["--load_best_model_at_end", "--eval_strategy", "steps", "--save_strategy",

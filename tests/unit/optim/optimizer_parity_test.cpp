@@ -231,8 +231,13 @@ StateTree deep_copy(const StateTree& tree) {
 class OptimizerParity : public ::testing::TestWithParam<size_t> {
  protected:
   void SetUp() override {
-    if (testing::on_gpu() && fixture()["name"].get<std::string>().ends_with("8bit"))
+    if (!testing::on_gpu()) return;
+    const auto name = fixture()["name"].get<std::string>();
+    if (name.ends_with("8bit"))
       GTEST_SKIP() << "on a GPU bitsandbytes rounds to other codes than on a CPU";
+    if (name.starts_with("galore") || name.starts_with("apollo"))
+      GTEST_SKIP() << "singular vectors have other signs on a GPU, and random projections other "
+                      "numbers, in Python too";
   }
   const json& fixture() const { return fixtures()[GetParam()]; }
 };
