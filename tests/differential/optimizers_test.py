@@ -73,6 +73,8 @@ def ours(name, folder, rows):
 
 
 def theirs(name, folder, rows):
+    if "bitsandbytes" in sys.modules:  # it remembers parameters by an address that is used again
+        sys.modules["bitsandbytes"].optim.GlobalOptimManager._instance = None
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     args = transformers.TrainingArguments(str(folder / f"theirs-{name}"),
                                           **{**flags_of(name), "save_strategy": "no"})
