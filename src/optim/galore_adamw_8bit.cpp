@@ -12,6 +12,12 @@ namespace {
 // After the six slots of BnbAdamW.
 constexpr size_t kLeft8bit = 6, kRight8bit = 7;
 
+// transformers spares embeddings only in optimizers of bitsandbytes itself.
+std::vector<ParamGroupInit> without_roles(std::vector<ParamGroupInit> groups) {
+  for (auto& group : groups) group.roles.clear();
+  return groups;
+}
+
 }  // namespace
 
 std::shared_ptr<Optimizer> GaLoreAdamW8bit::from_arguments(std::vector<ParamGroupInit> groups,
@@ -26,7 +32,7 @@ std::shared_ptr<Optimizer> GaLoreAdamW8bit::from_arguments(std::vector<ParamGrou
 GaLoreAdamW8bit::GaLoreAdamW8bit(const std::vector<ParamGroupInit>& groups,
                                  const std::optional<TargetModules>& targets, double lr,
                                  ProjectionOptions projection, bool is_layerwise)
-    : BnbAdamW(target_groups(groups, targets, "galore_adamw_8bit"),
+    : BnbAdamW(without_roles(target_groups(groups, targets, "galore_adamw_8bit")),
                {.lr = lr,
                 .states = BnbStates::named(is_layerwise ? "galore_adamw_8bit_layerwise"
                                                         : "galore_adamw_8bit")}),

@@ -69,9 +69,20 @@ std::string LowRankAdamW::name() const {
 }
 
 // APOLLO numbers the parameters from 1. Its layer-wise form has an optimizer for each of them.
-int64_t LowRankAdamW::seed_of(const Bucket& bucket, size_t i) const {
-  if (target_.is_layerwise) return 1;
-  return int64_t(groups_[0].params.size() + bucket.index[i]) + 1;
+int64_t LowRankAdamW::seed_of(int64_t number) const {
+  return target_.is_layerwise ? 1 : number + 1;
+}
+
+StateTree LowRankAdamW::state_dict() const {
+  auto state = Optimizer::state_dict();
+  if (!target_.is_apollo) return state;
+  auto entries = StateTree::dict();
+  for (const auto& [number, entry] : state.at("state").entries()) {
+    auto with_seed = StateTree::dict().set("seed", seed_of(std::get<int64_t>(number)));
+    for (const auto& [key, value] : entry.entries()) with_seed.set(key, value);
+    entries.set(number, std::move(with_seed));
+  }
+  return state.set("state", std::move(entries));
 }
 
 torch::Tensor LowRankAdamW::projected(Bucket& bucket, size_t i) const {
@@ -79,7 +90,8 @@ torch::Tensor LowRankAdamW::projected(Bucket& bucket, size_t i) const {
              right = slot_or_none(bucket.slots, kRightBasis, i);
   if (projector_->is_due(bucket.step)) {
     if (target_.is_apollo && target_.proj == "random")
-      projector_->draw(seed_of(bucket, i), bucket.step, left, right);
+      projector_->draw(seed_of(int64_t(groups_[0].params.size() + bucket.index[i])), bucket.step,
+                       left, right);
     else
       projector_->fit(bucket.grads[i], left, right);
   }

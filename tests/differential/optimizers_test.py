@@ -32,8 +32,7 @@ CONFIG = dict(model_type="llama", vocab_size=VOCAB, hidden_size=64, intermediate
               max_position_embeddings=64, tie_word_embeddings=False)
 # In Python these need other hardware, or always fail.
 ONLY_HERE = {"adamw_torch_xla", "adamw_torch_npu_fused", "galore_adafactor_layerwise"}
-# Their Python packages round in an order of their own where numbers decide about codes or signs.
-LOOSE = 2e-3
+MOST = 1e-5  # of a loss
 
 
 def flags_of(name):
@@ -46,6 +45,8 @@ def flags_of(name):
         flags |= {
             "optim_target_modules": ["self_attn", "mlp"], "optim_args": "rank=8,update_proj_gap=2"
         }
+    if name.endswith("layerwise"):  # in transformers schedules do not reach these
+        flags["lr_scheduler_type"] = "constant"
     return flags
 
 
@@ -72,6 +73,8 @@ def ours(name, folder, rows):
 
 
 def theirs(name, folder, rows):
+    if "bitsandbytes" in sys.modules:  # it remembers parameters by an address that is used again
+        sys.modules["bitsandbytes"].optim.GlobalOptimManager._instance = None
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     args = transformers.TrainingArguments(str(folder / f"theirs-{name}"),
                                           **{**flags_of(name), "save_strategy": "no"})
@@ -115,7 +118,7 @@ def main():
                 passed_over.append(f"{name} ({str(error).splitlines()[0][:60]})")
                 continue
             worst[name] = max(abs(a - b) / b for a, b in zip(mine, expected))
-            assert worst[name] <= LOOSE, (name, mine, expected)
+            assert worst[name] <= MOST, (name, mine, expected)
     for name, difference in sorted(worst.items(), key=lambda item: -item[1]):
         print(f"{name}: losses differ by {difference:.1e}")
     print(f"{len(worst)} optimizers are equal; passed over: {', '.join(passed_over) or 'none'}")

@@ -52,6 +52,8 @@ class LowRankAdamW : public Optimizer {
 
   std::string name() const override;
   bool takes_clipping() const override { return !target_.is_layerwise; }
+  /// With the seeds of APOLLO's parameters, which its Python form needs to go on.
+  StateTree state_dict() const override;
 
  protected:
   // How the base class updates, saves and loads it: see Optimizer.
@@ -69,7 +71,7 @@ class LowRankAdamW : public Optimizer {
   torch::Tensor projected(Bucket& bucket, size_t i) const;
   torch::Tensor scaled_as_projected(Bucket& bucket, size_t i, const torch::Tensor& low,
                                     const torch::Tensor& step) const;
-  int64_t seed_of(const Bucket& bucket, size_t i) const;
+  int64_t seed_of(int64_t number) const;
 
   LowRankAdamWOptions target_;  // of the target layers; the others have the defaults
   std::unique_ptr<GradientProjector> projector_;

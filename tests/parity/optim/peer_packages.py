@@ -102,7 +102,6 @@ def low_rank_state(optimizer):
     state = copied_state(optimizer)
     for entry in state["state"].values():
         projector = entry.pop("projector", None)
-        entry.pop("seed", None)
         if projector is None:
             continue
         inner = entry.get("__bnb_optimizer_quant_state__", entry)
