@@ -4,12 +4,14 @@
                                                [--folder DIR]
 
 For each: is it exported, and if not, why; gradients of the first step against eager ones (at most
-1e-5); 20 losses against transformers' Trainer, dropout off (at most 1e-4); milliseconds per step
-beside Python's. With --compiled only: those of Python with torch.compile, for what is in FILE.json.
-One that cannot be compiled is tried as TorchScript, too, which does not count. Writes FILE.json
-after each architecture (those that are in it already are passed over) and FILE.md at the end. DIR
-keeps the exported folders, and those that are there are used again. Takes about half a minute for
-each. Exits with 1 when fewer than 18 hold.
+1e-5); 20 losses of `gradus train` against transformers' Trainer, dropout off (at most 1e-4). Where
+no task of gradus makes the model's batch (exported_tasks.py), gradus' Trainer class trains on made
+up rows. Milliseconds per step, of the Trainer class, beside Python's. With --compiled only: those
+of Python with torch.compile, for what is in FILE.json. One that cannot be compiled is tried as
+TorchScript, too, which does not count. Writes FILE.json after each architecture (those that are in
+it already are passed over) and FILE.md at the end. DIR keeps the exported folders, and those that
+are there are used again. Takes about half a minute for each. Exits with 1 when fewer than 18 hold
+through `gradus train`.
 """
 import argparse
 import json
@@ -20,6 +22,7 @@ import torch
 import transformers
 
 import exported_runs as runs
+import exported_tasks as tasks
 
 NEEDED = 18
 TEXT = dict(vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
@@ -36,7 +39,7 @@ SEQ2SEQ = dict(vocab_size=99, d_model=32, encoder_layers=1, decoder_layers=1,
 IMAGE = dict(image_size=32, num_channels=3, num_labels=3)
 VISION = dict(IMAGE, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
               intermediate_size=64)
-FIGURES = ("gradients", "losses", "gradus_ms", "eager_ms", "compiled_ms")
+FIGURES = ("task", "gradients", "losses", "gradus_ms", "eager_ms", "compiled_ms")
 CAUSAL, MASKED, IMAGES = "CausalLM", "MaskedLM", "ImageClassification"
 
 ARCHITECTURES = {
@@ -175,7 +178,9 @@ def arguments_for(name, work):
     auto, config, *own = ARCHITECTURES[name]
     if ":" in auto:
         return [auto, *own]
-    transformers.AutoConfig.for_model(name, **config).save_pretrained(work / "model")
+    config = transformers.AutoConfig.for_model(name, **config)
+    config.save_pretrained(work / "model")
+    tasks.save_companions(auto, config, work / "model")
     return [str(work / "model"), "--auto_class", auto, "--random_weights", *own]
 
 
@@ -215,13 +220,20 @@ def compare(result, source, exported, work):
     columns = runs.rows_of(source)
     runs.save_file(columns, work / "rows.safetensors")
     args = {**runs.ARGS, "output_dir": str(work / "python")}
-    theirs, eager = runs.python_run(source, columns, args)
     answer = runs.ask(
         {
             "folder": str(exported), "rows": str(work / "rows.safetensors"),
             "args": {**args, "output_dir": str(work / "gradus")}
         }, work)
-    result["losses"] = runs.compare_logs(answer["log_history"], theirs)
+    if source.task in tasks.TASKS:
+        result["task"], make = tasks.TASKS[source.task]
+        data = make(source, exported, work, result["fixed"])
+        ours = tasks.program_run(result["task"], exported, data, work)
+        theirs, eager = runs.python_run(source, data.rows, args, collate=data.collate)
+    else:
+        ours = answer["log_history"]
+        theirs, eager = runs.python_run(source, columns, args)
+    result["losses"] = runs.compare_logs(ours, theirs)
     result["gradus_ms"], result["eager_ms"] = 1e3 * answer["step_seconds"], 1e3 * eager
 
 
@@ -238,25 +250,24 @@ def compiled_time(name):
 
 def table(results):
     lines = [
-        "| architecture | exported | gradients | 20 losses | gradus ms | Python ms | compiled ms |",
-        "|---|---|---|---|---|---|---|"
+        "| architecture | class | exported | run by | gradients | 20 losses | gradus ms | Python ms "
+        "| compiled ms |", "|---|---|---|---|---|---|---|---|---|"
     ]
 
-    def figures(r):
+    def add(r, name, exported):
+        way = f"`--task {r['task']}`" if "task" in r else "Trainer class"
         compiled = f"{r['compiled_ms']:.1f}" if "compiled_ms" in r else ""
-        return (f"{r['gradients']:.1e} | {r['losses']:.1e} | {r['gradus_ms']:.1f} | "
-                f"{r['eager_ms']:.1f} | {compiled} |")
+        lines.append(f"{name} {exported} | {way} | {r['gradients']:.1e} | {r['losses']:.1e} | "
+                     f"{r['gradus_ms']:.1f} | {r['eager_ms']:.1f} | {compiled} |")
 
     for r in results:
+        name = f"| `{r['name']}` | {r.get('class_name', '')} |"
         if "losses" in r:
-            fixed = "".join(f", {n} fixed" for n in r.get("fixed", {}))
-            lines.append(f"| `{r['name']}` | yes{fixed} | {figures(r)}")
+            add(r, name, "yes" + "".join(f", {n} fixed" for n in r.get("fixed", {})))
             continue
-        lines.append(f"| `{r['name']}` | {'yes' if r['exported'] else 'no'}: {r['why']} "
-                     "| | | | | |")
-        scripted = r.get("scripted", {})
-        if "losses" in scripted:
-            lines.append(f"| `{r['name']}` | as TorchScript, sizes fixed | {figures(scripted)}")
+        lines.append(f"{name} {'yes' if r['exported'] else 'no'}: {r['why']} | | | | | | |")
+        if "losses" in r.get("scripted", {}):
+            add(r["scripted"], name, "as TorchScript, sizes fixed")
     return "\n".join(lines)
 
 
@@ -293,8 +304,9 @@ def main():
         return 0
     pathlib.Path(options.results + ".md").write_text(table(results) + "\n")
     held = sum(r["holds"] for r in results)
-    print(f"{held} of {len(results)} hold")
-    return 0 if held >= min(NEEDED, len(results)) else 1
+    through = sum(r["holds"] and "task" in r for r in results)
+    print(f"{held} of {len(results)} hold, {through} of them through gradus train")
+    return 0 if through >= min(NEEDED, len(results)) else 1
 
 
 if __name__ == "__main__":

@@ -126,10 +126,13 @@ def check_gradients(source, folder, work):
         ((found[n] - g).abs().max() / max(1.0, g.abs().max())).item() for n, g in expected.items())
 
 
-def python_run(source, columns, args, compiled=False, kind=WithoutDropout):
-    """The log of transformers' Trainer, and its seconds per step without the first ones."""
-    count = len(next(iter(columns.values())))
-    rows = [{n: v[i] for n, v in columns.items()} for i in range(count)]
+def python_run(source, rows, args, compiled=False, kind=WithoutDropout,
+               collate=transformers.default_data_collator):
+    """The log of transformers' Trainer, and its seconds per step without the first ones. `rows` may
+    be columns of tensors."""
+    if isinstance(rows, dict):
+        count = len(next(iter(rows.values())))
+        rows = [{n: v[i] for n, v in rows.items()} for i in range(count)]
     times = []
 
     class Clock(transformers.TrainerCallback):
@@ -141,7 +144,7 @@ def python_run(source, columns, args, compiled=False, kind=WithoutDropout):
     forward = model.forward  # mixed precision replaces it
     trainer = with_arguments(transformers.Trainer if compiled else kind, source.extra)(
         model, transformers.TrainingArguments(**args, torch_compile=compiled), train_dataset=rows,
-        callbacks=[Clock()], data_collator=transformers.default_data_collator)
+        callbacks=[Clock()], data_collator=collate)
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
     model.forward = forward
