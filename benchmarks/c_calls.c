@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
   check(gradus_close(trainer, &error), &error);
   call = median(plain, 5);
   tensor = (median(many, TURNS) - median(few, TURNS)) / UNUSED;
-  printf("{\"call\": %.4f, \"tensor\": %.4f, \"batch\": %.4f, \"evaluation\": %.2f}\n", call, tensor,
-         call + OWN * tensor, median(few, TURNS));
+  printf("{\"call\": %.4f, \"tensor\": %.4f, \"batch\": %.4f, \"evaluation\": %.2f}\n", call,
+         tensor, call + OWN * tensor, median(few, TURNS));
   return 0;
 }

@@ -35,8 +35,9 @@ class Data:
 
 def save_tokenizer(config, folder):
     """Words w5, w6, …, whose number is their id, in a vocabulary of the config's size."""
-    names = {config.pad_token_id: "<pad>", config.eos_token_id: "</s>", UNKNOWN: "<unk>",
-             MASK: "<mask>"}
+    names = {
+        config.pad_token_id: "<pad>", config.eos_token_id: "</s>", UNKNOWN: "<unk>", MASK: "<mask>"
+    }
     vocabulary = {names.get(i, f"w{i}"): i for i in range(config.vocab_size)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -48,8 +49,9 @@ def save_tokenizer(config, folder):
 
 
 def save_companions(auto, config, folder):
-    """What stands beside a config.json of the hub and the task reads: the exporter takes it over."""
-    if auto in ("MaskedLM", "Seq2SeqLM"):
+    """What the task reads beside config.json; the exporter takes it over."""
+    if auto in ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering",
+                "Seq2SeqLM"):
         save_tokenizer(config, folder)
     elif auto == "ImageClassification":
         size = {"height": config.image_size, "width": config.image_size}
@@ -58,6 +60,10 @@ def save_companions(auto, config, folder):
 
 def words(rng, vocabulary, least, most):
     return [rng.randrange(FIRST_WORD, vocabulary) for _ in range(rng.randint(least, most))]
+
+
+def text_of(ids):
+    return " ".join(f"w{i}" for i in ids)
 
 
 def write_rows(file, rows):
@@ -90,7 +96,7 @@ def masked_lm(source, exported, work, fixed):
             "labels": [id if i in hidden else -100 for i, id in enumerate(ids)]
         })
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
-    file = write_rows(work / "masked.json", rows)
+    file = write_rows(work / "masked.jsonl", rows)
     # Without a file to evaluate on, the task sets the first rows of the other apart, as run_mlm.
     return Data({"train_file": file, "validation_file": file}, rows,
                 transformers.DataCollatorForTokenClassification(tokenizer))
@@ -102,16 +108,74 @@ def summarization(source, exported, work, fixed):
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
     pairs = []
     for _ in range(runs.ROWS):
-        text = [f"w{i}" for i in words(rng, source.config.vocab_size, 6, 20)]
+        text = text_of(words(rng, source.config.vocab_size, 6, 20)).split()
         pairs.append({"text": " ".join(text), "summary": " ".join(text[-rng.randint(2, 6):])})
         labels = tokenizer(text_target=pairs[-1]["summary"])["input_ids"]
         rows.append({
             "input_ids": tokenizer(pairs[-1]["text"])["input_ids"], "labels": labels,
             "attention_mask": tokenizer(pairs[-1]["text"])["attention_mask"]
         })
-    flags = {"train_file": write_rows(work / "texts.json", pairs), "text_column": "text",
-             "summary_column": "summary", "max_source_length": 32, "max_target_length": 16}
+    flags = {
+        "train_file": write_rows(work / "texts.jsonl", pairs), "text_column": "text",
+        "summary_column": "summary", "max_source_length": 32, "max_target_length": 16
+    }
     return Data(flags, rows, transformers.DataCollatorForSeq2Seq(tokenizer, source.model))
+
+
+def text_classification(source, exported, work, fixed):
+    """Texts of three classes, filled up to one length."""
+    rng, length = random.Random(5), source.batch["input_ids"].size(1)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    texts, rows = [], []
+    for _ in range(runs.ROWS):
+        text = text_of(words(rng, source.config.vocab_size, 4, length - 2))
+        label = rng.randrange(len(CLASSES))
+        texts.append({"text": text, "label": sorted(CLASSES)[label]})
+        rows.append({**tokenizer(text, padding="max_length", max_length=length), "label": label})
+    flags = {"train_file": write_rows(work / "classes.jsonl", texts), "max_seq_length": length}
+    return Data(flags, rows, transformers.default_data_collator)
+
+
+def token_classification(source, exported, work, fixed):
+    """Words with one tag each; the token that ends a text has none."""
+    rng, length = random.Random(6), source.batch["input_ids"].size(1)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    sentences, rows = [], []
+    for _ in range(runs.ROWS):
+        ids = words(rng, source.config.vocab_size, 4, length - 2)
+        tags = [rng.randrange(len(CLASSES)) for _ in ids]
+        sentences.append(
+            {"tokens": text_of(ids).split(), "ner_tags": [sorted(CLASSES)[tag] for tag in tags]})
+        rows.append({**tokenizer(text_of(ids)), "labels": tags + [-100]})
+    return Data({"train_file": write_rows(work / "tags.jsonl", sentences)}, rows,
+                transformers.DataCollatorForTokenClassification(tokenizer))
+
+
+def question_answering(source, exported, work, fixed):
+    """Answers of one to three words in a text, which fits into one window with its question."""
+    rng, length = random.Random(7), source.batch["input_ids"].size(1)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    asked, rows = [], []
+    for number in range(runs.ROWS):
+        question = text_of(words(rng, source.config.vocab_size, 2, 4))
+        context = text_of(words(rng, source.config.vocab_size, 8, length - 6)).split()
+        first = rng.randrange(len(context) - 1)  # run_qa misplaces the beginning in the last word
+        answer = context[first:first + rng.randint(1, 3)]
+        asked.append({
+            "id": str(number), "question": question, "context": " ".join(context), "answers": {
+                "text": [" ".join(answer)], "answer_start": [len(" ".join([*context[:first], ""]))]
+            }
+        })
+        place = len(question.split()) + 1 + first
+        rows.append({
+            **tokenizer(question, " ".join(context), padding="max_length", max_length=length),
+            "start_positions": place, "end_positions": place + len(answer) - 1
+        })
+    flags = {
+        "train_file": write_rows(work / "questions.jsonl", asked), "max_seq_length": length,
+        "doc_stride": 4
+    }
+    return Data(flags, rows, transformers.default_data_collator)
 
 
 def image_classification(source, exported, work, fixed):
@@ -146,6 +210,9 @@ def image_classification(source, exported, work, fixed):
 # The task of gradus for what exported.json calls the model's task.
 TASKS = {
     "causal_lm": ("causal-lm", causal_lm), "masked_lm": ("masked-lm", masked_lm),
+    "sequence_classification": ("text-classification", text_classification),
+    "token_classification": ("token-classification", token_classification),
+    "question_answering": ("question-answering", question_answering),
     "seq2seq_lm": ("summarization", summarization),
     "image_classification": ("image-classification", image_classification)
 }
