@@ -208,10 +208,7 @@ def try_as(name, options, *more):
             result["why"] = " ".join(str(error).split())[:300]
             return result
         result["exported"], result["class_name"] = True, made["class_name"]
-        result["fixed"] = {
-            n: size for n, size in runs.export_model.sizes_of(source).items()
-            if n not in made["dims"]
-        }
+        result["fixed"] = source.fixed
         try:
             compare(result, source, exported, work)
         except Exception as error:
@@ -258,22 +255,24 @@ def compiled_time(name):
 
 def table(results):
     lines = [
-        "| architecture | class | exported | run by | gradients | 20 losses | gradus ms | "
-        "Python ms | compiled ms |", "|---|---|---|---|---|---|---|---|---|"
+        "| architecture | class | exported | run by | gradients | 20 losses | resumed | gradus ms "
+        "| Python ms | compiled ms |", "|---|---|---|---|---|---|---|---|---|---|"
     ]
 
     def add(r, name, exported):
-        way = f"`--task {r['task']}`" if "task" in r else "Trainer class"
+        way = f"`{r['task']}`" if "task" in r else "Trainer class"
+        resumed = r.get("resumed", "")  # a difference of weights
+        resumed = "equal" if resumed == 0 else resumed
         compiled = f"{r['compiled_ms']:.1f}" if "compiled_ms" in r else ""
         lines.append(f"{name} {exported} | {way} | {r['gradients']:.1e} | {r['losses']:.1e} | "
-                     f"{r['gradus_ms']:.1f} | {r['eager_ms']:.1f} | {compiled} |")
+                     f"{resumed} | {r['gradus_ms']:.1f} | {r['eager_ms']:.1f} | {compiled} |")
 
     for r in results:
         name = f"| `{r['name']}` | {r.get('class_name', '')} |"
         if "losses" in r:
             add(r, name, "yes" + "".join(f", {n} fixed" for n in r.get("fixed", {})))
             continue
-        lines.append(f"{name} {'yes' if r['exported'] else 'no'}: {r['why']} | | | | | | |")
+        lines.append(f"{name} {'yes' if r['exported'] else 'no'}: {r['why']} | | | | | | | |")
         if "losses" in r.get("scripted", {}):
             add(r["scripted"], name, "as TorchScript, sizes fixed")
     return "\n".join(lines)

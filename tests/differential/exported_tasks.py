@@ -241,4 +241,5 @@ def train_and_resume(task, exported, data, work):
                 resume_from_checkpoint=work / f"resumed/checkpoint-{half}")
     ends = [runs.load_file(work / name / "model.safetensors") for name in ("whole", "resumed")]
     assert ends[0].keys() == ends[1].keys()
+    assert all(p.isfinite().all() for p in ends[0].values()), "a weight is not finite"
     return log, max((ends[0][n] - p).abs().max().item() for n, p in ends[1].items())
