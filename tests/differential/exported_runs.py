@@ -3,6 +3,7 @@
 exported_test.py does this for one small model, exported_architectures.py for a list of them.
 """
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -78,19 +79,26 @@ def ask(job, folder):
     return ask_all([job], folder)[0]
 
 
+def fixed_sizes(source, made):
+    return {n: size for n, size in export_model.sizes_of(source).items() if n not in made["dims"]}
+
+
 def export(options, folder):
-    """Exports; the source is kept so that Python trains exactly what was exported."""
+    """Exports; the source is kept so that Python trains exactly what was exported. Its `fixed` has
+    the dimensions that are not free, with their sizes."""
     told = []
     options = export_model.read_options([*options[:1], str(folder), *options[1:]])
     source = export_model.load(options)
     manifest = folder / ("scripted.json" if options.torchscript else "exported.json")
     if manifest.exists():
         made = json.loads(manifest.read_text())
+        source.fixed = fixed_sizes(source, made)
         # What the export learned of the model: dimensions that its code fixes.
         source.axes = {i["name"]: i["shape"] for i in made["inputs"]}
         return source, made, 0.0
     begin = time.time()
     made = export_model.export(options, told.append)
+    source.fixed = fixed_sizes(source, made)
     return source, made, time.time() - begin
 
 
@@ -126,10 +134,13 @@ def check_gradients(source, folder, work):
         ((found[n] - g).abs().max() / max(1.0, g.abs().max())).item() for n, g in expected.items())
 
 
-def python_run(source, columns, args, compiled=False, kind=WithoutDropout):
-    """The log of transformers' Trainer, and its seconds per step without the first ones."""
-    count = len(next(iter(columns.values())))
-    rows = [{n: v[i] for n, v in columns.items()} for i in range(count)]
+def python_run(source, rows, args, compiled=False, kind=WithoutDropout,
+               collate=transformers.default_data_collator):
+    """The log of transformers' Trainer, and its seconds per step without the first ones. `rows` may
+    be columns of tensors."""
+    if isinstance(rows, dict):
+        count = len(next(iter(rows.values())))
+        rows = [{n: v[i] for n, v in rows.items()} for i in range(count)]
     times = []
 
     class Clock(transformers.TrainerCallback):
@@ -141,7 +152,7 @@ def python_run(source, columns, args, compiled=False, kind=WithoutDropout):
     forward = model.forward  # mixed precision replaces it
     trainer = with_arguments(transformers.Trainer if compiled else kind, source.extra)(
         model, transformers.TrainingArguments(**args, torch_compile=compiled), train_dataset=rows,
-        callbacks=[Clock()], data_collator=transformers.default_data_collator)
+        callbacks=[Clock()], data_collator=collate)
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
     model.forward = forward
@@ -154,4 +165,5 @@ def compare_logs(ours, theirs):
     mine = [entry["loss"] for entry in ours if "loss" in entry]
     other = [entry["loss"] for entry in theirs if "loss" in entry]
     assert len(mine) == len(other) == STEPS, (len(mine), len(other))
+    assert all(map(math.isfinite, mine + other)), (mine, other)
     return max(abs(a - b) / max(abs(b), 1e-3) for a, b in zip(mine, other))
