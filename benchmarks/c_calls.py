@@ -36,7 +36,7 @@ def main(build):
                               env={**os.environ, "OMP_NUM_THREADS": "1"})
     found = json.loads(done.stdout)
     return [
-        at_most(1, quantity=f"{what} of the C interface", gradus=found[key], other=LIMIT, unit="µs",
-                other_name="the bound")
+        at_most(1, quantity=f"{what} of the C interface", gradus=found[key], other=LIMIT,
+                unit="µs", other_name="the bound")
         for key, what in (("call", "a call without tensors"), ("batch", "a call with two tensors"))
     ]
