@@ -188,12 +188,18 @@ std::shared_ptr<PreTrainedModel> with_adapter(std::shared_ptr<PreTrainedModel> m
 }
 
 int64_t embedding_rows(PreTrainedModel& model) {
-  const auto* table = dynamic_cast<layers::Embedding*>(model.input_embedding_module());
-  return table == nullptr ? std::numeric_limits<int64_t>::max() : table->weight.size(0);
+  if (const auto* table = dynamic_cast<layers::Embedding*>(model.input_embedding_module()))
+    return table->weight.size(0);
+  // An exported model has a table, but no layer of ours that holds it.
+  const auto config = model.config();
+  const auto found = config.find("vocab_size");
+  return found != config.end() && found->is_number_integer() ? found->get<int64_t>()
+                                                             : std::numeric_limits<int64_t>::max();
 }
 
 void grow_embeddings(PreTrainedModel& model, const TokenizerLike& tokenizer) {
-  if (tokenizer.full_vocab_size() > embedding_rows(model))
+  if (model.input_embedding_module() != nullptr &&
+      tokenizer.full_vocab_size() > embedding_rows(model))
     model.resize_token_embeddings(tokenizer.full_vocab_size());
 }
 

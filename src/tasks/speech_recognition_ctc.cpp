@@ -20,6 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+void freeze_feature_encoder_of(PreTrainedModel& model) {
+  auto* speech = dynamic_cast<SpeechModel*>(&model);
+  if (speech == nullptr)
+    throw Error("G-EXPORT-5", ErrorKind::model,
+                "the export has decided which parameters of this model train",
+                "Set --freeze_feature_encoder false.");
+  speech->freeze_feature_encoder();
+}
+
 struct CTCModelFlags {
   std::optional<std::string> model_name_or_path = std::nullopt;
   std::optional<std::string> tokenizer_name_or_path = std::nullopt;
@@ -228,7 +237,7 @@ class SpeechRecognitionCTC : public Task {
     const auto tokenizer = make_tokenizer(train, eval);
     const auto processor = std::make_shared<Wav2Vec2Processor>(extractor, tokenizer);
     auto model = load_model(ModelTask::ctc, model_flags(), fresh_, config_changes(tokenizer));
-    if (model_.freeze_feature_encoder) dynamic_cast<SpeechModel&>(*model).freeze_feature_encoder();
+    if (model_.freeze_feature_encoder) freeze_feature_encoder_of(*model);
     if (args.should_save()) {
       processor->save_pretrained(*args.output_dir);
       model->save_config(*args.output_dir);
