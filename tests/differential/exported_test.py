@@ -154,7 +154,7 @@ def check_errors(exported, data, work):
     expect_error(changed(exported, work, other_task), data, work, "G-EXPORT-5", "masked_lm")
     foreign = work / "foreign.bin"
     foreign.write_bytes(struct.pack("<256H", *[VOCAB + 3] * 256))
-    expect_error(exported, foreign, work, "G-TASK-12", f"token id {VOCAB + 3}", f"{VOCAB} ids")
+    expect_error(exported, foreign, work, "G-SRC-13", f"id {VOCAB + 3}", f"vocabulary of {VOCAB}")
     done = train(exported, data, work / "refused", "--label_smoothing_factor=0.1")
     assert done.returncode == 1 and "[G-EXPORT-4]" in done.stderr, done.stderr[-500:]
 
