@@ -549,7 +549,28 @@ def kept_packages(output, made, devices):
     return [p for p in earlier["packages"] if p["device"] not in devices]
 
 
+def look_for_vectors():
+    """Sees that compiled steps use the processor's vector instructions.
+
+    torch tries them out once and keeps the library it made for that. A try-out that was killed
+    leaves a broken one, with which every later export would be slow without a word: then this
+    program starts again with a cache of its own.
+    """
+    from torch._inductor import cpu_vec_isa
+
+    if "cpu" not in options.device or options.torchscript or cpu_vec_isa.pick_vec_isa():
+        return
+    if "GRADUS_EXPORT_AGAIN" not in os.environ:
+        os.environ |= {
+            "GRADUS_EXPORT_AGAIN": "1", "TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp("-inductor")
+        }
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    print("export_model: the compiler cannot use vector instructions here; steps will be slow",
+          file=sys.stderr)
+
+
 def main():
+    look_for_vectors()
     try:
         export(options)
     except ExportError as error:
