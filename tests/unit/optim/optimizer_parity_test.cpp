@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "../../test_device.h"
 
@@ -235,9 +236,14 @@ class OptimizerParity : public ::testing::TestWithParam<size_t> {
     const auto name = fixture()["name"].get<std::string>();
     if (name.ends_with("8bit"))
       GTEST_SKIP() << "on a GPU bitsandbytes rounds to other codes than on a CPU";
-    if (name.starts_with("galore") || name.starts_with("apollo"))
-      GTEST_SKIP() << "singular vectors have other signs on a GPU, and random projections other "
-                      "numbers, in Python too";
+    // Seen on a card. Taken for signs of singular vectors and random projections, which a GPU makes
+    // otherwise; not yet compared with Python on a GPU. A resume must be bit-equal all the same.
+    static const std::set<std::string> differ = {"galore_adamw", "galore_adamw_full",
+                                                 "galore_adafactor", "apollo_adamw",
+                                                 "apollo_adamw_right"};
+    const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    if (differ.contains(name) && !test.starts_with("ResumeIsBitEqual"))
+      GTEST_SKIP() << "on a GPU the projection is another than in the CPU's fixture";
   }
   const json& fixture() const { return fixtures()[GetParam()]; }
 };
