@@ -11,6 +11,7 @@
 
 #include "config/field_value.h"
 #include "config/nested_options.h"
+#include "config/profiled_steps.h"
 #include "config/python_only.h"
 #include "config/sharding.h"
 #include "config/training_choices.h"
@@ -156,6 +157,7 @@ void validate(TrainingArguments& args) {
                               args.ddp_comm_hook),
                   "Leave it out, or --fsdp and --zero_stage.");
   args.max_shard_bytes();
+  config::profiled_steps(args.profile_steps);
 }
 
 }  // namespace
