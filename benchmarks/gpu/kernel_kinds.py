@@ -11,7 +11,7 @@ KINDS = [
     ("loss head", r"cross_entropy_row|token_scores_row|nll_loss"),
     ("optimizer", r"adamw_chunks|square_chunks|norm_of_parts|scale_chunks|multi_tensor"),
     ("norms", r"forward_rows|backward_rows|backward_block|add_partial|layer_norm|rms_norm"),
-    ("elementwise", r"swiglu|rotate_vectors|pack_vectors|column_parts|gelu|silu|dropout"),
+    ("elementwise", r"swiglu|gated_|rotate_vectors|pack_vectors|column_parts|gelu|silu|dropout"),
     ("copies", r"memcpy|memset|copy|catarray|fill|transpose"),
 ]
 OTHER = "other"

@@ -156,29 +156,29 @@ TEST_P(Fp8, GatedLayersReadPartsOfOneMatrix) {
 
 TEST_P(Fp8, OtherLayersAndShapesStayAsTheyAre) {
   const auto x = leaf({32, 64}), odd = leaf({30, 64}), weight = leaf({48, 64});
-  const auto usual = linear(x, weight, {}), usual_odd = linear(odd, weight, {});
+  const auto usual = linear(x, weight, Tensor()), usual_odd = linear(odd, weight, Tensor());
   const auto is_usual = [&](const Tensor& y) { return torch::equal(y, usual); };
-  EXPECT_TRUE(is_usual(linear(x, weight, {})));
+  EXPECT_TRUE(is_usual(linear(x, weight, Tensor())));
   {
     const Fp8Weights chosen({weight});
-    EXPECT_TRUE(is_usual(linear(x, weight, {}))) << "outside of a Use";
+    EXPECT_TRUE(is_usual(linear(x, weight, Tensor()))) << "outside of a Use";
     const Fp8Weights::Use use;
-    EXPECT_FALSE(is_usual(linear(x, weight, {})));
-    EXPECT_TRUE(torch::equal(linear(odd, weight, {}), usual_odd)) << "30 rows";
+    EXPECT_FALSE(is_usual(linear(x, weight, Tensor())));
+    EXPECT_TRUE(torch::equal(linear(odd, weight, Tensor()), usual_odd)) << "30 rows";
     const auto another = weight.detach().clone();
-    EXPECT_TRUE(is_usual(linear(x, another, {}))) << "another weight";
+    EXPECT_TRUE(is_usual(linear(x, another, Tensor()))) << "another weight";
   }
   const Fp8Weights::Use use;
-  EXPECT_TRUE(is_usual(linear(x, weight, {}))) << "no longer chosen";
+  EXPECT_TRUE(is_usual(linear(x, weight, Tensor()))) << "no longer chosen";
 }
 
 TEST_P(Fp8, WithoutAGraphTheValuesAreTheSame) {
   const auto x = leaf({32, 64}), weight = leaf({48, 64});
   const Fp8Weights chosen({weight});
   const Fp8Weights::Use use;
-  const auto with = linear(x, weight, {});
+  const auto with = linear(x, weight, Tensor());
   const torch::NoGradGuard no_grad;
-  EXPECT_TRUE(torch::equal(linear(x, weight, {}), with));
+  EXPECT_TRUE(torch::equal(linear(x, weight, Tensor()), with));
 }
 
 TEST_P(Fp8, GradientsHaveTheSameBitsEveryTime) {
@@ -186,7 +186,7 @@ TEST_P(Fp8, GradientsHaveTheSameBitsEveryTime) {
   Tensor first;
   for (int i = 0; i < 3; ++i) {
     weight.mutable_grad() = Tensor();
-    in_8_bits({weight}, grad, [&] { return linear(x, weight, {}); });
+    in_8_bits({weight}, grad, [&] { return linear(x, weight, Tensor()); });
     if (!first.defined()) first = weight.grad();
     EXPECT_TRUE(torch::equal(first, weight.grad()));
   }
