@@ -203,6 +203,66 @@ void optimizers() {
                            "scale_ GPT-2 124M", scaled, copied);
 }
 
+/// Products of a Llama of 1.24 B parameters in bfloat16 and in 8 bits, and what the casts cost.
+void products_in_8_bits() {
+  const int64_t rows = 8192;
+  for (const auto& [out, in] : std::vector<std::pair<int64_t, int64_t>>{
+           {3072, 2048}, {2048, 2048}, {16384, 2048}, {2048, 8192}}) {
+    const auto x = torch::randn({rows, in}, kOptions), weight = torch::randn({out, in}, kOptions),
+               grad = torch::randn({rows, out}, kOptions);
+    const auto input = kernels::ops::fp8_cast({x}, 0, false, true, true, {}),
+               matrix = kernels::ops::fp8_cast({weight}, 0, false, true, true, {}),
+               to_output = kernels::ops::fp8_cast({grad}, 0, true, true, true, {});
+    const auto product = [&](const auto& a, bool a_turned, const auto& b, bool b_turned,
+                             bool fast) {
+      return timed([&] {
+        kernels::ops::fp8_product(a_turned ? std::get<1>(a) : std::get<0>(a),
+                                  b_turned ? std::get<1>(b) : std::get<0>(b), std::get<2>(a),
+                                  std::get<2>(b), {}, fast);
+      });
+    };
+    const double flops = 2.0 * double(rows) * double(out) * double(in) / 1e6;  // per us: TFLOP/s
+    const auto rate = [&](double us) {
+      return fmt::format("{:7.1f} us {:5.0f} TF", us, flops / us);
+    };
+    std::cout << fmt::format("products {} x {} x {}\n", rows, out, in);
+    std::cout << fmt::format("  forward  bf16 {}  fp8 {}  fast {}\n",
+                             rate(timed([&] { torch::mm(x, weight.t()); })),
+                             rate(product(input, false, matrix, false, false)),
+                             rate(product(input, false, matrix, false, true)));
+    std::cout << fmt::format("  to input bf16 {}  fp8 {}  fast {}\n",
+                             rate(timed([&] { torch::mm(grad, weight); })),
+                             rate(product(to_output, false, matrix, true, false)),
+                             rate(product(to_output, false, matrix, true, true)));
+    std::cout << fmt::format("  to weight bf16 {}  fp8 {}  fast {}\n",
+                             rate(timed([&] { torch::mm(grad.t(), x); })),
+                             rate(product(to_output, true, input, true, false)),
+                             rate(product(to_output, true, input, true, true)));
+    const auto cast = [&](const char* name, const Tensor& from, bool wide, bool known) {
+      const auto amax = from.abs().amax().to(torch::kFloat);
+      const auto us = timed([&] {
+        kernels::ops::fp8_cast({from}, 0, wide, true, true,
+                               known ? std::optional(amax) : std::nullopt);
+      });
+      std::cout << fmt::format("  cast {:24} {:7.1f} us {:6.0f} GB/s\n", name, us,
+                               double(from.numel()) * (known ? 4 : 6) / us / 1e3);
+    };
+    cast("input", x, false, false);
+    cast("input, known magnitude", x, false, true);
+    cast("weight", weight, false, false);
+    cast("gradient", grad, true, false);
+  }
+  const auto both = torch::randn({rows, 16384}, kOptions),
+             to = torch::randn({rows, 8192}, kOptions);
+  const auto gate = both.narrow(1, 0, 8192), up = both.narrow(1, 8192, 8192);
+  const double part = double(rows) * 8192 * 2;
+  const auto forward = timed([&] { kernels::ops::gated_rows(gate, up); }),
+             backward = timed([&] { kernels::ops::gated_rows_backward(to, gate, up); });
+  std::cout << fmt::format(
+      "gated rows forward {:.1f} us {:.0f} GB/s, backward {:.1f} us {:.0f} GB/s\n", forward,
+      3 * part / forward / 1e3, backward, 5 * part / backward / 1e3);
+}
+
 /// Which strides the attention backends give, and what they take.
 void attention(const char* name, bool flash, bool cudnn, int64_t rows, int64_t tokens,
                int64_t heads, int64_t key_heads, bool packed) {
@@ -243,11 +303,14 @@ void attention(const char* name, bool flash, bool cudnn, int64_t rows, int64_t t
 
 }  // namespace
 
-int main() {
+int main(int count, char** words) {
   if (!torch::cuda::is_available()) {
     std::cout << "no GPU here\n";
     return 77;
   }
+  const std::string only = count > 1 ? words[1] : "";
+  products_in_8_bits();
+  if (only == "fp8") return 0;
   norms();
   gates_and_turns();
   losses();

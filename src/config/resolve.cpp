@@ -11,6 +11,7 @@
 
 #include "config/field_value.h"
 #include "config/nested_options.h"
+#include "config/profiled_steps.h"
 #include "config/python_only.h"
 #include "config/sharding.h"
 #include "config/training_choices.h"
@@ -125,6 +126,17 @@ void check_best_model(const TrainingArguments& args) {
                 "Every checkpoint needs an evaluation at its step.");
 }
 
+void check_fp8(const TrainingArguments& args) {
+  if (!args.fp8) return;
+  if (!args.bf16 || args.bf16_mode == "autocast")
+    contradiction(fmt::format("fp8 needs bfloat16 weights, received bf16={} and bf16_mode={}",
+                              args.bf16, args.bf16_mode),
+                  "Add --bf16, and leave --bf16_mode out.");
+  if (config::sharding_of(args).stage == 3)
+    contradiction("fp8 with parameters that are shared out among processes (zero_stage 3)",
+                  "Leave one of them out; --zero_stage 2 goes with fp8.");
+}
+
 void validate(TrainingArguments& args) {
   if (args.logging_strategy == "steps" && args.logging_steps == 0)
     contradiction("logging_strategy is steps, but logging_steps is 0",
@@ -155,7 +167,9 @@ void validate(TrainingArguments& args) {
                               "they are",
                               args.ddp_comm_hook),
                   "Leave it out, or --fsdp and --zero_stage.");
+  check_fp8(args);
   args.max_shard_bytes();
+  config::profiled_steps(args.profile_steps);
 }
 
 }  // namespace

@@ -329,6 +329,12 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::log_histograms, "log_histograms", Group::gradus, at_least(0),
      "Log histograms of all weights and gradients every so many steps, for trackers that show "
      "them (TensorBoard); 0: never.", Origin::gradus},
+    {&A::profile_steps, "profile_steps", Group::gradus, any_value(),
+     "Write what these steps do on CPU and GPU, for example 11:13, to profile-11-13.json in "
+     "output_dir, a file for Perfetto and chrome://tracing.", Origin::gradus},
+    {&A::fp8, "fp8", Group::gradus, any_value(),
+     "Multiply in 8-bit floating point in the linear layers of the blocks; needs bf16 and a GPU of "
+     "compute capability 8.9 or above.", Origin::gradus},
 };
 // clang-format on
 

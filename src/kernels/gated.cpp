@@ -3,6 +3,7 @@
 #include <ATen/ops/silu.h>
 #include <gradus/kernels/fused.h>
 
+#include "kernels/fp8.h"
 #include "kernels/low_rank.h"
 #include "kernels/operators.h"
 #include "kernels/second_derivative.h"
@@ -89,6 +90,8 @@ Tensor swiglu_linear(const Tensor& gate, const Tensor& up, const Tensor& weight,
     return fits && lora_linear_applies(gate, weight, bias, low)
                ? swiglu_lora_linear(gate, up, weight, bias, low)
                : lora_linear(swiglu(gate, up), weight, bias, low);
+  if (gate.sizes() == up.sizes() && takes_fp8(gate, weight))
+    return fp8_swiglu_linear(gate, up, weight, bias);
   if (fits) return SwigluLinearFunction::apply(gate, up, weight, given_bias);
   return at::linear(swiglu(gate, up), weight, given_bias);
 }

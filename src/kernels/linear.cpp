@@ -3,6 +3,7 @@
 #include <ATen/ops/mm.h>
 #include <gradus/kernels/fused.h>
 
+#include "kernels/fp8.h"
 #include "kernels/operators.h"
 #include "kernels/second_derivative.h"
 
@@ -52,6 +53,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
+std::vector<Tensor> given_biases(const Tensor& bias) {
+  return bias.defined() ? std::vector<Tensor>{bias} : std::vector<Tensor>{};
+}
+
 bool linear_fits(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return takes_kernel(x) && x.dim() >= 2 && x.scalar_type() == weight.scalar_type() &&
          x.scalar_type() == bias.scalar_type();
@@ -84,11 +89,15 @@ struct SplitHeadsFunction : torch::autograd::Function<SplitHeadsFunction> {
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (takes_fp8(x, weight)) return fp8_linear(x, {weight}, given_biases(bias))[0];
+  if (!bias.defined()) return at::linear(x, weight);
   return linear_fits(x, weight, bias) ? LinearFunction::apply(x, weight, bias, true)
                                       : at::linear(x, weight, bias);
 }
 
 Tensor linear_in_out(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (takes_fp8(x, weight, /*in_out=*/true))
+    return fp8_linear(x, {weight}, {bias}, /*in_out=*/true)[0];
   return linear_fits(x, weight, bias) ? LinearFunction::apply(x, weight, bias, false)
                                       : plain_linear_in_out(x, weight, bias);
 }

@@ -2,6 +2,7 @@
 #include <ATen/ops/mm.h>
 #include <gradus/kernels/fused.h>
 
+#include "kernels/fp8.h"
 #include "kernels/low_rank.h"
 #include "kernels/operators.h"
 #include "kernels/second_derivative.h"
@@ -131,8 +132,9 @@ NormedProjections add_rms_norm_linear(const Tensor& residual, const Tensor& x,
     bs.push_back(lows[i].b);
     scales.push_back(lows[i].scale);
   }
-  if (all_like(weights, x) && all_like(biases, x) && all_like(as, x) && all_like(bs, x) &&
-      takes_norm_kernel(residual, x, norm_weight)) {
+  const bool in_fp8 = adapted.empty() && takes_fp8(x, weights);
+  if (!in_fp8 && all_like(weights, x) && all_like(biases, x) && all_like(as, x) &&
+      all_like(bs, x) && takes_norm_kernel(residual, x, norm_weight)) {
     const auto given = residual.defined() ? OptionalTensor(residual) : std::nullopt;
     auto result = NormLinearFunction::apply(given, x, norm_weight, at::TensorList(weights),
                                             at::TensorList(biases), at::TensorList(as),
@@ -150,12 +152,15 @@ NormedProjections add_rms_norm_linear(const Tensor& residual, const Tensor& x,
     result.sum = x;
     normed = rms_norm(x, norm_weight, eps);
   }
+  if (in_fp8) {
+    result.outputs = fp8_linear(normed, weights, biases);
+    return result;
+  }
   for (size_t i = 0; i < weights.size(); ++i) {
     const auto bias = biases.empty() ? Tensor() : biases[i];
     result.outputs.push_back(i < lows.size() && lows[i].a.defined()
                                  ? lora_linear(normed, weights[i], bias, lows[i])
-                             : bias.defined() ? linear(normed, weights[i], bias)
-                                              : at::linear(normed, weights[i]));
+                                 : linear(normed, weights[i], bias));
   }
   return result;
 }

@@ -141,6 +141,24 @@ void scale_(at::TensorList tensors, const Tensor& factor) {
   static const Operator<decltype(scale_)> call("gradus::scale_");
   call(tensors, factor);
 }
+std::tuple<Tensor, Tensor, Tensor> fp8_cast(at::TensorList parts, int64_t dim, bool wide_range,
+                                            bool rows, bool columns, const OptionalTensor& amax) {
+  static const Operator<decltype(fp8_cast)> call("gradus::fp8_cast");
+  return call(parts, dim, wide_range, rows, columns, amax);
+}
+Tensor fp8_product(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b,
+                   const OptionalTensor& bias, bool fast) {
+  static const Operator<decltype(fp8_product)> call("gradus::fp8_product");
+  return call(a, b, scale_a, scale_b, bias, fast);
+}
+std::tuple<Tensor, Tensor> gated_rows(const Tensor& gate, const Tensor& up) {
+  static const Operator<decltype(gated_rows)> call("gradus::gated_rows");
+  return call(gate, up);
+}
+Tensor gated_rows_backward(const Tensor& grad, const Tensor& gate, const Tensor& up) {
+  static const Operator<decltype(gated_rows_backward)> call("gradus::gated_rows_backward");
+  return call(grad, gate, up);
+}
 
 }  // namespace ops
 
@@ -181,6 +199,15 @@ TORCH_LIBRARY(gradus, library) {
       "eps, float weight_decay, bool maximize) -> ()");
   library.def("grad_norm(Tensor[] grads) -> Tensor");
   library.def("scale_(Tensor(a!)[] tensors, Tensor factor) -> ()");
+  library.def(
+      "fp8_cast(Tensor[] parts, int dim, bool wide_range, bool rows, bool columns, Tensor? amax) "
+      "-> "
+      "(Tensor, Tensor, Tensor)");
+  library.def(
+      "fp8_product(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias, bool fast) -> "
+      "Tensor");
+  library.def("gated_rows(Tensor gate, Tensor up) -> (Tensor, Tensor)");
+  library.def("gated_rows_backward(Tensor grad, Tensor gate, Tensor up) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(gradus, CompositeExplicitAutograd, library) {
@@ -200,4 +227,8 @@ TORCH_LIBRARY_IMPL(gradus, CompositeExplicitAutograd, library) {
   library.impl("adamw_", plain::adamw_);
   library.impl("grad_norm", plain::grad_norm);
   library.impl("scale_", plain::scale_);
+  library.impl("fp8_cast", plain::fp8_cast);
+  library.impl("fp8_product", plain::fp8_product);
+  library.impl("gated_rows", plain::gated_rows);
+  library.impl("gated_rows_backward", plain::gated_rows_backward);
 }

@@ -66,6 +66,20 @@ void adamw_(at::TensorList masters, at::TensorList weights, at::TensorList grads
             double weight_decay, bool maximize);
 Tensor grad_norm(at::TensorList grads);
 void scale_(at::TensorList tensors, const Tensor& factor);
+/// Matrices in bfloat16, laid side by side (`dim` 1) or below each other (`dim` 0), in 8-bit
+/// floating point: e4m3, or e5m2 with `wide_range`. -> as it lies (R, C) when `rows`, turned (C, R)
+/// when `columns`, and the number (1) that its values are to be multiplied by. `amax` is the
+/// largest magnitude where it is known.
+std::tuple<Tensor, Tensor, Tensor> fp8_cast(at::TensorList parts, int64_t dim, bool wide_range,
+                                            bool rows, bool columns, const OptionalTensor& amax);
+/// a · bᵀ + bias in bfloat16 from (m, k) and (n, k) of `fp8_cast`. `fast` adds with less precision.
+Tensor fp8_product(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b,
+                   const OptionalTensor& bias, bool fast);
+/// silu(gate) · up of matrices whose rows may lie apart -> the product and its largest magnitude
+/// (1)
+std::tuple<Tensor, Tensor> gated_rows(const Tensor& gate, const Tensor& up);
+/// -> the gradients of gate and up, side by side in one matrix
+Tensor gated_rows_backward(const Tensor& grad, const Tensor& gate, const Tensor& up);
 
 }  // namespace ops
 
@@ -106,6 +120,12 @@ void adamw_(at::TensorList masters, at::TensorList weights, at::TensorList grads
             double weight_decay, bool maximize);
 Tensor grad_norm(at::TensorList grads);
 void scale_(at::TensorList tensors, const Tensor& factor);
+std::tuple<Tensor, Tensor, Tensor> fp8_cast(at::TensorList parts, int64_t dim, bool wide_range,
+                                            bool rows, bool columns, const OptionalTensor& amax);
+Tensor fp8_product(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b,
+                   const OptionalTensor& bias, bool fast);
+std::tuple<Tensor, Tensor> gated_rows(const Tensor& gate, const Tensor& up);
+Tensor gated_rows_backward(const Tensor& grad, const Tensor& gate, const Tensor& up);
 
 }  // namespace plain
 

@@ -156,6 +156,7 @@ ChangedOptions warn_about_changed_options(const TrainingArguments& args,
                                                 "zero_stage",
                                                 "save_failures_allowed",
                                                 "log_histograms",
+                                                "profile_steps",
                                                 "save_total_limit"};
     const auto former = read_json(file);
     ChangedOptions changed;

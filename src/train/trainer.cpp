@@ -16,7 +16,9 @@
 
 #include <algorithm>
 
+#include "config/profiled_steps.h"
 #include "distributed/process_device.h"
+#include "train/step_profiler.h"
 #include "train/trainer_parts.h"
 
 namespace gradus {
@@ -144,6 +146,8 @@ Trainer::Trainer(TrainerOptions options) {
   for (const auto& name : p.args.report_to.words())
     p.callbacks.add(
         std::make_shared<TrackerCallback>(name, make_tracker(name, *p.args.output_dir)));
+  if (const auto steps = config::profiled_steps(p.args.profile_steps))
+    p.callbacks.add(std::make_shared<StepProfiler>(*steps, device));
   if (p.args.enable_jit_checkpoint) p.callbacks.add(std::make_shared<JITCheckpointCallback>());
   for (auto& callback : std::exchange(p.TrainerOptions::callbacks, {}))
     p.callbacks.add(std::move(callback));

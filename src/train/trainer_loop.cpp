@@ -13,6 +13,7 @@
 #include "checkpoint/run_lock.h"
 #include "train/best_checkpoint.h"
 #include "train/data_fingerprint.h"
+#include "train/fp8_layers.h"
 #include "train/search_run.h"
 #include "train/trainer_parts.h"
 
@@ -129,6 +130,7 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
 void Trainer::end_failed_run(const std::string& reason) {
   auto& p = *parts_;
   p.is_in_train = false;
+  p.fp8.reset();
   p.engine.end();
   if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(std::nullopt);
   p.writer.wait_for_outcome();  // what went wrong with it was logged when it did
@@ -229,6 +231,11 @@ bool Trainer::begin_steps() {
 void Trainer::begin_run(const std::filesystem::path& checkpoint) {
   auto& p = *parts_;
   check_spike_action(p.args, p.processes);
+  std::vector<torch::Tensor> fp8_weights;
+  if (p.args.fp8) {
+    check_fp8_device(p.engine.device());
+    fp8_weights = fp8_layer_weights(p.model->named_module());
+  }
   p.run = std::make_unique<Run>(p.engine.device(), p.writer, p.args.spike_threshold);
   auto& run = *p.run;
   run.loader = p.train_loader = get_train_dataloader();
@@ -272,6 +279,7 @@ void Trainer::begin_run(const std::filesystem::path& checkpoint) {
                       .record = p.args.cuda_graphs != "off",
                       .plain_because = p.why_not_recorded(step_traits())};
   p.engine.begin(p.model->named_module(), run.step_options);
+  if (p.args.fp8) p.fp8 = std::make_unique<kernels::Fp8Weights>(std::move(fp8_weights));
   p.state.train_batch_size = p.train_batch_size;
   p.state.max_steps = plan.max_steps;
   p.state.num_train_epochs = plan.num_train_epochs;
@@ -442,6 +450,7 @@ TrainOutput Trainer::finish_run() {
   p.add_counts(metrics);
 
   p.settle_schedule();
+  p.fp8.reset();
   p.engine.end();
   if (!p.control.is_interrupted) {
     if (p.args.load_best_model_at_end && p.state.best_model_checkpoint) {

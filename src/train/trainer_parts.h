@@ -5,6 +5,7 @@
 #include <gradus/engine/run_checkpoint.h>
 #include <gradus/engine/step_engine.h>
 #include <gradus/formats/rng_state.h>
+#include <gradus/kernels/fp8.h>
 #include <gradus/models/model_folder.h>
 #include <gradus/train/plan.h>
 #include <gradus/train/trainer.h>
@@ -43,6 +44,7 @@ struct Trainer::Parts : TrainerOptions {
   Names label_names;
   std::optional<LabelSmoother> label_smoother;
   std::unique_ptr<DebugUnderflowOverflow> debug;  ///< --debug underflow_overflow
+  std::unique_ptr<kernels::Fp8Weights> fp8;       ///< --fp8, while train() runs
   ForwardOptions forward;                         ///< of the compute_loss call under way
 
   int64_t train_batch_size = 8;

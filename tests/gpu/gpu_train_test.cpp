@@ -38,6 +38,60 @@ TEST_F(Gpu, RecordedStepsHaveTheBitsOfPlainOnes) {
   }
 }
 
+std::vector<double> fp8_losses(const TrainingArguments& args, const std::string& model_type) {
+  torch::manual_seed(3);
+  const json config = model_type == "gpt2"
+                          ? json{{"model_type", "gpt2"}, {"vocab_size", 131}, {"n_positions", 64},
+                                 {"n_embd", 128},        {"n_layer", 2},      {"n_head", 4}}
+                          : json{{"model_type", "qwen2"},    {"vocab_size", 131},
+                                 {"hidden_size", 256},       {"intermediate_size", 512},
+                                 {"num_hidden_layers", 2},   {"num_attention_heads", 4},
+                                 {"num_key_value_heads", 2}, {"max_position_embeddings", 64}};
+  Trainer trainer({.model = AutoModelForCausalLM::from_config(config),
+                   .args = args,
+                   .train_dataset = tokens(64)});
+  trainer.train();
+  return losses(trainer);
+}
+
+TEST_F(Gpu, RecordedFp8StepsHaveTheBitsOfPlainOnesAndLearn) {
+  for (const std::string model : {"gpt2", "qwen2"}) {
+    auto args = arguments(out("a"));
+    args.max_steps = 60;
+    args.bf16 = true;
+    args.cuda_graphs = "off";
+    const auto usual = fp8_losses(args, model);
+    args.fp8 = true;
+    const auto plain = fp8_losses(args, model);
+    log_->clear();
+    args.cuda_graphs = "on";
+    const auto recorded = fp8_losses(args, model);
+    EXPECT_TRUE(log_->has("rows, clipping and the optimizer's step")) << model;
+    EXPECT_EQ(plain, recorded) << model;
+    EXPECT_NE(plain, usual) << model;
+    EXPECT_LT(plain.back(), 0.7 * plain.front()) << model;
+    EXPECT_NEAR(plain[9], usual[9], 0.03 * usual[9]) << model;
+  }
+}
+
+TEST_F(Gpu, AProfileHasTheKernelsOfARecordedStep) {
+  auto args = arguments(out("a"));
+  args.max_steps = 12;
+  args.bf16 = true;
+  args.cuda_graphs = "on";
+  args.profile_steps = "9:10";
+  train(args);
+  int64_t kernels = 0, updates = 0;
+  const auto trace = read_json(fs::path(out("a")) / "profile-9-10.json");
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.value("cat", "") != "kernel") continue;
+    ++kernels;
+    updates += event.value("name", "").find("adamw_chunks") != std::string::npos;
+  }
+  EXPECT_GT(kernels, 40);
+  EXPECT_GE(updates, 2);
+}
+
 TEST_F(Gpu, RecordedStepsWithWindowsHaveTheBitsOfPlainOnes) {
   auto args = arguments(out("a"));
   args.max_steps = 40;

@@ -117,6 +117,44 @@ struct TokenScores {
 };
 cudaError_t token_scores(const TokenScores& work, cudaStream_t stream);
 
+// --- fp8.cu ------------------------------------------------------------------
+
+constexpr int kMaxFp8Parts = 4;
+
+/// A matrix of bfloat16, its rows `stride` elements apart. Rows and columns are multiples of 16,
+/// the stride is a multiple of 8.
+struct Fp8Part {
+  const void* in;
+  int64_t rows, columns, stride;
+  void *out, *turned;  // where its first element goes; null: not wanted
+};
+/// Several matrices with one factor, so that the largest magnitude among them becomes the largest
+/// number of the format: e4m3 (448), or e5m2 (57344) with `wide_range`.
+struct Fp8Cast {
+  Fp8Part parts[kMaxFp8Parts];
+  int count;
+  int64_t out_stride, turned_stride;  // multiples of 16
+  float* amax;                        // written by fp8_amax, or by gated_forward
+  float* scale;                       // becomes 1 / factor
+  bool wide_range;
+};
+cudaError_t fp8_amax(const Fp8Cast& work, cudaStream_t stream);
+cudaError_t fp8_cast(const Fp8Cast& work, cudaStream_t stream);
+
+/// silu(gate) · up for rows of `columns` bfloat16, a multiple of 8; `amax` becomes the largest
+/// magnitude of the product.
+struct GatedRows {
+  const void *gate, *up;
+  int64_t rows, columns, gate_stride, up_stride;
+  void* product;     // (rows, columns)
+  const void* grad;  // of the product, (rows, columns); for the backward pass
+  void *grad_gate, *grad_up;
+  int64_t grad_stride;  // of grad_gate and grad_up
+  float* amax;
+};
+cudaError_t gated_forward(const GatedRows& work, cudaStream_t stream);
+cudaError_t gated_backward(const GatedRows& work, cudaStream_t stream);
+
 // --- multi_tensor.cu ---------------------------------------------------------
 
 struct AdamWTensor {

@@ -68,9 +68,8 @@ Tensor Linear::forward(const Tensor& x) const {
   const auto low = fused_adapter(adapter.get(), x, weight, bias);
   if (low && low->a.defined()) return kernels::lora_linear(x, weight, bias, *low);
   const auto turned = TurnedWeights::find(weight, x);
-  const auto y = turned.defined() ? linear_by_turned(x, turned, bias)
-                 : bias.defined() ? kernels::linear(x, weight, bias)
-                                  : at::linear(x, weight);
+  const auto y =
+      turned.defined() ? linear_by_turned(x, turned, bias) : kernels::linear(x, weight, bias);
   return adapter && !low ? adapter->forward(x, y) : y;
 }
 

@@ -141,6 +141,17 @@ TEST(TrainingArguments, ShardSizes) {
         << text;
 }
 
+TEST(ProfileSteps, AreOneStepOrAFirstAndALast) {
+  TrainingArguments{.profile_steps = "11:13"}.resolved();
+  TrainingArguments{.profile_steps = "4"}.resolved();
+  for (const auto* text : {"0:3", "5:3", "a:b", "3:", ":3", "1:2:3", "-1"})
+    EXPECT_NE(failure_of([&] {
+                TrainingArguments{.profile_steps = text}.resolved();
+              }).find("G-CONF-3: profile_steps: must be FIRST:LAST, received"),
+              std::string::npos)
+        << text;
+}
+
 TEST(LaunchEnvironment, ReadsTorchrunAndRefusesNonsense) {
   const Environment none({{"RANK", nullptr},
                           {"WORLD_SIZE", nullptr},
