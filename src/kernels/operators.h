@@ -80,6 +80,10 @@ Tensor fp8_product(const Tensor& a, const Tensor& b, const Tensor& scale_a, cons
 std::tuple<Tensor, Tensor> gated_rows(const Tensor& gate, const Tensor& up);
 /// -> the gradients of gate and up, side by side in one matrix
 Tensor gated_rows_backward(const Tensor& grad, const Tensor& gate, const Tensor& up);
+/// The matrix of an `Nf4Matrix` with these members.
+Tensor nf4_dense(const Tensor& packed, const Tensor& absmax, const OptionalTensor& codes,
+                 const OptionalTensor& values, const OptionalTensor& offset, at::IntArrayRef sizes,
+                 at::ScalarType type);
 
 }  // namespace ops
 
@@ -126,6 +130,9 @@ Tensor fp8_product(const Tensor& a, const Tensor& b, const Tensor& scale_a, cons
                    const OptionalTensor& bias, bool fast);
 std::tuple<Tensor, Tensor> gated_rows(const Tensor& gate, const Tensor& up);
 Tensor gated_rows_backward(const Tensor& grad, const Tensor& gate, const Tensor& up);
+Tensor nf4_dense(const Tensor& packed, const Tensor& absmax, const OptionalTensor& codes,
+                 const OptionalTensor& values, const OptionalTensor& offset, at::IntArrayRef sizes,
+                 at::ScalarType type);
 
 }  // namespace plain
 
