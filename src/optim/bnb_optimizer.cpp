@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "optim/bitsandbytes_layout.h"
-#include "optim/blockwise.h"
+#include "kernels/blockwise.h"
 #include "optim/working_precision.h"
 
 namespace gradus {

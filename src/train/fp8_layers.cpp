@@ -40,7 +40,7 @@ void add_weight(const torch::nn::Module& module, std::vector<torch::Tensor>& wei
 std::vector<torch::Tensor> fp8_layer_weights(const torch::nn::Module& model) {
   std::vector<torch::Tensor> weights;
   for (const auto& entry : model.named_modules("", /*include_self=*/false)) {
-    if (!is_in_block(entry.key())) continue;
+    if (!is_in_block(entry.key()) || entry.key().find(".lora_") != std::string::npos) continue;
     add_weight<layers::Linear>(*entry.value(), weights);
     add_weight<layers::Conv1D>(*entry.value(), weights);
   }
