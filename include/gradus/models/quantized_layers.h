@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/kernels/nf4.h>
 #include <gradus/models/pretrained_model.h>
 #include <torch/types.h>
 
@@ -15,6 +16,9 @@ struct QuantizationOptions {
   /// Where the layers are to compute. The model must go there afterwards, and stay.
   torch::Device device = torch::kCPU;
 };
+
+/// `matrix` with its scales in 8 bits, as bitsandbytes' `compress_statistics` has them.
+kernels::Nf4Matrix nf4_nested(kernels::Nf4Matrix matrix);
 
 /// Brings the weights of linear layers inside the model's blocks to 4 bits (NF4), with the bits of
 /// bitsandbytes. Embeddings, norms, biases and heads stay as they are. Returns how many layers.

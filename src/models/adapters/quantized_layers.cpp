@@ -20,21 +20,6 @@ class Nf4Holder : public torch::nn::Module {
   kernels::Nf4Weight weight;
 };
 
-/// As bitsandbytes: the scales without their mean, in blocks of 256 with a common largest one.
-void nest_scales(kernels::Nf4Matrix& matrix) {
-  const auto scales = matrix.absmax;
-  const auto offset = scales.mean();
-  const auto values = blockwise::dynamic_values(/*is_signed=*/true).to(scales.device());
-  const auto codes = at::empty(scales.sizes(), scales.options().dtype(at::kByte));
-  const auto largest =
-      at::empty({(scales.numel() + blockwise::kBlock - 1) / blockwise::kBlock}, scales.options());
-  blockwise::quantize(scales - offset, values, codes, largest);
-  matrix.absmax = largest;
-  matrix.codes = codes;
-  matrix.values = values;
-  matrix.offset = offset;
-}
-
 /// "model.layers.3.mlp.up_proj" is in a block; "lm_head" and an adapter's own matrices are not.
 bool is_layer_of_block(const std::string& name) {
   if (name.find(".lora_") != std::string::npos) return false;
@@ -48,6 +33,20 @@ bool is_layer_of_block(const std::string& name) {
 
 }  // namespace
 
+// The scales without their mean, in blocks of 256 with a common largest one.
+kernels::Nf4Matrix nf4_nested(kernels::Nf4Matrix matrix) {
+  const torch::NoGradGuard no_grad;
+  const auto scales = matrix.absmax;
+  const auto values = blockwise::dynamic_values(/*is_signed=*/true).to(scales.device());
+  matrix.offset = scales.mean();
+  matrix.codes = at::empty(scales.sizes(), scales.options().dtype(at::kByte));
+  matrix.values = values;
+  matrix.absmax =
+      at::empty({(scales.numel() + blockwise::kBlock - 1) / blockwise::kBlock}, scales.options());
+  blockwise::quantize(scales - matrix.offset, values, matrix.codes, matrix.absmax);
+  return matrix;
+}
+
 int64_t quantize_4bit(PreTrainedModel& model, const QuantizationOptions& options) {
   const torch::NoGradGuard no_grad;
   int64_t count = 0;
@@ -58,7 +57,7 @@ int64_t quantize_4bit(PreTrainedModel& model, const QuantizationOptions& options
         kernels::Nf4Weight::is_one(layer->weight))
       continue;
     auto matrix = kernels::nf4_quantized(layer->weight.detach().to(options.device));
-    if (options.nested) nest_scales(matrix);
+    if (options.nested) matrix = nf4_nested(std::move(matrix));
     const auto holder = std::make_shared<Nf4Holder>(std::move(matrix));
     layer->register_module("nf4", holder);
     layer->tie(holder->weight.stand_in());
