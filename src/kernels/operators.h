@@ -72,7 +72,8 @@ void scale_(at::TensorList tensors, const Tensor& factor);
 /// largest magnitude where it is known.
 std::tuple<Tensor, Tensor, Tensor> fp8_cast(at::TensorList parts, int64_t dim, bool wide_range,
                                             bool rows, bool columns, const OptionalTensor& amax);
-/// a · bᵀ + bias in bfloat16 from (m, k) and (n, k) of `fp8_cast`. `fast` adds with less precision.
+/// a · bᵀ + bias in bfloat16 from (m, k) and (n, k) of `fp8_cast`. `fast` adds with less
+/// precision.
 Tensor fp8_product(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b,
                    const OptionalTensor& bias, bool fast);
 /// silu(gate) · up of matrices whose rows may lie apart -> the product and its largest magnitude

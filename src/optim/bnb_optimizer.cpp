@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "optim/bitsandbytes_layout.h"
 #include "kernels/blockwise.h"
+#include "optim/bitsandbytes_layout.h"
 #include "optim/working_precision.h"
 
 namespace gradus {

@@ -27,6 +27,7 @@ bool is_in_block(const std::string& name) {
 
 template <class Layer>
 void add_weight(const torch::nn::Module& module, std::vector<torch::Tensor>& weights) {
+  // Modules have no common interface for their weights.
   const auto* layer = dynamic_cast<const Layer*>(&module);
   if (layer == nullptr || layer->adapter) return;
   const auto& weight = layer->weight;
