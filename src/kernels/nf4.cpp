@@ -152,7 +152,10 @@ bool Nf4Weight::is_one(const Tensor& weight) { return matrix_of(weight) != nullp
 
 Tensor dense(const Tensor& weight, at::ScalarType dtype) {
   const auto* matrix = matrix_of(weight);
-  return matrix == nullptr ? weight : nf4_dense(*matrix, dtype);
+  if (matrix != nullptr) return nf4_dense(*matrix, dtype);
+  TORCH_CHECK(weight.dim() != 2 || weight.stride(0) != 0 || weight.size(0) <= 1,
+              "gradus: a copy of a weight in 4 bits cannot stand for it");
+  return weight;
 }
 
 Tensor nf4_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
