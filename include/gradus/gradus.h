@@ -102,7 +102,9 @@
 #include <gradus/hooks/step_state.h>
 #include <gradus/hooks/trainer.h>
 #include <gradus/kernels/form.h>
+#include <gradus/kernels/fp8.h>
 #include <gradus/kernels/fused.h>
+#include <gradus/kernels/nf4.h>
 #include <gradus/kernels/optimizer_kernels.h>
 #include <gradus/models/attention_shape.h>
 #include <gradus/models/auto_model.h>
@@ -131,6 +133,7 @@
 #include <gradus/models/model_output.h>
 #include <gradus/models/peft_model.h>
 #include <gradus/models/pretrained_model.h>
+#include <gradus/models/quantized_layers.h>
 #include <gradus/models/scripted_model.h>
 #include <gradus/models/span_masks.h>
 #include <gradus/models/speech_models.h>

@@ -5,6 +5,7 @@
 
 #include "kernels/fp8.h"
 #include "kernels/low_rank.h"
+#include "kernels/nf4.h"
 #include "kernels/operators.h"
 #include "kernels/second_derivative.h"
 
@@ -92,6 +93,7 @@ Tensor swiglu_linear(const Tensor& gate, const Tensor& up, const Tensor& weight,
                : lora_linear(swiglu(gate, up), weight, bias, low);
   if (gate.sizes() == up.sizes() && takes_fp8(gate, weight))
     return fp8_swiglu_linear(gate, up, weight, bias);
+  if (Nf4Weight::is_one(weight)) return nf4_linear(swiglu(gate, up), weight, bias);
   if (fits) return SwigluLinearFunction::apply(gate, up, weight, given_bias);
   return at::linear(swiglu(gate, up), weight, given_bias);
 }

@@ -4,6 +4,7 @@
 #include <gradus/kernels/fused.h>
 
 #include "kernels/fp8.h"
+#include "kernels/nf4.h"
 #include "kernels/operators.h"
 #include "kernels/second_derivative.h"
 
@@ -90,6 +91,7 @@ struct SplitHeadsFunction : torch::autograd::Function<SplitHeadsFunction> {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (takes_fp8(x, weight)) return fp8_linear(x, {weight}, given_biases(bias))[0];
+  if (Nf4Weight::is_one(weight)) return nf4_linear(x, weight, bias);
   if (!bias.defined()) return at::linear(x, weight);
   return linear_fits(x, weight, bias) ? LinearFunction::apply(x, weight, bias, true)
                                       : at::linear(x, weight, bias);

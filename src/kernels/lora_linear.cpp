@@ -4,6 +4,7 @@
 #include <gradus/kernels/fused.h>
 
 #include "kernels/low_rank.h"
+#include "kernels/nf4.h"
 #include "kernels/operators.h"
 #include "kernels/second_derivative.h"
 
@@ -18,8 +19,10 @@ Tensor row_view(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 /// `turned`: the weight is (out, in).
 Tensor plain_lora_linear(const variable_list& in, bool turned, double scale) {
-  const auto base = at::linear(in[0], turned ? in[1] : in[1].t(),
-                               in[2].defined() ? OptionalTensor(in[2]) : std::nullopt);
+  const auto base = Nf4Weight::is_one(in[1])
+                        ? nf4_linear(in[0], in[1], in[2])
+                        : at::linear(in[0], turned ? in[1] : in[1].t(),
+                                     in[2].defined() ? OptionalTensor(in[2]) : std::nullopt);
   return base + at::linear(at::linear(in[0], in[3]), in[4]) * scale;
 }
 
@@ -32,7 +35,8 @@ struct LoraLinearFunction : torch::autograd::Function<LoraLinearFunction> {
     auto sizes = x.sizes().vec();
     sizes.back() = b.size(0);
     const auto rows = row_view(x);
-    auto y = at::linear(rows, turned ? weight : weight.t(), bias);
+    const auto matrix = dense(weight, x.scalar_type());
+    auto y = at::linear(rows, turned ? matrix : matrix.t(), bias);
     const auto low = at::mm(rows, a.t());
     add_low_rank(y, low, b, scale);
     context->save_for_backward({x, weight, bias.value_or(Tensor()), a, b, low});
@@ -63,7 +67,8 @@ struct LoraLinearFunction : torch::autograd::Function<LoraLinearFunction> {
         {.a = context->needs_input_grad(place), .b = context->needs_input_grad(place + 1)});
     Tensor to_x, to_weight, to_bias;
     if (context->needs_input_grad(0)) {
-      to_x = at::mm(grad, turned ? weight : weight.t());
+      const auto matrix = dense(weight, grad.scalar_type());
+      to_x = at::mm(grad, turned ? matrix : matrix.t());
       to_x.addmm_(to_low.rows, a, 1, scale);
       to_x = to_x.view(x.sizes());
     }

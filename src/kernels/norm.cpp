@@ -147,7 +147,10 @@ AddNorm add_layer_norm(const Tensor& residual, const Tensor& x, const Tensor& we
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  if (norm_fits(x, weight, {})) return AddRmsNormFunction::apply(std::nullopt, x, weight, eps)[0];
+  // The kernel reads rows without gaps: heads that are part of a wider matrix are copied.
+  const auto whole = x.is_cuda() ? x.contiguous() : x;
+  if (norm_fits(whole, weight, {}))
+    return AddRmsNormFunction::apply(std::nullopt, whole, weight, eps)[0];
   return PlainRmsNormFunction::apply(x, weight, eps);
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/fp8.h"
 #include "kernels/low_rank.h"
+#include "kernels/nf4.h"
 #include "kernels/operators.h"
 #include "kernels/second_derivative.h"
 
@@ -38,7 +39,7 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
     context->set_materialize_grads(false);
     if (residual) result.push_back(sum);
     for (size_t i = 0; i < weights.size(); ++i)
-      result.push_back(at::linear(normed, weights[i],
+      result.push_back(at::linear(normed, dense(weights[i], x.scalar_type()),
                                   biases.empty() ? OptionalTensor() : OptionalTensor(biases[i])));
     for (size_t i = 0; i < adapted.size(); ++i) {
       auto output = as_rows(result[size_t(adapted[i]) + (residual ? 1 : 0)]);
@@ -77,7 +78,7 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
     for (size_t i = 0; i < projections; ++i) {
       if (!grads[first_grad + i].defined()) continue;
       const auto grad = by_projection[i] = as_rows(grads[first_grad + i]).contiguous();
-      add(grad, saved[3 + i], 1);
+      add(grad, dense(saved[3 + i], grad.scalar_type()), 1);
       if (context->needs_input_grad(first_weight + i)) to_weights[i] = at::mm(grad.t(), normed);
       if (biased && context->needs_input_grad(first_weight + projections + i))
         to_biases[i] = ops::column_sum(grad);

@@ -160,6 +160,13 @@ Tensor gated_rows_backward(const Tensor& grad, const Tensor& gate, const Tensor&
   return call(grad, gate, up);
 }
 
+Tensor nf4_dense(const Tensor& packed, const Tensor& absmax, const OptionalTensor& codes,
+                 const OptionalTensor& values, const OptionalTensor& offset, at::IntArrayRef sizes,
+                 at::ScalarType type) {
+  static const Operator<decltype(nf4_dense)> call("gradus::nf4_dense");
+  return call(packed, absmax, codes, values, offset, sizes, type);
+}
+
 }  // namespace ops
 
 }  // namespace gradus::kernels
@@ -207,6 +214,10 @@ TORCH_LIBRARY(gradus, library) {
       "fp8_product(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias, bool fast) -> "
       "Tensor");
   library.def("gated_rows(Tensor gate, Tensor up) -> (Tensor, Tensor)");
+  library.def(
+      "nf4_dense(Tensor packed, Tensor absmax, Tensor? codes, Tensor? values, Tensor? offset, "
+      "int[] "
+      "sizes, ScalarType type) -> Tensor");
   library.def("gated_rows_backward(Tensor grad, Tensor gate, Tensor up) -> Tensor");
 }
 
@@ -230,5 +241,6 @@ TORCH_LIBRARY_IMPL(gradus, CompositeExplicitAutograd, library) {
   library.impl("fp8_cast", plain::fp8_cast);
   library.impl("fp8_product", plain::fp8_product);
   library.impl("gated_rows", plain::gated_rows);
+  library.impl("nf4_dense", plain::nf4_dense);
   library.impl("gated_rows_backward", plain::gated_rows_backward);
 }

@@ -72,7 +72,8 @@ void scale_(at::TensorList tensors, const Tensor& factor);
 /// largest magnitude where it is known.
 std::tuple<Tensor, Tensor, Tensor> fp8_cast(at::TensorList parts, int64_t dim, bool wide_range,
                                             bool rows, bool columns, const OptionalTensor& amax);
-/// a · bᵀ + bias in bfloat16 from (m, k) and (n, k) of `fp8_cast`. `fast` adds with less precision.
+/// a · bᵀ + bias in bfloat16 from (m, k) and (n, k) of `fp8_cast`. `fast` adds with less
+/// precision.
 Tensor fp8_product(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b,
                    const OptionalTensor& bias, bool fast);
 /// silu(gate) · up of matrices whose rows may lie apart -> the product and its largest magnitude
@@ -80,6 +81,10 @@ Tensor fp8_product(const Tensor& a, const Tensor& b, const Tensor& scale_a, cons
 std::tuple<Tensor, Tensor> gated_rows(const Tensor& gate, const Tensor& up);
 /// -> the gradients of gate and up, side by side in one matrix
 Tensor gated_rows_backward(const Tensor& grad, const Tensor& gate, const Tensor& up);
+/// The matrix of an `Nf4Matrix` with these members.
+Tensor nf4_dense(const Tensor& packed, const Tensor& absmax, const OptionalTensor& codes,
+                 const OptionalTensor& values, const OptionalTensor& offset, at::IntArrayRef sizes,
+                 at::ScalarType type);
 
 }  // namespace ops
 
@@ -126,6 +131,9 @@ Tensor fp8_product(const Tensor& a, const Tensor& b, const Tensor& scale_a, cons
                    const OptionalTensor& bias, bool fast);
 std::tuple<Tensor, Tensor> gated_rows(const Tensor& gate, const Tensor& up);
 Tensor gated_rows_backward(const Tensor& grad, const Tensor& gate, const Tensor& up);
+Tensor nf4_dense(const Tensor& packed, const Tensor& absmax, const OptionalTensor& codes,
+                 const OptionalTensor& values, const OptionalTensor& offset, at::IntArrayRef sizes,
+                 at::ScalarType type);
 
 }  // namespace plain
 

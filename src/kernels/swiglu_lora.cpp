@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "kernels/low_rank.h"
+#include "kernels/nf4.h"
 #include "kernels/operators.h"
 #include "kernels/single_use.h"
 
@@ -38,14 +39,15 @@ struct SwigluLoraFunction : torch::autograd::Function<SwigluLoraFunction> {
     const auto rows = gates.size(0);
     auto y = at::empty({rows, weight.size(0)}, gate.options());
     const auto low = at::empty({rows, a.size(0)}, gate.options());
+    const auto matrix = dense(weight, gate.scalar_type());
     in_parts(rows, [&](int64_t first, int64_t count) {
       const auto part = [&](const Tensor& x) { return x.narrow(0, first, count); };
       const auto product = ops::swiglu(part(gates), part(ups));
       auto out = part(y), short_rows = part(low);
       if (bias)
-        at::addmm_out(out, *bias, product, weight.t());
+        at::addmm_out(out, *bias, product, matrix.t());
       else
-        at::mm_out(out, product, weight.t());
+        at::mm_out(out, product, matrix.t());
       at::mm_out(short_rows, product, a.t());
       add_low_rank(out, short_rows, b, scale);
     });
@@ -78,6 +80,7 @@ struct SwigluLoraFunction : torch::autograd::Function<SwigluLoraFunction> {
                for_weight = context->needs_input_grad(2);
     auto to_a = for_a ? at::zeros(a.sizes(), a.options().dtype(torch::kFloat)) : Tensor();
     auto to_weight = for_weight ? at::zeros_like(weight) : Tensor();
+    const auto matrix = dense(weight, grad.scalar_type());
     in_parts(grad.size(0), [&](int64_t first, int64_t count) {
       const auto part = [&](const Tensor& x) { return x.narrow(0, first, count); };
       const auto d = part(grad), short_grads = at::mm(d, b);
@@ -86,7 +89,7 @@ struct SwigluLoraFunction : torch::autograd::Function<SwigluLoraFunction> {
         if (for_a) to_a.add_(at::mm(short_grads.t(), product), scale);
         if (for_weight) to_weight.addmm_(d.t(), product);
       }
-      auto to_product = at::mm(d, weight);
+      auto to_product = at::mm(d, matrix);
       to_product.addmm_(short_grads, a, 1, scale);
       ops::swiglu_backward_(to_product, part(gates), part(ups));
     });

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/blockwise.h"
 #include "optim/bitsandbytes_layout.h"
-#include "optim/blockwise.h"
 #include "optim/working_precision.h"
 
 namespace gradus {

@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-#include "optim/blockwise.h"
+#include "kernels/blockwise.h"
 #include "optim/saved_options.h"
 #include "optim/working_precision.h"
 

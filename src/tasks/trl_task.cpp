@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 #include <gradus/core/error.h>
+#include <gradus/models/quantized_layers.h>
+
+#include "distributed/process_device.h"
 
 namespace gradus::tasks {
 namespace {
@@ -12,6 +15,33 @@ constexpr OptionRow<SplitFlags> kSplitRows[] = {
     {&SplitFlags::dataset_test_split, "dataset_test_split", Group::data, any_value(),
      "The split of --dataset_name to evaluate on."},
 };
+
+constexpr std::string_view kQuantTypes[] = {"nf4"};
+constexpr OptionRow<QuantizationFlags> kQuantizationRows[] = {
+    {&QuantizationFlags::load_in_4bit, "load_in_4bit", Group::model, any_value(),
+     "Keep the frozen weights of the model's blocks in 4 bits (QLoRA); needs use_peft."},
+    {&QuantizationFlags::bnb_4bit_quant_type, "bnb_4bit_quant_type", Group::model,
+     one_of(kQuantTypes), "The values of the 4 bits: NormalFloat 4."},
+    {&QuantizationFlags::use_bnb_nested_quant, "use_bnb_nested_quant", Group::model, any_value(),
+     "Keep the scales of the 4-bit weights in 8 bits, too."},
+};
+
+void check_quantization(const QuantizationFlags& flags, const ModelFlags& model,
+                        const TrainingArguments& args) {
+  if (!flags.load_in_4bit) return;
+  const auto refuse = [](const std::string& message, const std::string& advice) {
+    throw Error("G-TASK-8", ErrorKind::usage, message, advice);
+  };
+  if (args.do_train && !model.adapter.use_peft)
+    refuse("--load_in_4bit freezes the model's weights, but there is no adapter to train",
+           "Add --use_peft.");
+  if (model.adapter.use_dora)
+    refuse("--use_dora reads and changes weights, which --load_in_4bit keeps in 4 bits",
+           "Leave one of them out.");
+  if (args.world_size() > 1)
+    refuse("--load_in_4bit works in one process, received " + std::to_string(args.world_size()),
+           "Leave it out with several.");
+}
 
 }  // namespace
 
@@ -25,6 +55,7 @@ void TrlTask::add_options(OptionSet& options) {
   tasks::add_options(options, fresh_);
   tasks::add_options(options, data_);
   options.add(splits_, std::span<const OptionRow<SplitFlags>>(kSplitRows));
+  options.add(quantization_, std::span<const OptionRow<QuantizationFlags>>(kQuantizationRows));
 }
 
 void TrlTask::check(const TrainingArguments& args) const {
@@ -32,6 +63,7 @@ void TrlTask::check(const TrainingArguments& args) const {
     throw Error("G-TASK-3", ErrorKind::usage, fmt::format("the task {} does not predict", name()),
                 "Leave --do_predict out; `gradus generate` writes text with a language model.");
   check_data_flags(args, data_, {}, /*splits_train=*/false);
+  check_quantization(quantization_, model_, args);
   check_model_flags(model_, {.fresh = &fresh_, .do_train = args.do_train});
 }
 
@@ -43,7 +75,12 @@ PreparedTask TrlTask::prepare(const TrainingArguments& args) {
   PreparedTask prepared;
   auto& trainer = prepared.trainer;
   trainer.processing_class = load_tokenizer(model_);
-  trainer.model = load_model(model_task_, model_, fresh_, changes_);
+  const auto model = load_model(model_task_, model_, fresh_, changes_);
+  trainer.model = model;
+  if (quantization_.load_in_4bit)
+    quantize_4bit(*model, {.nested = quantization_.use_bnb_nested_quant,
+                           .device = process_device(args.use_cpu, args.local_process_index(),
+                                                    GpuSharing::allowed)});
   trainer.train_dataset =
       rows(data_.train_file, splits_.dataset_train_split, data_.max_train_samples);
   if (args.do_eval)

@@ -16,6 +16,13 @@ struct SplitFlags {
   std::string dataset_test_split = "test";
 };
 
+/// trl's flags for a base model in 4 bits (QLoRA).
+struct QuantizationFlags {
+  bool load_in_4bit = false;
+  std::string bnb_4bit_quant_type = "nf4";
+  bool use_bnb_nested_quant = false;
+};
+
 /// A task of trl's scripts: model, adapter and data by flags, all else in the trainer.
 ///
 /// A task derives from it and makes its trainer.
@@ -39,6 +46,7 @@ class TrlTask : public Task {
   FreshModelFlags fresh_;
   DataFlags data_;
   SplitFlags splits_;
+  QuantizationFlags quantization_;
 };
 
 /// The whole of a task whose `TrainerClass` needs nothing beside its options.

@@ -27,6 +27,7 @@ bool is_in_block(const std::string& name) {
 
 template <class Layer>
 void add_weight(const torch::nn::Module& module, std::vector<torch::Tensor>& weights) {
+  // Modules have no common interface for their weights.
   const auto* layer = dynamic_cast<const Layer*>(&module);
   if (layer == nullptr || layer->adapter) return;
   const auto& weight = layer->weight;
@@ -40,7 +41,7 @@ void add_weight(const torch::nn::Module& module, std::vector<torch::Tensor>& wei
 std::vector<torch::Tensor> fp8_layer_weights(const torch::nn::Module& model) {
   std::vector<torch::Tensor> weights;
   for (const auto& entry : model.named_modules("", /*include_self=*/false)) {
-    if (!is_in_block(entry.key())) continue;
+    if (!is_in_block(entry.key()) || entry.key().find(".lora_") != std::string::npos) continue;
     add_weight<layers::Linear>(*entry.value(), weights);
     add_weight<layers::Conv1D>(*entry.value(), weights);
   }

@@ -67,8 +67,22 @@ def main():
         run("adapter", cwd, *adapter, "--output_dir", "whole")
         run("resumed", cwd, *adapter, "--output_dir", "on", "--resume_from_checkpoint",
             "whole/checkpoint-4")
+        run("adapter in 4 bits", cwd, *adapter, "--load_in_4bit", "--use_bnb_nested_quant",
+            "--output_dir", "four")
+        run("resumed in 4 bits", cwd, *adapter, "--load_in_4bit", "--use_bnb_nested_quant",
+            "--output_dir", "four_on", "--resume_from_checkpoint", "four/checkpoint-4")
+        refused("4 bits without an adapter", cwd, "G-TASK-8",
+                "--load_in_4bit freezes the model's weights, but there is no adapter to train",
+                "--train_file", "pairs.jsonl", "--load_in_4bit")
+        refused("4 bits with DoRA", cwd, "G-TASK-8",
+                "--use_dora reads and changes weights, which --load_in_4bit keeps in 4 bits",
+                *adapter, "--load_in_4bit", "--use_dora")
         if not failures:
             entries = history(cwd / "text")
+            if history(cwd / "four_on")[:-1] != history(cwd / "four")[:-1]:
+                fail("resumed in 4 bits", "the log differs from that of the whole run")
+            if history(cwd / "four")[0]["loss"] == history(cwd / "whole")[0]["loss"]:
+                fail("adapter in 4 bits", "the loss is that of the model without 4 bits")
             for key in ("entropy", "mean_token_accuracy", "num_tokens", "eval_entropy"):
                 if not any(key in entry for entry in entries):
                     fail("text", f"{key} is not in the log")

@@ -60,8 +60,8 @@ NormedProjections add_rms_norm_linear(const torch::Tensor& residual, const torch
                                       const std::vector<torch::Tensor>& biases,
                                       const std::vector<LowRank>& lows = {});
 
-/// x · weightᵀ + bias with `weight` (out, in). On a GPU a kernel of its own sums the gradient of
-/// the bias.
+/// x · weightᵀ + bias with `weight` (out, in) and `bias` (out) or undefined. On a GPU a kernel
+/// of its own sums the gradient of the bias.
 torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight,
                      const torch::Tensor& bias);
 /// x · weight + bias with `weight` (in, out), the form of GPT-2's layers.

@@ -155,6 +155,21 @@ struct GatedRows {
 cudaError_t gated_forward(const GatedRows& work, cudaStream_t stream);
 cudaError_t gated_backward(const GatedRows& work, cudaStream_t stream);
 
+// --- nf4.cu ------------------------------------------------------------------
+
+/// A matrix in 4 bits (bitsandbytes' NF4) becomes dense; `count` is a multiple of 64.
+struct Nf4Dense {
+  Element type;
+  const uint8_t* packed;
+  const float* absmax;   // of each 64 elements, or with `codes` of each 256 scales
+  const uint8_t* codes;  // of scales; null: they are in `absmax`
+  const float* values;   // what the codes stand for
+  const float* offset;   // of all scales
+  void* out;
+  int64_t count;
+};
+cudaError_t nf4_dense(const Nf4Dense& work, cudaStream_t stream);
+
 // --- multi_tensor.cu ---------------------------------------------------------
 
 struct AdamWTensor {

@@ -1,6 +1,7 @@
 #include "models/adapters/lora_layer.h"
 
 #include <gradus/core/error.h>
+#include <gradus/kernels/nf4.h>
 #include <gradus/models/layers/module_path.h>
 #include <gradus/models/layers/no_dropout.h>
 
@@ -28,6 +29,13 @@ std::shared_ptr<layers::Linear> drawn_linear(int64_t in, int64_t out, bool with_
     torch::nn::init::uniform_(linear->bias, -bound, bound);
   }
   return linear;
+}
+
+void refuse_quantized(const Tensor& weight, const std::string& what) {
+  if (kernels::Nf4Weight::is_one(weight))
+    throw Error("G-PEFT-6", ErrorKind::usage,
+                what + " reads and changes the layer's weights, which are in 4 bits",
+                "Load the model without 4 bits for it.");
 }
 
 torch::nn::Module* child_of(torch::nn::Module& module, const std::string& name) {
@@ -88,6 +96,8 @@ std::shared_ptr<LoraLayer> LoraLayer::of(torch::nn::Module& layer) {
 }
 
 void LoraLayer::add(const std::string& name, const LoraConfig& config, int64_t rank, double alpha) {
+  if (config.use_dora || config.init_lora_weights == "pissa")
+    refuse_quantized(weight_, config.use_dora ? "use_dora" : "init_lora_weights=pissa");
   const torch::NoGradGuard no_grad;
   const auto matrix = out_in(weight_);
   Part part;
@@ -207,6 +217,7 @@ void LoraLayer::set_scale(const std::string& name, double scale) {
 void LoraLayer::merge(const std::string& name) {
   const auto found = parts.find(name);
   if (found == parts.end() || !merged_.empty()) return;
+  refuse_quantized(weight_, "merging the adapter");
   const torch::NoGradGuard no_grad;
   const auto& part = found->second;
   const auto change = delta(part);

@@ -8,7 +8,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "../error_of.h"
-#include "optim/blockwise.h"
+#include "kernels/blockwise.h"
 
 namespace gradus {
 namespace {

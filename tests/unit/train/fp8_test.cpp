@@ -29,17 +29,18 @@ std::shared_ptr<Dataset> rows_for_fp8() {
 }
 
 TrainingArguments fp8_arguments(const Box& box, const std::string& name) {
-  return {.output_dir = box.dir(name),
-          .max_steps = 12,
-          .learning_rate = 1e-3,
-          .bf16 = true,
-          .logging_steps = 1,
-          .disable_tqdm = true,
-          .save_steps = 6,
-          .use_cpu = true,
-          .full_determinism = true,
-          .bf16_mode = "master",
-          .fp8 = true};
+  TrainingArguments args{.output_dir = box.dir(name),
+                         .max_steps = 12,
+                         .learning_rate = 1e-3,
+                         .bf16 = true,
+                         .logging_steps = 1,
+                         .disable_tqdm = true,
+                         .save_steps = 6,
+                         .use_cpu = true,
+                         .bf16_mode = "master",
+                         .fp8 = true};
+  args.full_determinism = true;
+  return args;
 }
 
 /// Operations with their own backward on the CPU, too, while it lives.
@@ -57,7 +58,7 @@ std::string refusal_of(const std::function<void()>& work) {
   return "";
 }
 
-std::vector<double> run_losses(const Box& box, const TrainingArguments& args,
+std::vector<double> run_losses(const TrainingArguments& args,
                                const std::optional<std::string>& resume = std::nullopt) {
   auto given = args;
   given.resume_from_checkpoint = resume;
@@ -105,7 +106,7 @@ TEST(Fp8Run, NeedsBf16WeightsAndAGpu) {
   args.zero_stage = 3;
   EXPECT_EQ(refusal_of([&] { args.resolved(); }),
             "G-CONF-4: fp8 with parameters that are shared out among processes (zero_stage 3)");
-  EXPECT_NE(refusal_of([&] { run_losses(box, fp8_arguments(box, "b")); })
+  EXPECT_NE(refusal_of([&] { run_losses(fp8_arguments(box, "b")); })
                 .find("G-GPU-2: fp8 needs a GPU of compute capability 8.9 or above and the CUDA "
                       "plugin, received the CPU"),
             std::string::npos);
@@ -115,16 +116,16 @@ TEST(Fp8Run, LearnsAsBf16DoesAndResumesWithTheSameBits) {
   Box box;
   const FusedForm fused;
   auto args = fp8_arguments(box, "fp8");
-  const auto whole = run_losses(box, args);
+  const auto whole = run_losses(args);
   auto usual_args = fp8_arguments(box, "bf16");
   usual_args.fp8 = false;
-  const auto usual = run_losses(box, usual_args);
+  const auto usual = run_losses(usual_args);
   ASSERT_EQ(whole.size(), 12u);
   EXPECT_NE(whole, usual);
   EXPECT_LT(whole.back(), 0.8 * whole.front());
   for (size_t i = 0; i < whole.size(); ++i)
     EXPECT_NEAR(whole[i], usual[i], 0.02 * usual[i]) << "step " << i + 1;
-  EXPECT_EQ(run_losses(box, args, (box.run("fp8") / "checkpoint-6").string()), whole);
+  EXPECT_EQ(run_losses(args, (box.run("fp8") / "checkpoint-6").string()), whole);
 }
 
 TEST(Fp8Run, CheckpointedBlocksMultiplyInTheSameWay) {
@@ -133,9 +134,9 @@ TEST(Fp8Run, CheckpointedBlocksMultiplyInTheSameWay) {
   auto args = fp8_arguments(box, "a");
   args.save_strategy = "no";
   args.max_steps = 4;
-  const auto kept = run_losses(box, args);
+  const auto kept = run_losses(args);
   args.gradient_checkpointing = true;
-  EXPECT_EQ(run_losses(box, args), kept);
+  EXPECT_EQ(run_losses(args), kept);
 }
 
 }  // namespace

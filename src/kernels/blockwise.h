@@ -2,7 +2,8 @@
 
 #include <torch/types.h>
 
-/// Optimizer states in a few bits: codes into a table of values, and one scale per block.
+/// Numbers (optimizer states, scales) in a few bits: codes into a table of values, and one scale
+/// per block.
 ///
 /// Nothing here waits for the device.
 namespace gradus::blockwise {

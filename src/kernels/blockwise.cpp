@@ -1,4 +1,4 @@
-#include "optim/blockwise.h"
+#include "kernels/blockwise.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/bucketize.h>
