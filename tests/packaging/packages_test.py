@@ -6,9 +6,9 @@
 wheel: installed by pip into a new environment with the build's LibTorch as its torch.
 tar:   unpacked into a folder with a space in its name.
 deb:   unpacked; installed by apt in a new Debian 12 with GRADUS_LONG=1 (root, and debootstrap).
-image: packaging/Dockerfile.cpu built by buildah, which needs no daemon, with GRADUS_LONG=1 (root; it
-       compiles gradus anew). No registry is asked: the base images are made here, from Debian's
-       packages and the Rust of this machine.
+image: packaging/Dockerfile.cpu built by buildah, which needs no daemon, with GRADUS_LONG=1 (root;
+       it compiles gradus anew). No registry is asked: the base images are made here, from
+       Debian's packages and the Rust of this machine.
 
 In each the program starts with an empty environment, finds every library in the package (but for
 the C and C++ run-time libraries), trains on Fashion-MNIST, and find_package(gradus) works.
@@ -123,7 +123,8 @@ def new_debian(path, system):
 RUST = """FROM debian:12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends build-essential
 COPY rust /usr/local/cargo
-ENV CARGO_HOME=/usr/local/cargo PATH=/usr/local/cargo/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ENV CARGO_HOME=/usr/local/cargo
+ENV PATH=/usr/local/cargo/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 """
 
 
