@@ -199,6 +199,7 @@ def main():
     folder.mkdir(parents=True)
     tests = {"wheel": wheel_test, "tar": tar_test, "deb": deb_test, "image": image_test}
     tests[kind](root, build, libtorch, folder)
+    subprocess.run(["umount", "--quiet", str(folder / "storage/overlay")], check=False)
     shutil.rmtree(folder)
     return 0
 
