@@ -22,7 +22,7 @@ namespace {
 using torch::Tensor;
 
 std::string hex_of(const Tensor& tensor) {
-  const auto bytes = tensor.cpu().contiguous().view(torch::kByte).reshape({-1});
+  const auto bytes = tensor.cpu().reshape({-1}).contiguous().view(torch::kByte);
   std::string text;
   for (int64_t i = 0; i < bytes.numel(); ++i)
     text += fmt::format("{:02x}", bytes.const_data_ptr<uint8_t>()[i]);
