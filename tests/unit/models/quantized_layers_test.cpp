@@ -22,7 +22,7 @@ namespace {
 using torch::Tensor;
 
 std::string hex_of(const Tensor& tensor) {
-  const auto bytes = tensor.cpu().contiguous().view(torch::kByte).reshape({-1});
+  const auto bytes = tensor.cpu().reshape({-1}).contiguous().view(torch::kByte);
   std::string text;
   for (int64_t i = 0; i < bytes.numel(); ++i)
     text += fmt::format("{:02x}", bytes.const_data_ptr<uint8_t>()[i]);
@@ -114,7 +114,7 @@ TEST(Nf4, LinearLayersOfBlocksAreQuantized) {
   const auto dense = small_llama();
   put_dense(*dense, false);
   const auto loss = [&](PreTrainedModel& each) {
-    return each.forward({{"input_ids", ids}, {"labels", ids}}).at("loss").item<double>();
+    return each.forward({{"input_ids", ids}, {"labels", ids}})["loss"].item<double>();
   };
   EXPECT_DOUBLE_EQ(loss(*model), loss(*dense));
   EXPECT_NE(loss(*model), loss(*small_llama()));
@@ -135,7 +135,7 @@ std::vector<Tensor> adapter_gradients(bool quantized, bool nested, torch::Scalar
   model->to(dtype);
   torch::manual_seed(2);
   const auto ids = torch::randint(64, {2, 16}, torch::kLong);
-  model->forward({{"input_ids", ids}, {"labels", ids}}).at("loss").backward();
+  model->forward({{"input_ids", ids}, {"labels", ids}})["loss"].backward();
   std::vector<Tensor> grads;
   for (const auto& parameter : model->parameters())
     if (parameter.requires_grad()) grads.push_back(parameter.grad());
