@@ -147,7 +147,6 @@ def base_images(buildah, folder):
 
 def image_test(root, build, libtorch, folder):
     places = ["--root", folder / "storage", "--runroot", folder / "state"]
-    data = "/usr/share/datasets/fashion-mnist"
     certificates = "/etc/ssl/certs"
 
     def buildah(command, *words):
@@ -164,7 +163,7 @@ def image_test(root, build, libtorch, folder):
     buildah("bud", "--pull-never", "--volume", f"{certificates}:{certificates}:ro", "-f",
             clone / "packaging/Dockerfile.cpu", "-t", "gradus", clone)
     name = buildah("from", "--pull-never", "gradus").strip()
-    run = ["run", "--volume", f"{data}:{data}:ro", name, "--", "gradus"]
+    run = ["run", name, "--", "gradus"]
     told = buildah(*run, "doctor")
     for part in ("tokenizers     built in", "Arrow          built in"):
         if part not in told:
@@ -173,6 +172,7 @@ def image_test(root, build, libtorch, folder):
     if "train_loss" not in told:
         sys.exit(f"the training in the image says:\n{told}")
     buildah("rm", name)
+    subprocess.run(["umount", "--quiet", folder / "storage/overlay"], check=False)
 
 
 def why_no_image():
@@ -199,7 +199,6 @@ def main():
     folder.mkdir(parents=True)
     tests = {"wheel": wheel_test, "tar": tar_test, "deb": deb_test, "image": image_test}
     tests[kind](root, build, libtorch, folder)
-    subprocess.run(["umount", "--quiet", str(folder / "storage/overlay")], check=False)
     shutil.rmtree(folder)
     return 0
 
