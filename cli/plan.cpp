@@ -69,8 +69,9 @@ class PlanCallback : public TrainerCallback {
       const auto* input = first ? first->find(name) : nullptr;
       return input != nullptr && input->dim() == 2 ? input->size(1) : 1;
     };
-    const auto parameters = at.model->parameters();
-    if (!parameters.empty()) found.device = parameters.front().device();
+    // Frozen weights may still wait in host memory.
+    for (const auto& parameter : at.model->parameters())
+      if (found.device.is_cpu()) found.device = parameter.device();
     found.step = PlannedStep::of(*at.model, wanted_, length_of(at.model->main_input_name()),
                                  found.device.is_cuda());
     found.step.target_tokens = length_of("labels");

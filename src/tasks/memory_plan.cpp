@@ -75,10 +75,13 @@ std::vector<BlockShape> t5_blocks(const json& config) {
   const double hidden = number(config, {"d_model"});
   const double inner = number(config, {"d_kv"}) * number(config, {"num_heads"});
   const bool gated = config.value("feed_forward_proj", "relu").starts_with("gated");
-  const double feed = (gated ? 3 : 2) * number(config, {"d_ff"});
+  const double wide_layer = number(config, {"d_ff"});
+  // The gradient of relu needs what comes out of it, which the next layer keeps anyway.
+  const bool is_relu = config.value("feed_forward_proj", "relu") == "relu";
+  const double feed = (gated ? 3 : is_relu ? 1 : 2) * wide_layer;
   const auto layers = int64_t(number(config, {"num_layers"}));
   const auto decoders = int64_t(number(config, {"num_decoder_layers"}, double(layers)));
-  const double backward = feed / 2 + 2 * hidden;
+  const double backward = wide_layer + 2 * hidden;
   const BlockShape encoder{.layers = layers,
                            .hidden = hidden,
                            .narrow = 4 * inner + feed,

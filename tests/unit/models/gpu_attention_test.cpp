@@ -87,7 +87,9 @@ TEST_F(GpuAttention, ALearnedBiasHasItsGradient) {
              v = states(batch, heads, tokens);
   // as T5 makes it: heads last in memory
   const auto table = torch::randn({tokens, tokens, heads}, torch::kCUDA).requires_grad_();
-  const auto bias = [&](torch::Dtype type) { return table.permute({2, 0, 1})[None].to(type); };
+  const auto bias = [&](torch::Dtype type) {
+    return table.permute({2, 0, 1}).unsqueeze(0).to(type);
+  };
   const auto gradients = [&](const Tensor& output) {
     output.to(torch::kFloat).square().sum().backward();
     std::vector<Tensor> found = {output.detach()};
