@@ -205,8 +205,11 @@ int dispatch(const std::vector<std::string>& words) {
     print_line(fmt::format("gradus {}", kVersion));
     return 0;
   }
-  for (const auto& command : commands())
-    if (words[0] == command.name) return command.run(Words(words).subspan(1));
+  for (const auto& command : commands()) {
+    if (words[0] != command.name) continue;
+    if (command.has_tasks || !command.task.empty()) keep_freed_memory();  // it makes steps
+    return command.run(Words(words).subspan(1));
+  }
   std::vector<std::string> names;
   for (const auto& command : commands()) names.emplace_back(command.name);
   throw Error("G-CLI-1", ErrorKind::usage,
