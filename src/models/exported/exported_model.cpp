@@ -1,5 +1,6 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gradus/core/error.h>
@@ -29,6 +30,15 @@ std::string device_name(const torch::Device& device) {
   return c10::DeviceTypeName(device.type(), /*lower_case=*/true);
 }
 
+/// Whether the values of a sharded parameter are not in this process now. LibTorch 2.11 has no
+/// texts for reads of them.
+template <class Storage>
+bool is_elsewhere(const Storage& storage) {
+  if constexpr (requires { storage.throw_on_immutable_data_ptr(); })
+    if (storage.throw_on_immutable_data_ptr()) return true;
+  return storage.nbytes() > 0 && storage.data() == nullptr;
+}
+
 }  // namespace
 
 /// What forward uses: the tensors in the order of the steps' inputs, and the loaded steps.
@@ -37,6 +47,20 @@ struct ExportedModel::Steps {
   std::unordered_map<std::string, Tensor> by_name;
   std::unordered_map<std::string, size_t> place_of_parameter;
   std::unordered_map<std::string, std::unique_ptr<ExportedPackage>> loaded;  ///< "train cuda:0"
+  bool were_elsewhere = false;  ///< parameters lay in parts in several processes at some time
+
+  /// With ZeRO stage 3 parameters come when an operation is about to read them, and go when the
+  /// next one reads others. A compiled step reads all of them: one operation that takes them all is
+  /// announced, and no other one is seen while the result lives.
+  std::unique_ptr<at::DisableRecordFunctionGuard> gather() {
+    for (const auto& parameter : parameters)
+      were_elsewhere |= is_elsewhere(*parameter.storage().unsafeGetStorageImpl());
+    if (!were_elsewhere) return nullptr;
+    {
+      RECORD_FUNCTION("gradus::exported_step", std::vector<c10::IValue>{parameters});
+    }
+    return std::make_unique<at::DisableRecordFunctionGuard>();
+  }
 
   ExportedPackage& package(const fs::path& folder, const ExportManifest& manifest,
                            const ExportManifest::Package& package, const ExportManifest::Step& step,
@@ -144,6 +168,7 @@ ModelOutput ExportedModel::forward(const Batch& inputs, const ForwardOptions& op
                                                         ? "--device " + device_name(where)
                                                         : std::string("--steps train,forward"))));
 
+  auto unseen = steps_->gather();
   StepInputs given(*manifest_, where);
   for (size_t i = 0; i < steps_->parameters.size(); ++i)
     given.add_weight(steps_->parameters[i].detach(), manifest_->parameters[i]);
@@ -156,6 +181,7 @@ ModelOutput ExportedModel::forward(const Batch& inputs, const ForwardOptions& op
 
   auto results =
       steps_->package(directory_, *manifest_, *package, *step, where).run(given.values());
+  unseen.reset();
   const auto loss = size_t(trains ? 1 : 0), gradients = step->gradients.size(),
              buffers = step->buffers.size();
   const auto expected = loss + gradients + buffers + step->outputs.size();

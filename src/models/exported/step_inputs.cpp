@@ -27,11 +27,6 @@ Tensor usable(const Tensor& tensor) {
 }  // namespace
 
 void StepInputs::add_weight(const Tensor& tensor, const ExportManifest::Weight& weight) {
-  if (tensor.numel() > 0 && tensor.storage().nbytes() == 0)
-    throw Error("G-EXPORT-5", ErrorKind::model,
-                "an exported model cannot be trained with its parameters shared out (ZeRO stage "
-                "3): the compiled step needs all of them at once",
-                "Use --zero_stage 2, which shares out gradients and optimizer states.");
   values_.push_back(usable(tensor.to(weight.dtype)));
 }
 

@@ -19,8 +19,7 @@ class StepInputs {
   StepInputs(const ExportManifest& manifest, torch::Device device)
       : manifest_(manifest), device_(device) {}
 
-  /// Adds a parameter or buffer, with the type that the step was compiled for. Throws `Error`
-  /// G-EXPORT-5 for a parameter that is shared out.
+  /// Adds a parameter or buffer, with the type that the step was compiled for.
   void add_weight(const torch::Tensor& tensor, const ExportManifest::Weight& weight);
   /// Adds the inputs that come from the batch; those that it lacks are filled where that has no
   /// effect. Throws `Error` G-EXPORT-4.
