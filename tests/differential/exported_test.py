@@ -2,9 +2,9 @@
 
 Gradients of the first step against eager ones (1e-5), 20 steps against transformers' Trainer (loss,
 gradient norm, rate; 1e-4 relative), evaluation, a resumed run bit for bit, the weights back into
-Python, a checkpoint of Python's Trainer resumed here, the same model as TorchScript, and what
-damaged or unfit folders are answered. GRADUS_FULL_MATRIX=1 tries the exporter's options, too
-(exported_options.py). Without the peer: exit code 77.
+Python, a checkpoint of Python's Trainer resumed here, the same model as TorchScript, two processes
+against one, and what damaged or unfit folders are answered. GRADUS_FULL_MATRIX=1 tries the
+exporter's options, too (exported_options.py). Without the peer: exit code 77.
 """
 import json
 import os
@@ -37,11 +37,12 @@ FLAGS = dict(max_steps=runs.STEPS, per_device_train_batch_size=4, learning_rate=
              gradient_accumulation_steps=2, per_device_eval_batch_size=3)
 
 
-def train(model, data, output, *more):
+def train(model, data, output, *more, processes=1):
     flags = [f"--{name}={value}" for name, value in FLAGS.items()]
+    launch = ["launch", "--nproc", str(processes)] if processes > 1 else []
     command = [
-        runs.BUILD / "bin/gradus", "train", "--task", "causal-lm", "--model_name_or_path", model,
-        "--train_file", data, "--validation_file", data, "--block_size",
+        runs.BUILD / "bin/gradus", *launch, "train", "--task", "causal-lm", "--model_name_or_path",
+        model, "--train_file", data, "--validation_file", data, "--block_size",
         str(TOKENS), "--do_train", "--do_eval", "--output_dir", output, "--disable_tqdm",
         "--use_cpu", *flags, *more
     ]
@@ -63,7 +64,7 @@ def python_trainer(source, ids, output, **more):
     return trainer
 
 
-def compare(ours, theirs, what):
+def compare(ours, theirs, what, most=1e-4):
     """Losses, norms and rates of every step."""
     mine, other = ([e for e in log if "loss" in e] for log in (ours, theirs))
     assert len(mine) == len(other), (what, len(mine), len(other))
@@ -71,7 +72,7 @@ def compare(ours, theirs, what):
     for a, b in zip(mine, other):
         for key in ("loss", "grad_norm", "learning_rate"):
             difference = abs(a[key] - b[key]) / max(abs(b[key]), 1e-3)
-            assert difference <= 1e-4, (what, a["step"], key, a[key], b[key])
+            assert difference <= most, (what, a["step"], key, a[key], b[key])
             worst = max(worst, difference)
     print(f"{what}: {len(mine)} steps, largest relative difference {worst:.1e}")
 
@@ -157,6 +158,22 @@ def check_errors(exported, data, work):
     expect_error(exported, foreign, work, "G-SRC-13", f"id {VOCAB + 3}", f"vocabulary of {VOCAB}")
     done = train(exported, data, work / "refused", "--label_smoothing_factor=0.1")
     assert done.returncode == 1 and "[G-EXPORT-4]" in done.stderr, done.stderr[-500:]
+
+
+def check_processes(model, data, work, one):
+    """Two processes with the rows of one: plain data parallelism and ZeRO-1, 2, 3."""
+    rows = f"--per_device_train_batch_size={FLAGS['per_device_train_batch_size'] // 2}"
+    for stage in range(4):
+        output = work / f"{model.name}-processes-{stage}"
+        done = train(model, data, output, rows, f"--zero_stage={stage}", "--save_steps=10",
+                     processes=2)
+        assert done.returncode == 0, (stage, done.stderr[-2000:])
+        compare(history(output), history(one), f"two processes, ZeRO-{stage}, and one", 1e-5)
+        done = train(model, data, work / f"{model.name}-on-{stage}", "--resume_from_checkpoint",
+                     output / "checkpoint-10", "--save_strategy=no")
+        assert done.returncode == 0, (stage, done.stderr[-2000:])
+        compare(history(work / f"{model.name}-on-{stage}"), history(one),
+                f"from two processes, ZeRO-{stage}, to one", 1e-5)
 
 
 def check_other_languages(exported, work):
@@ -257,6 +274,8 @@ def main():
             assert done.returncode == 0, done.stderr[-2000:]
         compare(history(work / "script"), history(work / "ours"), "TorchScript and compiled")
         compare(history(work / "script2"), history(work / "script"), "a resumed script")
+        check_processes(exported, data, work, work / "ours")
+        check_processes(scripted, data, work, work / "script")
         example = runs.BUILD / "bin/example_exported_model"
         if example.exists():  # examples/exported_model.cpp
             done = subprocess.run([example, exported], cwd=work, capture_output=True, text=True)
