@@ -11,12 +11,16 @@ import pathlib
 import random
 import subprocess
 import sys
+import wave
 
 DIGITS = "zero one two three four five six seven eight nine".split()
 ACCENTS = ["en-us", "en-gb", "en-gb-x-rp", "en-029"]
-VOICES = ("m1 m2 m3 m4 m6 m7 m8 f1 f2 f3 f5 max steph steph2 linda edward adam anika antonio aunty "
-          "benjamin boris caleb ed iven iven2 john michel miguel pablo paul pedro rob robert "
-          "sandro travis victor zac").split()
+VOICES = (
+    "m1 m2 m3 m4 m6 m7 m8 f1 f2 f3 f5 max steph steph2 steph3 linda edward edward2 adam anika "
+    "antonio aunty benjamin boris caleb ed iven iven2 iven3 iven4 john michel miguel pablo paul "
+    "pedro rob robert sandro travis victor zac klatt klatt2 klatt3 klatt4 klatt5 klatt6 Alex "
+    "Alicia Andrea Andy Annie Denis Diogo Gene Gene2 Henrique Hugo Jacky Lee Marco Mario Michael "
+    "Mike Nguyen gustave marcelo norbert quincy shelby grandma grandpa kaukovalta").split()
 HELD_OUT = "m5 f4 belinda david".split()
 RATE = 8000
 CONFIG = {
@@ -35,9 +39,17 @@ def say(file, text, voice, speed, pitch):
     subprocess.run(
         ["espeak-ng", "-v", voice, "-s", str(speed), "-p", str(pitch), "-w", str(file), text],
         check=True)
+    # Lengths are multiples of a fifth of a second: batches of few shapes are faster, because a
+    # convolution is prepared for each.
+    with wave.open(str(file), "rb") as sound:
+        form, samples = sound.getparams(), sound.readframes(sound.getnframes())
+    samples += bytes(-len(samples) % (form.framerate // 5 * form.sampwidth))
+    with wave.open(str(file), "wb") as sound:
+        sound.setparams(form)
+        sound.writeframes(samples)
 
 
-def make(root, split, count, voices, rng):
+def make(root, split, count, voices, speeds, pitches, rng):
     folder = root / split
     folder.mkdir(parents=True, exist_ok=True)
     rows, jobs = [], []
@@ -45,20 +57,20 @@ def make(root, split, count, voices, rng):
         text = " ".join(rng.choices(DIGITS, k=rng.randint(1, 3)))
         voice = f"{rng.choice(ACCENTS)}+{rng.choice(voices)}"
         file = folder / f"{i:04d}.wav"
-        jobs.append((file, text, voice, rng.randint(130, 190), rng.randint(30, 70)))
-        rows.append((file.name, text))
+        jobs.append((file, text, voice, rng.randint(*speeds), rng.randint(*pitches)))
+        rows.append((file.name, text, voice))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for job in [pool.submit(say, *words) for words in jobs]:
             job.result()
     with open(folder / "metadata.csv", "w", newline="") as file:
-        csv.writer(file).writerows([("file_name", "text"), *rows])
+        csv.writer(file).writerows([("file_name", "text", "voice"), *rows])
 
 
 def main():
     root, rng = pathlib.Path(sys.argv[1]), random.Random(0)
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 2400
-    make(root, "train", count, VOICES, rng)
-    make(root, "test", max(count // 10, 8), HELD_OUT, rng)
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 6000
+    make(root, "test", 240 if count > 240 else 8, HELD_OUT, (130, 190), (30, 70), rng)
+    make(root, "train", count, VOICES, (120, 200), (20, 80), rng)
     (root / "config").mkdir(exist_ok=True)
     (root / "config/config.json").write_text(json.dumps(CONFIG, indent=2))
     # Without a mask the padding is silence, which the model learns to say nothing about.

@@ -1,12 +1,13 @@
 """recipes_test.py GRADUS [RECIPE...]: runs the recipes of recipes/ as they stand and checks what
 each says that it reaches.
 
-Without names only question-answering runs, the shortest; GRADUS_RECIPES=all runs every one. Uses
-only the standard library.
+Without names only question-answering runs, the shortest, and two steps of speech;
+GRADUS_RECIPES=all runs every one. Speech needs espeak-ng. Uses only the standard library.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from pathlib import Path
 GRADUS = str(Path(sys.argv[1]).resolve())
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 MOST_SECONDS = 180
+MOST_SPEECH_SECONDS = 480
 # recipe, files, the metric of the test rows, what it must be at least
 ALL = {
     "translation": (["translation.yaml"], "predict_bleu", 90),
@@ -118,10 +120,37 @@ def check_addition():
     return values[0] < 0.2 and values[-1] > 0.8, seconds
 
 
+def trained(cwd, recipe, *words):
+    """The metrics of a recipe's evaluation."""
+    words = [GRADUS, "train", str(RECIPES / recipe), *words, "--disable_tqdm", "--json"]
+    return json.loads(run(words, cwd))["metrics"]["eval"]
+
+
+def check_speech(short=False):
+    """wav2vec 2.0: the word error rate of spoken digits. The short form takes two steps."""
+    if shutil.which("espeak-ng") is None:
+        print("speech: skipped, espeak-ng is absent")
+        return True, 0
+    with tempfile.TemporaryDirectory(prefix="gradus_recipe_") as folder:
+        cwd = Path(folder)
+        rows, words = (["40"], ["--max_steps", "2"]) if short else ([], [])
+        run([sys.executable, str(RECIPES / "speech/make.py"), "digits", *rows], cwd)
+        begin = time.monotonic()
+        value = trained(cwd, "speech/digits.yaml", *words)["eval_wer"]
+        seconds = time.monotonic() - begin
+    print(f"speech: word error rate {value:.4g}, in {seconds:.0f} s")
+    return short or (value <= 0.05 and seconds < MOST_SPEECH_SECONDS), seconds
+
+
 def main():
     everything = os.environ.get("GRADUS_RECIPES") == "all"
-    special = {"chat": check_chat, "grpo_addition": check_addition}
-    names = sys.argv[2:] or ([*ALL, *special] if everything else ["question-answering"])
+    special = {
+        "chat": check_chat, "grpo_addition": check_addition, "speech": check_speech,
+        "short speech": lambda: check_speech(short=True)
+    }
+    short = ["question-answering", "short speech"]
+    whole = [*ALL, *(name for name in special if name not in short)]
+    names = sys.argv[2:] or (whole if everything else short)
     results = [special[name]() if name in special else check(name) for name in names]
     slow = [name for name, (_, seconds) in zip(names, results) if seconds > MOST_SECONDS]
     if slow:
