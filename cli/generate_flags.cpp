@@ -3,6 +3,7 @@
 #include <gradus/core/error.h>
 
 #include "cli.h"
+#include "core/parsed_json.h"
 #include "reference.h"
 
 namespace gradus::cli {
@@ -154,7 +155,7 @@ void add_tables(OptionSet& set, GenerateFlags& flags, WordFlags& words) {
 
 /// "2" is a number, "[1, 2]" a list, "never" a text.
 nlohmann::json word_value(const std::string& word) {
-  auto value = nlohmann::json::parse(word, nullptr, /*allow_exceptions=*/false);
+  auto value = json_or_discarded(word);
   return value.is_discarded() ? nlohmann::json(word) : value;
 }
 

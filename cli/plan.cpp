@@ -65,14 +65,15 @@ class PlanCallback : public TrainerCallback {
                       const CallbackContext& at) override {
     found.plan = plan_training(wanted_, *at.train_dataloader, wanted_.train_batch_size());
     const auto first = at.train_dataloader->iterate(0).next();
-    int64_t tokens = 1;
-    if (first) {
-      const auto* input = first->find(at.model->main_input_name());
-      if (input != nullptr && input->dim() == 2) tokens = input->size(1);
-    }
+    const auto length_of = [&](const std::string& name) {
+      const auto* input = first ? first->find(name) : nullptr;
+      return input != nullptr && input->dim() == 2 ? input->size(1) : 1;
+    };
     const auto parameters = at.model->parameters();
     if (!parameters.empty()) found.device = parameters.front().device();
-    found.step = PlannedStep::of(*at.model, wanted_, tokens, found.device.is_cuda());
+    found.step = PlannedStep::of(*at.model, wanted_, length_of(at.model->main_input_name()),
+                                 found.device.is_cuda());
+    found.step.target_tokens = length_of("labels");
     if (!makes_steps_) throw OnlyLooked();
     device::reset_peak_memory(found.device);
     last_ = seconds_now();

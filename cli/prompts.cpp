@@ -1,4 +1,5 @@
 #include "prompts.h"
+#include "core/parsed_json.h"
 
 #include <fmt/format.h>
 #include <gradus/core/error.h>
@@ -72,7 +73,7 @@ std::vector<Prompt> file_prompts(const GenerateFlags& flags) {
                                 : read_file(expand_user(name));
   std::vector<Prompt> prompts;
   if (name.ends_with(".json")) {
-    const auto rows = ordered_json::parse(content, nullptr, /*allow_exceptions=*/false);
+    const auto rows = ordered_json_or_discarded(content);
     if (rows.is_array()) {
       for (size_t i = 0; i < rows.size(); ++i)
         prompts.push_back(row_prompt(rows[i], fmt::format("{}: row {}", name, i + 1), flags));
@@ -90,7 +91,7 @@ std::vector<Prompt> file_prompts(const GenerateFlags& flags) {
       prompts.push_back(text_prompt(line, where, flags, ErrorKind::data));
       continue;
     }
-    const auto row = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto row = ordered_json_or_discarded(line);
     if (row.is_discarded())
       refuse_prompt(ErrorKind::data, fmt::format("{} is not JSON: {}", where, line.substr(0, 60)),
                     "A .jsonl file has one JSON object a line.");

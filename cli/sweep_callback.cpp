@@ -1,4 +1,5 @@
 #include "sweep_callback.h"
+#include "core/parsed_json.h"
 
 #include <fmt/format.h>
 #include <gradus/core/error.h>
@@ -21,7 +22,7 @@ std::string SweepTrial::to_text() const {
 std::optional<SweepTrial> SweepTrial::of_environment() {
   const char* text = std::getenv("GRADUS_TRIAL");
   if (text == nullptr || *text == '\0') return std::nullopt;
-  const auto told = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto told = json_or_discarded(text);
   try {
     return SweepTrial{.storage = told.at("storage"),
                       .study_name = told.at("study_name"),

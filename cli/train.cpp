@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "cli.h"
+#include "core/parsed_json.h"
 #include "data_cache.h"
 #include "plan.h"
 #include "program_options.h"
@@ -35,7 +36,8 @@ std::string task_in_file(const std::string& file) {
   check_config_file(file);
   std::ifstream in(file);
   if (file.ends_with(".json")) {
-    const auto document = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+    const auto document = json_or_discarded(
+        std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()));
     return document.is_object() && document.contains("task") && document["task"].is_string()
                ? document["task"].get<std::string>()
                : "";

@@ -123,14 +123,14 @@ Set LIBTORCH to the torch/ folder of a torch with CUDA, e.g. of a Python environ
   add_library(gradus_cuda_kernels OBJECT ${operators})
   add_dependencies(gradus_cuda_kernels gradus_cuda_objects)
   target_link_libraries(gradus_cuda_kernels PUBLIC gradus_torch_cuda INTERFACE ${objects})
-  target_precompile_headers(gradus_cuda_kernels REUSE_FROM gradus_pch)
+  gradus_flags(gradus_cuda_kernels)
 
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cuda/*.cpp")
-  add_library(gradus_cuda SHARED ${sources})
+  add_library(gradus_cuda SHARED ${sources} "${PROJECT_SOURCE_DIR}/src/core/fmt.cpp")
   # not with libgradus.so: a program may have its modules linked in, and operators may be registered
   # only once
   target_link_libraries(gradus_cuda PRIVATE gradus_cuda_kernels gradus_torch_cuda)
-  target_precompile_headers(gradus_cuda REUSE_FROM gradus_pch)
+  gradus_flags(gradus_cuda)
   gradus_find_nccl(nccl)
   if(nccl)
     set_source_files_properties("${PROJECT_SOURCE_DIR}/src/cuda/nccl.cpp" PROPERTIES

@@ -549,6 +549,9 @@ def kept_packages(output, made, devices):
     return [p for p in earlier["packages"] if p["device"] not in devices]
 
 
+AGAIN = "GRADUS_EXPORT_AGAIN"  # set in a program that was started again: its cache
+
+
 def look_for_vectors():
     """Sees that compiled steps use the processor's vector instructions.
 
@@ -560,21 +563,25 @@ def look_for_vectors():
 
     if "cpu" not in options.device or options.torchscript or cpu_vec_isa.pick_vec_isa():
         return
-    if "GRADUS_EXPORT_AGAIN" not in os.environ:
-        os.environ |= {
-            "GRADUS_EXPORT_AGAIN": "1", "TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp("-inductor")
-        }
+    if AGAIN not in os.environ:
+        print("export_model: torch's cache may hold a broken file; compiling with an empty one",
+              file=sys.stderr, flush=True)
+        own = tempfile.mkdtemp("-inductor")
+        os.environ |= {AGAIN: own, "TORCHINDUCTOR_CACHE_DIR": own}
         os.execv(sys.executable, [sys.executable, *sys.argv])
     print("export_model: the compiler cannot use vector instructions here; steps will be slow",
           file=sys.stderr)
 
 
 def main():
-    look_for_vectors()
     try:
+        look_for_vectors()
         export(options)
     except ExportError as error:
         sys.exit(f"export_model: {error}")
+    finally:
+        if AGAIN in os.environ:
+            shutil.rmtree(os.environ[AGAIN], ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
   const kBudget = 40000;  // points of a chart in all
   const kMostPerRun = 1600, kLeastPerRun = 24;
   const kPiece = 50;  // points of a line that are drawn at once
+  const kWidestPicture = 8192;  // pixels; browsers refuse much wider ones
 
   const tip = gradus.make("div", {id: "tip", hidden: ""});
   document.body.append(tip);
@@ -144,6 +145,8 @@
       const isClock = this.axisName === "clock", isElapsed = this.axisName === "elapsed";
       this.made = [this.isLog, this.axisName, gradus.isDark()].join();
       this.plot?.destroy();
+      this.held = null;
+      this.isMoving = false;
       this.plot = new uPlot({
         width: Math.max(100, this.plotElement.clientWidth),
         height: Math.max(100, this.plotElement.clientHeight),
@@ -174,7 +177,7 @@
       const made = [this.isLog, this.axisName, gradus.isDark()].join();
       if (!this.plot || this.made !== made) this.make();
       const [from, to] = this.view ?? this.wholeRange();
-      const [low, high] = this.valueRange([from, to]);
+      const [low, high] = this.held ?? this.valueRange([from, to]);
       this.plot.batch(() => {  // as one picture: uPlot draws at the end of a batch
         this.plot.redraw(false, true);
         this.plot.setScale("x", {min: from, max: to});
@@ -189,29 +192,60 @@
     }
 
     drawCurves(plot) {
-      const {ctx, bbox} = plot;
+      const {ctx, bbox, scales: {x, y}} = plot;
+      if (!this.held) this.picture = null;
       ctx.save();
       ctx.beginPath();
       ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
       ctx.clip();
-      ctx.lineJoin = "bevel";
-      const ratio = devicePixelRatio || 1, many = this.curves.size > 30 || this.isMoving;
-      for (const [id, curve] of this.raw) this.strokeCurve(plot, id, curve, 0.28, ratio);
-      for (const [id, curve] of this.curves)
-        if (id !== this.app.atRun)
-          this.strokeCurve(plot, id, curve, many ? 0.55 : 0.95, (many ? 1 : 1.5) * ratio);
-      const at = this.curves.get(this.app.atRun);
-      if (at) this.strokeCurve(plot, this.app.atRun, at, 1, 2.6 * ratio);
+      if (this.held) this.drawPicture(ctx, bbox, x, y);
+      else this.strokeCurves({ctx, bbox, x, y});
       ctx.restore();
     }
 
-    strokeCurve(plot, id, {x, y}, alpha, width) {
-      const {ctx, bbox, scales} = plot, isLog = this.isLog;
-      const begin = Math.max(0, lowerBound(x, scales.x.min) - 1);
-      const end = Math.min(x.length, lowerBound(x, scales.x.max) + 1);
-      const low = isLog ? Math.log10(scales.y.min) : scales.y.min;
-      const high = isLog ? Math.log10(scales.y.max) : scales.y.max;
-      const perX = bbox.width / (scales.x.max - scales.x.min), perY = bbox.height / (high - low);
+    // While a chart is moved its curves are a picture, which is drawn once and then only shifted: a
+    // frame costs the same with a thousand runs. It reaches further than the chart on either side.
+    drawPicture(ctx, bbox, x, y) {
+      const width = x.max - x.min;
+      let picture = this.picture;
+      const serves = picture && picture.curves === this.curves && picture.atRun === this.app.atRun &&
+        picture.x.min <= x.min && picture.x.max >= x.max && picture.y.min === y.min &&
+        picture.y.max === y.max && picture.bbox.height === bbox.height &&
+        width > picture.width / 2;  // fingers zoom, too
+      if (!serves) {
+        const room = width * Math.min(1, (kWidestPicture / bbox.width - 1) / 2);
+        const from = x.min - room, to = x.max + room;
+        const size = Math.ceil(bbox.width * (to - from) / width);
+        picture = {canvas: new OffscreenCanvas(size, bbox.height), curves: this.curves,
+          atRun: this.app.atRun, x: {min: from, max: to}, y: {min: y.min, max: y.max}, width,
+          bbox: {left: 0, top: 0, width: size, height: bbox.height}};
+        this.strokeCurves({...picture, ctx: picture.canvas.getContext("2d")});
+        this.picture = picture;
+      }
+      const perX = picture.bbox.width / (picture.x.max - picture.x.min);
+      ctx.drawImage(picture.canvas, (x.min - picture.x.min) * perX, 0, width * perX, bbox.height,
+        bbox.left, bbox.top, bbox.width, bbox.height);
+    }
+
+    // `place`: the context, its rectangle and the ranges of both axes.
+    strokeCurves(place) {
+      place.ctx.lineJoin = "bevel";
+      const ratio = devicePixelRatio || 1, many = this.curves.size > 30;
+      for (const [id, curve] of this.raw) this.strokeCurve(place, id, curve, 0.28, ratio);
+      for (const [id, curve] of this.curves)
+        if (id !== this.app.atRun)
+          this.strokeCurve(place, id, curve, many ? 0.55 : 0.95, (many ? 1 : 1.5) * ratio);
+      const at = this.curves.get(this.app.atRun);
+      if (at) this.strokeCurve(place, this.app.atRun, at, 1, 2.6 * ratio);
+    }
+
+    strokeCurve({ctx, bbox, x: across, y: up}, id, {x, y}, alpha, width) {
+      const isLog = this.isLog;
+      const begin = Math.max(0, lowerBound(x, across.min) - 1);
+      const end = Math.min(x.length, lowerBound(x, across.max) + 1);
+      const low = isLog ? Math.log10(up.min) : up.min;
+      const high = isLog ? Math.log10(up.max) : up.max;
+      const perX = bbox.width / (across.max - across.min), perY = bbox.height / (high - low);
       const bottom = bbox.top + bbox.height;
       ctx.strokeStyle = ctx.fillStyle = this.app.colourOf(id);
       ctx.globalAlpha = alpha;
@@ -221,7 +255,7 @@
       for (let i = begin; i < end; ++i) {
         const value = isLog ? Math.log10(y[i]) : y[i];
         if (!Number.isFinite(value)) { isDrawing = false; continue; }
-        const px = bbox.left + (x[i] - scales.x.min) * perX, py = bottom - (value - low) * perY;
+        const px = bbox.left + (x[i] - across.min) * perX, py = bottom - (value - low) * perY;
         if (isDrawing) ctx.lineTo(px, py); else ctx.moveTo(px, py);
         isDrawing = true;
         if (++drawn % kPiece !== 0) continue;
@@ -235,7 +269,7 @@
           const value = isLog ? Math.log10(y[i]) : y[i];
           if (!Number.isFinite(value)) continue;
           ctx.beginPath();
-          ctx.arc(bbox.left + (x[i] - scales.x.min) * perX, bottom - (value - low) * perY,
+          ctx.arc(bbox.left + (x[i] - across.min) * perX, bottom - (value - low) * perY,
             width * 1.5, 0, 7);
           ctx.fill();
         }
@@ -292,11 +326,16 @@
       let start = null;
       const fingers = new Map();
       const range = () => this.view ?? this.wholeRange();
+      const hold = () => {  // the values' axis rests while the chart moves
+        const {min, max} = this.plot.scales.y;
+        this.isMoving = true;
+        this.held = [min, max];
+      };
       over.addEventListener("pointerdown", event => {
         if (event.pointerType === "touch") {
           fingers.set(event.pointerId, event);
           start = {range: range(), fingers: [...fingers.values()]};
-          this.isMoving = true;
+          hold();
           return;
         }
         if (!(this.app.dragMoves || event.shiftKey || event.button === 1)) return;
@@ -304,7 +343,7 @@
         event.stopImmediatePropagation();
         over.setPointerCapture(event.pointerId);
         start = {x: event.clientX, range: range()};
-        this.isMoving = true;
+        hold();
       }, true);
       over.addEventListener("mousedown", event => {  // uPlot's selection
         if (this.isMoving) event.stopImmediatePropagation();
@@ -339,8 +378,13 @@
         if (!start) return;
         start = fingers.size ? {range: range(), fingers: [...fingers.values()]} : null;
         if (start) return;
+        cancelAnimationFrame(this.frame);
+        this.frame = 0;
+        this.held = null;
         setTimeout(() => { this.isMoving = false; });
-        if (this.view) this.app.setView(this.view, this);
+        const view = this.next ?? this.view;
+        this.next = null;
+        if (view) this.app.setView(view, this); else this.draw();
       };
       over.addEventListener("pointerup", end);
       over.addEventListener("pointercancel", end);

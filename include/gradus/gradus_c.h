@@ -61,7 +61,7 @@ typedef enum gradus_dtype {
 /// An entry of a batch: numbers in row-major order.
 typedef struct gradus_tensor {
   const char* name;      ///< as the model calls it: "input_ids", "labels"
-  gradus_dtype dtype;    ///< of the numbers
+  int32_t dtype;         ///< of the numbers: a gradus_dtype
   int32_t dims;          ///< 0 to 8
   const int64_t* sizes;  ///< one for each dimension; may be NULL when there is none
   const void* data;      ///< may be NULL when a size is 0

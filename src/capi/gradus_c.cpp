@@ -138,7 +138,7 @@ void need(const void* pointer, const char* name) {
   if (pointer == nullptr) throw BadArgument{fmt::format("{} is NULL", name)};
 }
 
-torch::Dtype dtype_of(gradus_dtype dtype, const char* name) {
+torch::Dtype dtype_of(int32_t dtype, const char* name) {
   switch (dtype) {
     case GRADUS_FLOAT32: return torch::kFloat;
     case GRADUS_FLOAT64: return torch::kDouble;
@@ -147,7 +147,7 @@ torch::Dtype dtype_of(gradus_dtype dtype, const char* name) {
     case GRADUS_UINT8: return torch::kByte;
     case GRADUS_BOOL: return torch::kBool;
   }
-  throw BadArgument{fmt::format("{} has the unknown dtype {}", name, int(dtype))};
+  throw BadArgument{fmt::format("{} has the unknown dtype {}", name, dtype)};
 }
 
 /// A view of the caller's numbers, for the time of the call.

@@ -94,6 +94,7 @@ void StepEngine::begin(torch::nn::Module& model, StepOptions options) {
         fmt::format("The optimizer {} cannot train master weights: bf16 runs with autocast "
                     "over float32 weights.",
                     optimizer_->name()));
+  if (auto* scaler = precision_.scaler()) scaler->set_shares(strategy_->world_size());
   clipped_ = options_.clipped.empty() ? parameters_ : options_.clipped;
   if (!device_.is_cuda()) return;
   if (!precision_.has_masters()) model.to(device_);  // frozen weights may have waited on the host

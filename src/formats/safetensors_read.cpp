@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "core/mapped_reads.h"
+#include "core/parsed_json.h"
 #include "formats/byte_readers.h"
 #include "formats/file_storage.h"
 #include "formats/safetensors_dtype.h"
@@ -104,7 +105,7 @@ json parse_header(const MappedFile& file, std::string_view text) {
   HeaderCheck check(file);
   json::sax_parse(text, &check);
   try {
-    auto header = json::parse(text);
+    auto header = strict_json(text);
     if (!header.is_object())
       fail("G-ST-2", file,
            std::string("the header is a JSON ") + header.type_name() + ", expected an object");

@@ -10,7 +10,7 @@
 namespace gradus {
 namespace {
 
-enum AdafactorSlot : size_t { kFirst, kRow, kColumn, kSquare, kRms };
+enum AdafactorSlot : size_t { kFirst, kRow, kColumn, kWholeSquare, kRms };
 
 torch::Tensor root_mean_square(const torch::Tensor& tensor) {
   return tensor.norm() / std::sqrt(double(tensor.numel()));
@@ -89,8 +89,8 @@ void Adafactor::update_one(const AdafactorOptions& o, const ParamGroup& group, B
     slots[kColumn][i].mul_(beta2).add_(update.mean(-2), 1.0 - beta2);
     update = factored_rsqrt(slots[kRow][i], slots[kColumn][i]).mul_(grad);
   } else {
-    slots[kSquare][i].mul_(beta2).add_(update, 1.0 - beta2);
-    update = slots[kSquare][i].rsqrt().mul_(grad);
+    slots[kWholeSquare][i].mul_(beta2).add_(update, 1.0 - beta2);
+    update = slots[kWholeSquare][i].rsqrt().mul_(grad);
   }
   update.div_((root_mean_square(update) / o.clip_threshold).clamp_min_(1.0));
 
@@ -119,7 +119,7 @@ std::vector<torch::Tensor> Adafactor::make_slots(const torch::Tensor& param, siz
     slots[kRow] = torch::zeros(row, options);
     slots[kColumn] = torch::zeros(column, options);
   } else {
-    slots[kSquare] = zeros_like_param(param, type);
+    slots[kWholeSquare] = zeros_like_param(param, type);
   }
   slots[kRms] = torch::zeros({}, options);
   return slots;

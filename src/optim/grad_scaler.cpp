@@ -51,7 +51,9 @@ GradScaler::GradScaler(torch::Device device, GradScalerOptions options)
 }
 
 torch::Tensor GradScaler::scale(const torch::Tensor& loss) {
-  return options_.enabled ? loss * scale_.to(loss.device()) : loss;
+  if (!options_.enabled) return loss;
+  const auto scaled = loss * scale_.to(loss.device());
+  return shares_ == 1 ? scaled : scaled / shares_;
 }
 
 void GradScaler::unscale_(Optimizer& optimizer) {
@@ -60,7 +62,9 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   if (stage_ == Stage::stepped) wrong_order("unscale_ was called after step");
   torch::NoGradGuard no_grad;
   found_inf_.zero_();
-  const auto inverse = scale_.to(at::kDouble).reciprocal_().to(at::kFloat);
+  auto inverse = scale_.to(at::kDouble).reciprocal_();
+  if (shares_ != 1) inverse.mul_(shares_);
+  inverse = inverse.to(at::kFloat);
   for (auto& [kind, grads] : gradients_by_kind(optimizer)) {
     if (grads[0].device() == device_) {
       at::_amp_foreach_non_finite_check_and_unscale_(grads, found_inf_, inverse);

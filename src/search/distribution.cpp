@@ -1,3 +1,5 @@
+#include "core/parsed_json.h"
+
 #include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
@@ -91,7 +93,7 @@ std::string Distribution::to_json() const {
 }
 
 Distribution Distribution::from_json(const std::string& text) {
-  const auto document = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto document = json_or_discarded(text);
   try {
     const auto name = document.at("name").get<std::string>();
     const auto& with = document.at("attributes");

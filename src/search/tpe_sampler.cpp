@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "core/parsed_json.h"
 #include "search/parzen_estimator.h"
 
 namespace gradus::search {
@@ -26,7 +27,7 @@ std::map<std::string, double> numbers_of(const FrozenTrial& trial,
     if (part == trial.system_attrs.end() || !part->is_string()) break;
     text += part->get_ref<const std::string&>();
   }
-  const auto noted = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto noted = json_or_discarded(text);
   if (!noted.is_object()) return numbers;
   for (const auto& [name, value] : noted.items())
     if (const auto known = space.find(name); known != space.end() && !numbers.contains(name))

@@ -17,13 +17,16 @@ struct BlockShape {
   int64_t layers = 0;
   double hidden = 0;  // of the stream between blocks
   double narrow = 0, wide = 0;
-  double whole() const { return narrow + wide; }
+  double backward = 0;        // gradients that its backward pass holds at once
+  double narrow_source = 0;   // per token of the source, in a decoder
+  bool reads_target = false;  // a decoder: its tokens are those of the target
 };
 
 struct ModelShape {
   std::vector<BlockShape> blocks;
   double vocabulary = 0;  // of a language model's loss; 0 without one
   double hidden = 0;
+  double bias_heads = 0;  // of a learned bias for every query and key; 0 without one
 };
 
 double number(const json& config, std::initializer_list<const char*> names, double otherwise = 0) {
@@ -46,7 +49,11 @@ const std::set<std::string> kT5Types = {"t5", "mt5"};
 // Attention and feed-forward with their norms: the sum before each norm, the normed stream,
 // queries, keys, values and their mean, and the feed-forward layer before and after its activation.
 BlockShape dense_block(double hidden, double inner, int64_t layers) {
-  return {.layers = layers, .hidden = hidden, .narrow = 4 * hidden + 2 * inner, .wide = 4 * hidden};
+  return {.layers = layers,
+          .hidden = hidden,
+          .narrow = 4 * hidden + 2 * inner,
+          .wide = 4 * hidden,
+          .backward = inner + 2 * hidden};
 }
 
 // The norm is computed again in the backward pass, and so is the product of gate and up.
@@ -55,12 +62,13 @@ BlockShape llama_block(const json& config) {
   const double heads = number(config, {"num_attention_heads"}, 1);
   const double head = number(config, {"head_dim"}, hidden / heads);
   const double kv = head * number(config, {"num_key_value_heads"}, heads);
+  const double inner = number(config, {"intermediate_size"});
   const bool normed_heads = config.value("model_type", "") == "qwen3";
   return {.layers = int64_t(number(config, {"num_hidden_layers"})),
           .hidden = hidden,
-          .narrow = 2 * heads * head + 2 * kv + 2 * number(config, {"intermediate_size"}) +
-                    (normed_heads ? heads * head + kv : 0),
-          .wide = 2 * hidden};
+          .narrow = 2 * heads * head + 2 * kv + 2 * inner + (normed_heads ? heads * head + kv : 0),
+          .wide = 2 * hidden,
+          .backward = 3 * inner + 2 * hidden};
 }
 
 std::vector<BlockShape> t5_blocks(const json& config) {
@@ -70,8 +78,19 @@ std::vector<BlockShape> t5_blocks(const json& config) {
   const double feed = (gated ? 3 : 2) * number(config, {"d_ff"});
   const auto layers = int64_t(number(config, {"num_layers"}));
   const auto decoders = int64_t(number(config, {"num_decoder_layers"}, double(layers)));
-  BlockShape encoder{layers, hidden, 4 * inner + feed, 4 * hidden};
-  BlockShape decoder{decoders, hidden, 8 * inner + feed, 6 * hidden};
+  const double backward = feed / 2 + 2 * hidden;
+  const BlockShape encoder{.layers = layers,
+                           .hidden = hidden,
+                           .narrow = 4 * inner + feed,
+                           .wide = 4 * hidden,
+                           .backward = backward};
+  const BlockShape decoder{.layers = decoders,
+                           .hidden = hidden,
+                           .narrow = 6 * inner + feed,
+                           .wide = 6 * hidden,
+                           .backward = backward,
+                           .narrow_source = 2 * inner,
+                           .reads_target = true};
   return {encoder, decoder};
 }
 
@@ -97,6 +116,7 @@ std::optional<ModelShape> shape_of(const json& config) {
     shape.blocks = {llama_block(config)};
   } else if (is_one_of(type, kT5Types)) {
     shape.blocks = t5_blocks(config);
+    shape.bias_heads = number(config, {"num_heads"});
   } else {
     return std::nullopt;
   }
@@ -140,6 +160,77 @@ double chunk_rows(double rows, double vocabulary) {
   return std::min(rows, most);
 }
 
+// What is kept for the backward pass, by blocks that are kept or computed again.
+struct KeptBytes {
+  double all = 0;         // everything that every block keeps
+  double boundaries = 0;  // what goes in between blocks
+  double last = 0;        // the last block, with the gradients of its backward pass
+  double first = 0;       // the same of the first one, where the backward pass ends
+};
+
+KeptBytes kept_bytes(const PlannedStep& step, const ModelShape& shape, double narrow, double wide) {
+  KeptBytes kept;
+  const double source = double(step.rows) * double(step.tokens);
+  // A learned bias is there once for all blocks, for every row where there is padding. Its gradient
+  // is there twice: of the block at hand and of those before.
+  const double bias = shape.bias_heads * source * double(step.tokens) * narrow;
+  for (const auto& block : shape.blocks) {
+    const double rows =
+        block.reads_target ? double(step.rows) * double(step.target_tokens) : source;
+    const double one =
+        (block.narrow * narrow + block.wide * wide) * rows + block.narrow_source * narrow * source;
+    kept.all += double(block.layers) * one;
+    kept.boundaries += double(block.layers) * block.hidden * wide * rows;
+    kept.last = one + block.backward * narrow * rows;
+    if (kept.first == 0) kept.first = kept.last + 2 * bias;
+  }
+  kept.all += bias;
+  kept.boundaries += bias;
+  kept.first += bias;
+  return kept;
+}
+
+// The loss of a language model: the logits of a chunk or of all tokens. The gradient of the head
+// and that of the stream stay while the blocks' gradients are computed.
+struct LossBytes {
+  double logits = 0, gradients = 0;
+};
+
+LossBytes loss_bytes(const PlannedStep& step, const ModelShape& shape, double narrow) {
+  if (shape.vocabulary <= 0) return {};
+  const bool writes_target = shape.blocks.back().reads_target;
+  const double rows = double(step.rows) * double(writes_target ? step.target_tokens : step.tokens);
+  const bool head_is_trained = step.trainable == step.parameters;
+  return {.logits = step.keeps_logits || !step.fused
+                        ? rows * shape.vocabulary * (narrow + 4)
+                        : chunk_rows(rows, shape.vocabulary) * shape.vocabulary * narrow,
+          .gradients = (head_is_trained ? shape.vocabulary * shape.hidden * narrow : 0) +
+                       rows * shape.hidden * narrow};
+}
+
+// Gradients grow while activations are given back, so the peak is at the loss, in the first block
+// that is computed again after it, or at the end of the backward pass.
+void add_backward(MemoryTerms& terms, const PlannedStep& step, const ModelShape& shape,
+                  double narrow, double wide) {
+  const auto kept = kept_bytes(step, shape, narrow, wide);
+  const auto loss = loss_bytes(step, shape, narrow);
+  const double gradients = double(step.trainable) * (step.master_weights ? 2 : 4);
+  const double before = step.checkpointing ? kept.boundaries : kept.all;
+  const double at_loss = before + loss.logits + loss.gradients;
+  const double after_loss = step.checkpointing ? before + kept.last + loss.gradients : 0;
+  const double at_end = gradients + (step.checkpointing ? kept.first : 0);
+  if (at_end > std::max(at_loss, after_loss)) {
+    terms.gradients = gradients;
+    terms.activations = at_end - gradients;
+  } else if (after_loss > at_loss) {
+    terms.activations = before + kept.last;
+    terms.loss = loss.gradients;
+  } else {
+    terms.activations = before;
+    terms.loss = loss.logits + loss.gradients;
+  }
+}
+
 }  // namespace
 
 double MemoryTerms::total() const {
@@ -178,43 +269,20 @@ MemoryTerms plan_memory(const PlannedStep& step) {
                             step.config.is_object() ? step.config.value("model_type", "?") : "?"),
                 "Let gradus plan measure steps: --measure.");
   const double parameters = double(step.parameters), trainable = double(step.trainable);
-  const double rows = double(step.rows) * double(step.tokens);  // tokens of the batch
   const bool half = step.precision != "no";
   const double narrow = half ? 2 : 4;
   const double wide = half && !step.master_weights ? 4 : narrow;
   MemoryTerms terms;
   const double full = parameters - double(step.half);  // in float32 outside of a run
+  const bool frozen_wait = step.master_weights && trainable * 2 < parameters;
   terms.weights = 2 * double(step.half) + full * (step.master_weights ? 2 : 4);
   // Under autocast the weights of linear layers are kept in half precision for the time of a step.
   if (half && !step.master_weights) terms.weights += 2 * full;
-  terms.masters = step.master_weights ? 4 * full : 0;
+  // Where most weights are frozen, their float32 values stay in host memory.
+  terms.masters = step.master_weights ? 4 * (frozen_wait ? trainable : full) : 0;
   terms.optimizer = optimizer_bytes(step.optim) * trainable;
-  double kept = 0, largest_block = 0, boundaries = 0;
-  for (const auto& block : shape->blocks) {
-    const double per_token = block.narrow * narrow + block.wide * wide;
-    kept += double(block.layers) * per_token * rows;
-    boundaries += double(block.layers) * block.hidden * wide * rows;
-    largest_block = std::max(largest_block, per_token * rows);
-  }
-  terms.activations = step.checkpointing ? boundaries + largest_block : kept;
-  // The loss of a language model: the gradient of the head, and the logits of a chunk or of all.
-  if (shape->vocabulary > 0) {
-    const double head = shape->vocabulary * shape->hidden * narrow;
-    const bool head_is_trained = step.trainable == step.parameters;
-    const double logits = step.keeps_logits || !step.fused
-                              ? rows * shape->vocabulary * (narrow + 4)
-                              : chunk_rows(rows, shape->vocabulary) * shape->vocabulary * narrow;
-    terms.loss = logits + (head_is_trained ? head : 0) + rows * shape->hidden * narrow;
-  }
-  // Gradients grow while activations are given back. The peak is at the beginning of the backward
-  // pass, or at its end.
-  const double gradients = trainable * (step.master_weights ? 2 : 4);
-  const double at_end = gradients, at_begin = terms.activations + terms.loss;
-  if (at_end > at_begin) {
-    terms.gradients = gradients;
-    terms.activations = terms.loss = 0;
-  }
-  terms.other = 64e6 + rows * 8 * 4;
+  add_backward(terms, step, *shape, narrow, wide);
+  terms.other = 64e6 + double(step.rows) * double(step.tokens) * 8 * 4;
   return terms;
 }
 

@@ -368,9 +368,12 @@ class SpeechRecognitionCTC : public Task {
                                           : character_error_rate(references, predictions);
       return metrics;
     };
-    prepared.write_predictions = [processor](const PredictionOutput& output, const fs::path& to) {
+    prepared.write_predictions = [processor, blank](const PredictionOutput& output,
+                                                    const fs::path& to) {
       std::string lines;
-      for (const auto& text : processor->batch_decode(output.predictions)) lines += text + "\n";
+      // Batches of shorter clips are padded with -100, which would be read as an unknown symbol.
+      const auto ids = output.predictions.masked_fill(output.predictions == -100, blank);
+      for (const auto& text : processor->batch_decode(ids)) lines += text + "\n";
       write_file_atomically(to / "generated_predictions.txt", lines);
     };
   }

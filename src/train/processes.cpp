@@ -1,4 +1,5 @@
 #include "train/processes.h"
+#include "core/parsed_json.h"
 
 #include <fmt/format.h>
 #include <gradus/core/error.h>
@@ -135,7 +136,7 @@ void Processes::require_same(const nlohmann::json& facts) const {
   const auto all = group_->gather_bytes(dump_json(facts));
   for (size_t other = 1; other < all.size(); ++other) {
     if (all[other] == all[0]) continue;
-    const auto first = nlohmann::json::parse(all[0]), second = nlohmann::json::parse(all[other]);
+    const auto first = strict_json(all[0]), second = strict_json(all[other]);
     for (const auto& [name, value] : first.items()) {
       const auto theirs = second.value(name, nlohmann::json());
       if (value == theirs) continue;

@@ -15,6 +15,7 @@
 #include <gradus/models/model_folder.h>
 
 #include "config/sharding.h"
+#include "core/parsed_json.h"
 #include "train/best_checkpoint.h"
 #include "train/data_fingerprint.h"
 #include "train/saved_callbacks.h"
@@ -94,7 +95,7 @@ void Trainer::Run::gather_states(const Parts& parts) {
   losses = json::array();
   for (const auto& text :
        parts.processes.gather(json{{"sum", loss.sum()}, {"filtered", loss.filtered()}}.dump()))
-    losses.push_back(json::parse(text));
+    losses.push_back(strict_json(text));
 }
 
 json Trainer::Run::saved_state(const Parts& parts) {

@@ -11,9 +11,10 @@
 #include <cmath>
 
 #include "checkpoint/run_lock.h"
+#include "models/fp8_layers.h"
 #include "train/best_checkpoint.h"
 #include "train/data_fingerprint.h"
-#include "train/fp8_layers.h"
+#include "train/fp8_device.h"
 #include "train/search_run.h"
 #include "train/trainer_parts.h"
 
@@ -130,7 +131,7 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
 void Trainer::end_failed_run(const std::string& reason) {
   auto& p = *parts_;
   p.is_in_train = false;
-  p.fp8.reset();
+  if (p.run) p.run->fp8.reset();
   p.engine.end();
   if (p.args.neftune_noise_alpha) p.model->set_embedding_noise(std::nullopt);
   p.writer.wait_for_outcome();  // what went wrong with it was logged when it did
@@ -279,7 +280,7 @@ void Trainer::begin_run(const std::filesystem::path& checkpoint) {
                       .record = p.args.cuda_graphs != "off",
                       .plain_because = p.why_not_recorded(step_traits())};
   p.engine.begin(p.model->named_module(), run.step_options);
-  if (p.args.fp8) p.fp8 = std::make_unique<kernels::Fp8Weights>(std::move(fp8_weights));
+  if (p.args.fp8) run.fp8 = std::make_unique<kernels::Fp8Weights>(std::move(fp8_weights));
   p.state.train_batch_size = p.train_batch_size;
   p.state.max_steps = plan.max_steps;
   p.state.num_train_epochs = plan.num_train_epochs;
@@ -450,7 +451,7 @@ TrainOutput Trainer::finish_run() {
   p.add_counts(metrics);
 
   p.settle_schedule();
-  p.fp8.reset();
+  p.run->fp8.reset();
   p.engine.end();
   if (!p.control.is_interrupted) {
     if (p.args.load_best_model_at_end && p.state.best_model_checkpoint) {

@@ -44,7 +44,6 @@ struct Trainer::Parts : TrainerOptions {
   Names label_names;
   std::optional<LabelSmoother> label_smoother;
   std::unique_ptr<DebugUnderflowOverflow> debug;  ///< --debug underflow_overflow
-  std::unique_ptr<kernels::Fp8Weights> fp8;       ///< --fp8, while train() runs
   ForwardOptions forward;                         ///< of the compute_loss call under way
 
   int64_t train_batch_size = 8;
@@ -144,7 +143,8 @@ struct Trainer::Run {
   std::unique_ptr<KeptState> kept;  ///< to go back to
   bool has_looked = true;           ///< for spikes, since the last state was kept
   bool has_said_spike = false;
-  StepOptions step_options;    ///< what the engine was begun with
+  StepOptions step_options;                  ///< what the engine was begun with
+  std::unique_ptr<kernels::Fp8Weights> fp8;  ///< --fp8, until the last step
   double total_loss = 0;       ///< of all steps of the run, those before a resume included
   int64_t loss_from_step = 0;  ///< the step `total_loss` counts from: not 0 after a resume from
                                ///< Python's checkpoint

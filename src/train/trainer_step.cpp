@@ -105,7 +105,7 @@ torch::Tensor Trainer::training_step(Model& model, Batch inputs,
   p.engine.optimizer()->train();
   inputs = prepare_inputs(std::move(inputs));
   std::optional<kernels::Fp8Weights::Use> in_fp8;
-  if (p.fp8) in_fp8.emplace();
+  if (p.run && p.run->fp8) in_fp8.emplace();
   torch::Tensor loss;
   {
     const auto autocast = compute_loss_context_manager();

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/parsed_json.h"
 #include "trainers/advantages.h"
 #include "trainers/nan_statistics.h"
 #include "trainers/rollout_parts.h"
@@ -39,7 +40,7 @@ std::map<std::string, double> logged_means(const std::map<std::string, std::vect
     }
   };
   if (group != nullptr)
-    for (const auto& text : group->gather_bytes(own.dump())) add(nlohmann::json::parse(text));
+    for (const auto& text : group->gather_bytes(own.dump())) add(strict_json(text));
   else
     add(own);
   std::map<std::string, double> means;
@@ -195,7 +196,7 @@ void RolloutTrainer::add_to_table(const Scored& scored) {
   own.add(cells);
   for (const auto& bytes : processes()->gather_bytes(own.state().dump())) {
     CompletionsLog theirs(int64_t(texts.size()));
-    theirs.load(nlohmann::json::parse(bytes));
+    theirs.load(strict_json(bytes));
     r.completions.add(theirs);
   }
 }

@@ -1,4 +1,5 @@
 #include "trainers/rollout_memory.h"
+#include "core/parsed_json.h"
 
 #include <fmt/format.h>
 #include <gradus/core/log.h>
@@ -45,7 +46,7 @@ StateTree parts_of_all(const std::vector<Batch>& parts, ProcessGroup& group) {
   const auto all_numbers = group.gather_bytes(numbers);
   auto of_all = StateTree::list();
   for (size_t rank = 0; rank < all_numbers.size(); ++rank) {
-    const auto sizes = nlohmann::json::parse(all_shapes[rank]);
+    const auto sizes = strict_json(all_shapes[rank]);
     auto saved = StateTree::list();
     size_t place = 0, read = 0;
     for (const auto& part : parts) {

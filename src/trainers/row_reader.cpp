@@ -1,4 +1,5 @@
 #include "trainers/row_reader.h"
+#include "core/parsed_json.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -66,9 +67,8 @@ ordered_json RowReader::messages(const std::string& name) const {
 ChatOptions RowReader::chat_options() const {
   ChatOptions options;
   if (const auto* tools = row_.find("tools"); tools != nullptr && !tools->is_null())
-    options.tools = tools->is_string()
-                        ? ordered_json::parse(tools->str(), nullptr, /*allow_exceptions=*/false)
-                        : ordered_json(tools->json());
+    options.tools =
+        tools->is_string() ? ordered_json_or_discarded(tools->str()) : ordered_json(tools->json());
   if (options.tools.is_discarded())
     refuse("tools is not valid JSON", "Give a list of JSON schemas, or leave the column out.");
   if (const auto* more = row_.find("chat_template_kwargs"); more != nullptr && more->is_nested())

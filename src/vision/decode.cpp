@@ -82,4 +82,24 @@ torch::Tensor decode_image(std::string_view bytes, const ImageDecodeOptions& opt
   return vision::upright(known.decoder->pixels(bytes, options), known.info.orientation);
 }
 
+ImagePart decode_image_part(std::string_view bytes, const CropBox& part,
+                            const ImageDecodeOptions& options) {
+  const auto known = vision::look_at(bytes, options);
+  const auto& info = known.info;
+  if (!(part.top >= 0 && part.left >= 0 && part.height > 0 && part.width > 0 &&
+        part.top + part.height <= double(info.height) &&
+        part.left + part.width <= double(info.width)))
+    throw Error("G-IMG-8", ErrorKind::data,
+                fmt::format("{} has {} x {} pixels: the part of {} x {} at column {}, row {} is "
+                            "not inside",
+                            options.name, info.width, info.height, part.width, part.height,
+                            part.left, part.top),
+                "Give a part as random_resized_crop returns it for the size of the image.");
+  if (info.format == ImageFormat::jpeg && info.orientation == 1)
+    return vision::jpeg_part(bytes, part, options);
+  auto pixels = vision::upright(known.decoder->pixels(bytes, options), info.orientation);
+  const auto height = pixels.size(0), width = pixels.size(1);
+  return {.pixels = std::move(pixels), .height = height, .width = width};
+}
+
 }  // namespace gradus

@@ -24,6 +24,8 @@ StoredImage read_png_header(std::string_view bytes, const ImageDecodeOptions& op
 torch::Tensor png_pixels(std::string_view bytes, const ImageDecodeOptions& options);
 StoredImage read_jpeg_header(std::string_view bytes, const ImageDecodeOptions& options);
 torch::Tensor jpeg_pixels(std::string_view bytes, const ImageDecodeOptions& options);
+/// `decode_image_part` of an upright file.
+ImagePart jpeg_part(std::string_view bytes, const CropBox& part, const ImageDecodeOptions& options);
 StoredImage read_webp_header(std::string_view bytes, const ImageDecodeOptions& options);
 torch::Tensor webp_pixels(std::string_view bytes, const ImageDecodeOptions& options);
 

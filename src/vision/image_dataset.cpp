@@ -79,18 +79,17 @@ class ImageRows final : public Dataset {
 
   void write_random_part(const EncodedImage& encoded, ImageDecodeOptions options,
                          at::Generator& generator, float* to) const {
-    if (!transform_.scaled_decoding) {
-      const auto image = decode_image(encoded.bytes, options);
-      const auto part = random_resized_crop(image.size(0), image.size(1), generator);
-      const auto cut = crop_image(image, int64_t(part.top), int64_t(part.left),
-                                  int64_t(part.height), int64_t(part.width));
-      const bool flip = random_flip(generator);
-      transform_.scale.write(resize_image(cut, transform_.height, transform_.width), flip, to);
-      return;
-    }
     const auto info = image_info(encoded.bytes, options);
     auto part = random_resized_crop(info.height, info.width, generator);
     const bool flip = random_flip(generator);
+    if (!transform_.scaled_decoding) {
+      const auto around = decode_image_part(encoded.bytes, part, options);
+      const auto cut =
+          crop_image(around.pixels, int64_t(part.top) - around.top,
+                     int64_t(part.left) - around.left, int64_t(part.height), int64_t(part.width));
+      transform_.scale.write(resize_image(cut, transform_.height, transform_.width), flip, to);
+      return;
+    }
     const auto image = decode_shrunk(encoded, info, part, transform_.height, transform_.width);
     transform_.scale.write(
         resize_image(image, transform_.height, transform_.width, ResizeFilter::bilinear, part),
@@ -122,12 +121,13 @@ class ImageRows final : public Dataset {
   /// Decodes as small as `part` allows, and turns `part` into coordinates of the result.
   static torch::Tensor decode_shrunk(const EncodedImage& encoded, const ImageInfo& info,
                                      CropBox& part, int64_t height, int64_t width) {
-    const auto image = decode_image(
-        encoded.bytes, {.name = encoded.name, .shrink = shrink_for(part, height, width)});
-    const double down = double(image.size(0)) / double(info.height),
-                 across = double(image.size(1)) / double(info.width);
-    part = {part.top * down, part.left * across, part.height * down, part.width * across};
-    return image;
+    const auto around = decode_image_part(
+        encoded.bytes, part, {.name = encoded.name, .shrink = shrink_for(part, height, width)});
+    const double down = double(around.height) / double(info.height),
+                 across = double(around.width) / double(info.width);
+    part = {part.top * down - double(around.top), part.left * across - double(around.left),
+            part.height * down, part.width * across};
+    return around.pixels;
   }
 
   std::shared_ptr<const ImageSource> source_;

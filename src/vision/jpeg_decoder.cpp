@@ -5,11 +5,18 @@
 
 #include <jerror.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <csetjmp>
 #include <vector>
 
 #include "vision/decoders.h"
+
+// Other libraries of this name, and libjpeg-turbo before 2.1, decode the whole image.
+#if defined(LIBJPEG_TURBO_VERSION_NUMBER) && LIBJPEG_TURBO_VERSION_NUMBER >= 2001000
+#define GRADUS_CUTS_JPEG
+#endif
 
 namespace gradus::vision {
 namespace {
@@ -88,15 +95,65 @@ bool start_jpeg(JpegReader& reader, int64_t shrink) {
   return true;
 }
 
-/// Reads all rows; `row_at(y)` of them lie `stride` bytes apart from `rows` on.
-bool read_jpeg_rows(JpegReader& reader, uint8_t* rows, size_t stride) {
+/// A rectangle in whole pixels.
+struct PixelBox {
+  int64_t top = 0, left = 0, height = 0, width = 0;
+};
+
+/// So many pixels around a part are decoded with it: colours are smoothed across blocks, so pixels
+/// at the border of what is decoded differ.
+constexpr double kPartMargin = 3;
+
+/// The rows and columns of the result that `part` of the whole image lies in.
+PixelBox box_around(const CropBox& part, const jpeg_decompress_struct& jpeg) {
+  const auto height = int64_t{jpeg.output_height}, width = int64_t{jpeg.output_width};
+  const double down = double(height) / double(jpeg.image_height),
+               across = double(width) / double(jpeg.image_width);
+  const auto first = [](double place) {
+    return std::max<int64_t>(0, int64_t(std::floor(place - kPartMargin)));
+  };
+  const auto last = [](double place, int64_t most) {
+    return std::min(most, int64_t(std::ceil(place + kPartMargin)));
+  };
+  PixelBox box{.top = first(part.top * down), .left = first(part.left * across)};
+  box.height = last((part.top + part.height) * down, height) - box.top;
+  box.width = last((part.left + part.width) * across, width) - box.left;
+  return box;
+}
+
+/// Whether libjpeg can leave out what is outside a part. A progressive file is unpacked as a whole
+/// before the first row is made.
+bool can_cut_jpeg([[maybe_unused]] JpegReader& reader) {
+#ifdef GRADUS_CUTS_JPEG
+  return !jpeg_has_multiple_scans(&reader.jpeg);
+#else
+  return false;
+#endif
+}
+
+/// Goes to the first row of `box`. Its columns become those that are decoded: blocks are whole.
+bool cut_jpeg([[maybe_unused]] JpegReader& reader, [[maybe_unused]] PixelBox& box) {
+#ifdef GRADUS_CUTS_JPEG
+  auto left = static_cast<JDIMENSION>(box.left), width = static_cast<JDIMENSION>(box.width);
+  if (setjmp(reader.jump) != 0) return false;
+  jpeg_crop_scanline(&reader.jpeg, &left, &width);
+  box.left = left;
+  box.width = width;
+  jpeg_skip_scanlines(&reader.jpeg, static_cast<JDIMENSION>(box.top));
+#endif
+  return true;
+}
+
+/// Reads the next rows up to number `end`; they lie `stride` bytes apart from `rows` on.
+bool read_jpeg_rows(JpegReader& reader, JDIMENSION end, uint8_t* rows, size_t stride) {
   if (setjmp(reader.jump) != 0) return false;
   auto& jpeg = reader.jpeg;
-  while (jpeg.output_scanline < jpeg.output_height && !reader.is_cut_short) {
+  const auto begin = jpeg.output_scanline;
+  while (jpeg.output_scanline < end && !reader.is_cut_short) {
     JSAMPROW several[8];
     JDIMENSION count = 0;
-    for (; count < 8 && jpeg.output_scanline + count < jpeg.output_height; ++count)
-      several[count] = rows + size_t(jpeg.output_scanline + count) * stride;
+    for (; count < 8 && jpeg.output_scanline + count < end; ++count)
+      several[count] = rows + size_t(jpeg.output_scanline + count - begin) * stride;
     jpeg_read_scanlines(&jpeg, several, count);
   }
   return true;
@@ -131,6 +188,23 @@ void rgb_of_cmyk(const uint8_t* from, int64_t pixels, uint8_t* to) {
   }
 }
 
+/// The next `height` rows, in three colours.
+torch::Tensor pixels_of_rows(JpegReader& reader, int64_t width, int64_t height,
+                             const ImageDecodeOptions& options) {
+  const int64_t channels = reader.jpeg.output_components;
+  auto image = empty_image(width, height);
+  auto* pixels = image.data_ptr<uint8_t>();
+  std::vector<uint8_t> raw(channels == 3 ? 0 : size_t(width * height * channels));
+  auto* rows = channels == 3 ? pixels : raw.data();
+  const auto end = reader.jpeg.output_scanline + static_cast<JDIMENSION>(height);
+  if (!read_jpeg_rows(reader, end, rows, size_t(width * channels)) || reader.is_cut_short)
+    throw_jpeg_damage(reader, options);
+  if (channels == 4) rgb_of_cmyk(raw.data(), width * height, pixels);
+  if (channels == 1)
+    for (int64_t i = 0; i < width * height; ++i) std::fill_n(pixels + 3 * i, 3, raw[size_t(i)]);
+  return image;
+}
+
 }  // namespace
 
 StoredImage read_jpeg_header(std::string_view bytes, const ImageDecodeOptions& options) {
@@ -145,18 +219,24 @@ torch::Tensor jpeg_pixels(std::string_view bytes, const ImageDecodeOptions& opti
   JpegReader reader;
   if (!open_jpeg(reader, bytes) || !start_jpeg(reader, options.shrink))
     throw_jpeg_damage(reader, options);
-  const int64_t width = reader.jpeg.output_width, height = reader.jpeg.output_height,
-                channels = reader.jpeg.output_components;
-  auto image = empty_image(width, height);
-  auto* pixels = image.data_ptr<uint8_t>();
-  std::vector<uint8_t> raw(channels == 3 ? 0 : size_t(width * height * channels));
-  auto* rows = channels == 3 ? pixels : raw.data();
-  if (!read_jpeg_rows(reader, rows, size_t(width * channels)) || reader.is_cut_short)
+  return pixels_of_rows(reader, reader.jpeg.output_width, reader.jpeg.output_height, options);
+}
+
+ImagePart jpeg_part(std::string_view bytes, const CropBox& part,
+                    const ImageDecodeOptions& options) {
+  JpegReader reader;
+  if (!open_jpeg(reader, bytes) || !start_jpeg(reader, options.shrink))
     throw_jpeg_damage(reader, options);
-  if (channels == 4) rgb_of_cmyk(raw.data(), width * height, pixels);
-  if (channels == 1)
-    for (int64_t i = 0; i < width * height; ++i) std::fill_n(pixels + 3 * i, 3, raw[size_t(i)]);
-  return image;
+  ImagePart found{.height = reader.jpeg.output_height, .width = reader.jpeg.output_width};
+  PixelBox box{.height = found.height, .width = found.width};
+  if (can_cut_jpeg(reader)) {
+    box = box_around(part, reader.jpeg);
+    if (!cut_jpeg(reader, box) || reader.is_cut_short) throw_jpeg_damage(reader, options);
+  }
+  found.top = box.top;
+  found.left = box.left;
+  found.pixels = pixels_of_rows(reader, box.width, box.height, options);
+  return found;
 }
 
 }  // namespace gradus::vision

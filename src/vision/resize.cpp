@@ -252,10 +252,86 @@ __attribute__((target("avx2"))) void rows_across_avx2(const uint8_t* from, int64
   }
 }
 
+/// The halves of two weights, as pairs that are multiplied and added at once.
+struct TapPair {
+  int32_t low = 0, high = 0;
+};
+
+TapPair pair_of(int32_t first, int32_t second) {
+  constexpr int32_t kLowMask = (1 << kLowBits) - 1;
+  const auto joined = [](int32_t a, int32_t b) {
+    return int32_t((uint32_t(a) & 0xffffU) | uint32_t(b) << 16);
+  };
+  return {joined(first & kLowMask, second & kLowMask),
+          joined(first >> kLowBits, second >> kLowBits)};
+}
+
+/// 16 bytes of two rows, side by side in pairs of 16-bit numbers, multiplied and added to the sums
+/// of both halves of the weights.
+__attribute__((target("avx2"))) inline __attribute__((always_inline)) void add_two_rows(
+    const uint8_t* one, const uint8_t* other, __m256i low_weights, __m256i high_weights,
+    __m256i* low, __m256i* high) {
+  const auto a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(one));
+  const auto b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(other));
+  const auto front = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b));
+  const auto back = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b));
+  low[0] = _mm256_add_epi32(low[0], _mm256_madd_epi16(front, low_weights));
+  high[0] = _mm256_add_epi32(high[0], _mm256_madd_epi16(front, high_weights));
+  low[1] = _mm256_add_epi32(low[1], _mm256_madd_epi16(back, low_weights));
+  high[1] = _mm256_add_epi32(high[1], _mm256_madd_epi16(back, high_weights));
+}
+
+/// Eight sums as rounded numbers of 32 bits.
+__attribute__((target("avx2"))) inline __attribute__((always_inline)) __m256i
+rounded_sums(__m256i low, __m256i high) {
+  const auto both = _mm256_add_epi32(_mm256_slli_epi32(high, kLowBits), low);
+  return _mm256_srai_epi32(_mm256_add_epi32(both, _mm256_set1_epi32(kHalf)), kWeightBits);
+}
+
+/// `blend_rows` with the weights of two rows at once.
+__attribute__((target("avx2"))) void blend_rows_avx2(const uint8_t* from, int64_t stride,
+                                                     int64_t bytes, const int32_t* weights,
+                                                     const std::vector<TapPair>& pairs,
+                                                     int64_t count, uint8_t* to) {
+  constexpr int64_t kBlock = 32;
+  int64_t i = 0;
+  for (; i + kBlock <= bytes; i += kBlock) {
+    __m256i low[4] = {}, high[4] = {};
+    const auto* place = from + i;
+    for (int64_t k = 0; k < count; k += 2, place += 2 * stride) {
+      // The last row of an odd number stands beside itself, with the weight 0.
+      const auto* next = k + 1 < count ? place + stride : place;
+      const auto& pair = pairs[size_t(k / 2)];
+      const auto low_weights = _mm256_set1_epi32(pair.low),
+                 high_weights = _mm256_set1_epi32(pair.high);
+      add_two_rows(place, next, low_weights, high_weights, low, high);
+      add_two_rows(place + 16, next + 16, low_weights, high_weights, low + 2, high + 2);
+    }
+    for (int part = 0; part < 2; ++part) {
+      const auto words = _mm256_permute4x64_epi64(
+          _mm256_packs_epi32(rounded_sums(low[2 * part], high[2 * part]),
+                             rounded_sums(low[2 * part + 1], high[2 * part + 1])),
+          0xd8);
+      const auto pixels =
+          _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i + 16 * part), pixels);
+    }
+  }
+  blend_rows(from + i, stride, bytes - i, weights, count, to + i);
+}
+
 __attribute__((target("avx2"))) void rows_down_avx2(const uint8_t* from, int64_t stride,
                                                     int64_t bytes, const Taps& taps, int64_t first,
                                                     uint8_t* to) {
-  rows_down(from, stride, bytes, taps, first, to);
+  std::vector<TapPair> pairs(static_cast<size_t>(taps.room / 2 + 1));
+  for (size_t y = 0; y < taps.runs.size(); ++y, to += bytes) {
+    const auto& run = taps.runs[y];
+    const auto* weights = taps.weights.data() + int64_t(y) * taps.room;
+    for (int64_t k = 0; k < run.count; k += 2)
+      pairs[size_t(k / 2)] = pair_of(weights[k], k + 1 < run.count ? weights[k + 1] : 0);
+    blend_rows_avx2(from + (run.first - first) * stride, stride, bytes, weights, pairs, run.count,
+                    to);
+  }
 }
 
 bool has_avx2() {

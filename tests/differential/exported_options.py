@@ -7,11 +7,14 @@ and 20 losses with transformers' Trainer, and then looks at what the option is f
 a minute for each; exported_test.py runs all of them with GRADUS_FULL_MATRIX=1.
 """
 import contextlib
+import os
 import pathlib
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
+import zipfile
 
 import torch
 import transformers
@@ -22,6 +25,7 @@ CONFIG = dict(vocab_size=99, hidden_size=32, ffn_dim=64, num_hidden_layers=2, nu
               max_position_embeddings=32, word_embed_proj_dim=32, pad_token_id=1, bos_token_id=2,
               eos_token_id=2, dropout=0.0)
 BF16_STEP = 2.0**-8  # the rounding of one bfloat16 number
+HERE = pathlib.Path(__file__).resolve().parent
 WIDTH = 2000  # of the model that shows its masks
 
 
@@ -288,10 +292,41 @@ def dropout(work):
     return text
 
 
+def broken_cache(work):
+    """A try-out of vector instructions was killed: the exporter uses a cache of its own."""
+    cache, place = work / "cache", work / "tmp"
+    place.mkdir()
+    settings = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TMPDIR": str(place)}
+
+    def call(*words):
+        done = subprocess.run([sys.executable, *map(str, words)], env=settings, cwd=HERE,
+                              capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done
+
+    look = ("-c", "from torch._inductor import cpu_vec_isa as c; print(bool(c.pick_vec_isa()))")
+    if "True" not in call(*look).stdout:
+        return "no vector instructions here"
+    for library in cache.rglob("*.so"):
+        library.write_bytes(library.read_bytes()[:100])
+        library.with_name(library.name + ".load_ok").unlink(missing_ok=True)
+    assert "False" in call(*look).stdout, "the cache is not broken"
+    done = call(runs.ROOT / "tools/export_model.py", "exported_options:make_masks", work / "made",
+                "--steps", "train")
+    assert "compiling with an empty one" in done.stderr, done.stderr
+    assert "vector instructions" not in done.stderr, done.stderr
+    with zipfile.ZipFile(work / "made/train-cpu.pt2") as package:
+        code = "".join(
+            package.read(n).decode() for n in package.namelist() if n.endswith(".kernel.cpp"))
+    assert "at::vec::Vectorized" in code, code[-2000:]
+    assert not list(place.glob("*-inductor")), "the cache is left"
+    return f"{code.count('at::vec::Vectorized')} vectors"
+
+
 CASES = {
     case.__name__: case
     for case in (bf16, bf16_weights, static, training_outputs, attention_mask, adapter,
-                 gradient_checkpointing, dropout)
+                 gradient_checkpointing, dropout, broken_cache)
 }
 
 

@@ -40,6 +40,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto image = gradus::decode_image(file, options);
       const bool is_whole = image.size(0) == info.height && image.size(1) == info.width;
       if (!is_whole && (shrink == 1 || info.format != gradus::ImageFormat::jpeg)) __builtin_trap();
+      const auto height = double(info.height), width = double(info.width);
+      const auto part = gradus::decode_image_part(
+          file, {height / 3, width / 4, height - height / 2, width / 2}, options);
+      if (part.top + part.pixels.size(0) > part.height || part.height != image.size(0) ||
+          part.left + part.pixels.size(1) > part.width || part.width != image.size(1))
+        __builtin_trap();
     } catch (const gradus::Error&) {
     }
   }

@@ -16,14 +16,9 @@ import sys
 import time
 
 from processes import (GRADUS, LONG, TIMEOUT, check, distance, finish, losses, result, run,
-                       run_parts, start)
+                       run_parts, start, trained)
 
 SHARDED = '{"state_dict_type": "SHARDED_STATE_DICT"}'
-
-
-def trained(found):
-    """Step, loss and gradient norm of every log."""
-    return [entry[:3] for entry in losses(found) if entry[1] is not None]
 
 
 def go(name, target, processes, *flags, steps=12, batch=8):
@@ -57,29 +52,36 @@ def same_losses(folder):
                   "the processes end with different weights")
 
 
-def half_precision(folder):
-    """Half precision rounds sums of parts differently: plain data parallelism is the measure."""
-    sets = {"fp16": ("--fp16", "--optim", "sgd"),
-            "masters": ("--bf16", "--bf16_mode", "master")}
-    for kind, flags in sets.items():
-        flags += ("--save_strategy", "no", "--max_grad_norm", "0.5")
-        plain = go(kind, folder / f"{kind}-ddp", 2, *flags)
-        first = None
-        for stage in (1, 2, 3) if LONG else (3,):
-            name = f"{kind}, stage {stage}"
-            many = go(name, folder / f"{kind}-{stage}", 2, "--zero_stage", str(stage), *flags)
-            if not plain or not many:
-                continue
-            if kind == "fp16":
-                far = distance(trained(plain), trained(many))
+def scaled_losses(folder):
+    """fp16 with its scaler, and with windows: one process that takes a batch in as many parts."""
+    flags = ("--fp16", "--optim", "sgd", "--save_strategy", "no", "--max_grad_norm", "0.5")
+    for window, processes in ((1, 2), (2, 2), (1, 4)):
+        one = go("parts", folder / f"parts-{window}-{processes}", 1, *flags,
+                 "--gradient_accumulation_steps", str(window * processes), batch=8 // processes)
+        for stage in (0, 1, 2, 3):
+            name = f"fp16, windows of {window}, stage {stage}, {processes} processes"
+            many = go(name, folder / f"{window}-{processes}-{stage}", processes, "--zero_stage",
+                      str(stage), "--gradient_accumulation_steps", str(window), *flags)
+            if one and many:
+                far = distance(trained(one), trained(many))
                 check(name, far < 1e-6, "the losses differ by", far)
-                continue
-            # Gradients become a mean in bfloat16 there, in float32 here: about 2^-8 of the loss.
-            first = first or many
-            far = distance(trained(first), trained(many))
-            check(name, far < 1e-6, "the stages differ by", far)
-            far = distance([e[1] for e in trained(plain)], [e[1] for e in trained(many)])
-            check(name, far < 4.0 / 256, "the losses differ by", far)
+
+
+def master_weights(folder):
+    """bf16 weights: plain data parallelism is the measure."""
+    flags = ("--bf16", "--bf16_mode", "master", "--save_strategy", "no", "--max_grad_norm", "0.5")
+    plain, first = go("masters", folder / "ddp", 2, *flags), None
+    for stage in (1, 2, 3) if LONG else (3,):
+        name = f"masters, stage {stage}"
+        many = go(name, folder / f"stage-{stage}", 2, "--zero_stage", str(stage), *flags)
+        if not plain or not many:
+            continue
+        first = first or many
+        far = distance(trained(first), trained(many))
+        check(name, far < 1e-6, "the stages differ by", far)
+        # Gradients become a mean in bfloat16 there, in float32 here: about 2^-8 of the loss.
+        far = distance([e[1] for e in trained(plain)], [e[1] for e in trained(many)])
+        check(name, far < 4.0 / 256, "the losses differ by", far)
 
 
 def checkpoints(folder):
@@ -164,4 +166,4 @@ def refusals(folder):
 
 
 if __name__ == "__main__":
-    sys.exit(run_parts(same_losses, half_precision, checkpoints, kills, refusals))
+    sys.exit(run_parts(same_losses, scaled_losses, master_weights, checkpoints, kills, refusals))

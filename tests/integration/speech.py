@@ -141,6 +141,12 @@ def main():
         lines = (folder / "said/generated_predictions.txt").read_text().splitlines()
         if len(lines) != 8:
             sys.exit(f"expected 8 transcripts, received {lines}")
+        run(0, folder, "predict", "--task", "speech-recognition-ctc", *data, "--model_name_or_path",
+            "asr", "--tokenizer_name_or_path", "asr", "--use_cpu", "--output_dir", "alone",
+            "--per_device_eval_batch_size", "1", "--report_to", "none")
+        alone = (folder / "alone/generated_predictions.txt").read_text().splitlines()
+        if "[UNK]" in "".join(alone):
+            sys.exit(f"the end of short clips is read as an unknown symbol: {alone}")
 
         pretrain = [
             "train", "--task", "wav2vec2-pretraining", "--dataset_name", ".", "--config_name",

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """A package that needs no compiler, made and then used where gradus was never built.
 
-  packages_test.py wheel|tar|deb ROOT BUILD LIBTORCH FOLDER
+  packages_test.py wheel|tar|deb|image ROOT BUILD LIBTORCH FOLDER
 
 wheel: installed by pip into a new environment with the build's LibTorch as its torch.
 tar:   unpacked into a folder with a space in its name.
 deb:   unpacked; installed by apt in a new Debian 12 with GRADUS_LONG=1 (root, and debootstrap).
+image: packaging/Dockerfile.cpu built by buildah, which needs no daemon, with GRADUS_LONG=1 (root;
+       it compiles gradus anew). No registry is asked: the base images are made here, from
+       Debian's packages and the Rust of this machine.
 
 In each the program starts with an empty environment, finds every library in the package (but for
 the C and C++ run-time libraries), trains on Fashion-MNIST, and find_package(gradus) works.
@@ -117,15 +120,85 @@ def new_debian(path, system):
         sys.exit("the package left files behind")
 
 
+RUST = """FROM debian:12-slim
+RUN apt-get update && apt-get install -y --no-install-recommends build-essential
+COPY rust /usr/local/cargo
+ENV CARGO_HOME=/usr/local/cargo
+ENV PATH=/usr/local/cargo/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+"""
+
+
+def base_images(buildah, folder):
+    """Stand-ins for debian:12-slim and rust:1-bookworm."""
+    debian, rust = folder / "debian", folder / "rust"
+    debian.mkdir()
+    call("mmdebstrap", "--variant=minbase", "--include=ca-certificates", "bookworm",
+         debian / "root.tar", env=os.environ)
+    (debian / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
+    buildah("bud", "-t", "debian:12-slim", debian)
+    shutil.rmtree(debian)
+    system_root = pathlib.Path(call("rustc", "--print", "sysroot", env=os.environ).strip())
+    for part in ("bin", "lib"):
+        shutil.copytree(system_root / part, rust / "rust" / part, symlinks=True)
+    (rust / "Dockerfile").write_text(RUST)
+    buildah("bud", "--pull-never", "-t", "rust:1-bookworm", rust)
+    shutil.rmtree(rust)
+
+
+def image_test(root, build, libtorch, folder):
+    places = ["--root", folder / "storage", "--runroot", folder / "state"]
+    certificates = "/etc/ssl/certs"
+
+    def buildah(command, *words):
+        own = [] if command in ("from", "rm") else ["--isolation", "chroot"]
+        return call("buildah", *places, command, *own, *words, env=os.environ)
+
+    base_images(buildah, folder)
+    files = call("git", "-C", root, "ls-files", "-z", env=os.environ).split("\0")
+    for name in filter(None, files):  # the clone without what was built in it
+        target = folder / "clone" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / name, target, follow_symlinks=False)
+    clone = folder / "clone"
+    buildah("bud", "--pull-never", "--volume", f"{certificates}:{certificates}:ro", "-f",
+            clone / "packaging/Dockerfile.cpu", "-t", "gradus", clone)
+    name = buildah("from", "--pull-never", "gradus").strip()
+    run = ["run", name, "--", "gradus"]
+    told = buildah(*run, "doctor")
+    for part in ("tokenizers     built in", "Arrow          built in"):
+        if part not in told:
+            sys.exit(f"doctor does not say {part!r}:\n{told}")
+    told = buildah(*run, *TRAIN, "/tmp/run")
+    if "train_loss" not in told:
+        sys.exit(f"the training in the image says:\n{told}")
+    buildah("rm", name)
+    subprocess.run(["umount", "--quiet", folder / "storage/overlay"], check=False)
+
+
+def why_no_image():
+    if not os.environ.get("GRADUS_LONG"):
+        return "the image is built with GRADUS_LONG=1 only: it compiles gradus anew"
+    if os.geteuid() != 0:
+        return "only root can make the base images"
+    for tool in ("buildah", "mmdebstrap", "rustc"):
+        if shutil.which(tool) is None:
+            return f"{tool} is missing"
+    return None
+
+
 def main():
     kind, *paths = sys.argv[1:]
-    root, build, libtorch, folder = map(pathlib.Path, paths)
+    root, build, libtorch, folder = (pathlib.Path(path).resolve() for path in paths)
+    if kind == "image" and why_no_image():
+        print(f"skipped: {why_no_image()}")
+        return 77
     if shutil.which("patchelf") is None:
         print("skipped: patchelf is missing; tools/setup installs it")
         return 77
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    {"wheel": wheel_test, "tar": tar_test, "deb": deb_test}[kind](root, build, libtorch, folder)
+    tests = {"wheel": wheel_test, "tar": tar_test, "deb": deb_test, "image": image_test}
+    tests[kind](root, build, libtorch, folder)
     shutil.rmtree(folder)
     return 0
 

@@ -33,9 +33,15 @@ class GradScaler {
 
   /// Whether losses are scaled at all.
   bool is_enabled() const { return options_.enabled; }
-  /// The loss times the scale; the loss itself when disabled.
+  /// Says that the gradients become the mean over `count` processes before `unscale_`, each of
+  /// which has an equal share of the batch. `scale` then divides a loss by that number, and
+  /// `unscale_` multiplies the mean by it. So a row's numbers in half precision are as large as in
+  /// one process that has the whole batch, and not `count` times as large: they overflow where
+  /// those do.
+  void set_shares(int64_t count) { shares_ = double(count); }
+  /// The loss times the scale, divided by the number of shares; the loss itself when disabled.
   torch::Tensor scale(const torch::Tensor& loss);
-  /// Divides the gradients by the scale and notes whether one is not finite.
+  /// Undoes the scale in the gradients and notes whether one is not finite.
   /// Throws `Error` G-OPTIM-8 when called twice since the last `update`.
   void unscale_(Optimizer& optimizer);
   /// Steps unless a gradient was not finite. Unscales first when that was not done. `context`: what
@@ -67,6 +73,7 @@ class GradScaler {
   GradScalerOptions options_;
   torch::Device device_;
   torch::Tensor scale_, growth_tracker_, found_inf_;
+  double shares_ = 1;
   Stage stage_ = Stage::ready;
 };
 

@@ -26,17 +26,18 @@ struct MemoryTerms {
 
 /// What the memory of a run follows from.
 struct PlannedStep {
-  nlohmann::json config;         ///< The model's config.json.
-  int64_t parameters = 0;        ///< Of the model.
-  int64_t trainable = 0;         ///< Those of them that are trained; fewer with an adapter.
-  int64_t half = 0;              ///< Those that are in half precision already.
-  int64_t rows = 1;              ///< Of a batch.
-  int64_t tokens = 1;            ///< Of a row, padding included.
-  std::string precision = "no";  ///< "no", "fp16" or "bf16".
-  bool master_weights = false;   ///< bfloat16 weights beside float32 masters.
-  bool checkpointing = false;    ///< Blocks are computed again in the backward pass.
-  bool keeps_logits = false;     ///< Somebody reads the logits of training steps.
-  bool fused = false;            ///< The kernels of the CUDA plugin are there.
+  nlohmann::json config;      ///< The model's config.json.
+  int64_t parameters = 0;     ///< Of the model.
+  int64_t trainable = 0;      ///< Those of them that are trained; fewer with an adapter.
+  int64_t half = 0;           ///< Those that are in half precision already.
+  int64_t rows = 1;           ///< Of a batch.
+  int64_t tokens = 1;         ///< Of a row, padding included; of its source, if it has two texts.
+  int64_t target_tokens = 1;  ///< Of a row's target, in models with encoder and decoder.
+  std::string precision = "no";             ///< "no", "fp16" or "bf16".
+  bool master_weights = false;              ///< bfloat16 weights beside float32 masters.
+  bool checkpointing = false;               ///< Blocks are computed again in the backward pass.
+  bool keeps_logits = false;                ///< Somebody reads the logits of training steps.
+  bool fused = false;                       ///< The kernels of the CUDA plugin are there.
   std::string optim = "adamw_torch_fused";  ///< The optimizer.
 
   /// Of a model and its arguments on a device of this kind.

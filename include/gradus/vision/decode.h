@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gradus/vision/transforms.h>
 #include <torch/types.h>
 
 #include <cstdint>
@@ -46,5 +47,25 @@ ImageInfo image_info(std::string_view bytes, const ImageDecodeOptions& options =
 /// Throws as `image_info`. A file that ends early, or whose checksums do not fit, is damaged: there
 /// are no half images.
 torch::Tensor decode_image(std::string_view bytes, const ImageDecodeOptions& options = {});
+
+/// A part of an image, decoded.
+struct ImagePart {
+  torch::Tensor pixels = {};  ///< uint8 (height, width, 3).
+  int64_t top = 0;            ///< The row of the whole that is the first of `pixels`.
+  int64_t left = 0;           ///< The column of the whole that is the first of `pixels`.
+  int64_t height = 0;         ///< Rows of the whole, after `ImageDecodeOptions::shrink`.
+  int64_t width = 0;          ///< Columns of the whole, after `ImageDecodeOptions::shrink`.
+};
+
+/// Decodes the rectangle `part`, in pixels of the upright image that is not shrunk, and what lies
+/// around it as far as that is easier. The pixels of the rectangle, and of two rows and columns
+/// around it, are those of `decode_image`.
+///
+/// Of an upright JPEG that is not progressive the rows below the part are not read, those above it
+/// and the columns beside it only unpacked. So damage outside the part may stay unnoticed. Every
+/// other image is decoded as a whole. Throws as `decode_image`, and G-IMG-8 for a part that does
+/// not lie inside the image.
+ImagePart decode_image_part(std::string_view bytes, const CropBox& part,
+                            const ImageDecodeOptions& options = {});
 
 }  // namespace gradus

@@ -1,4 +1,5 @@
 #include "data/sources/arrow_table.h"
+#include "core/parsed_json.h"
 
 #ifdef GRADUS_WITH_ARROW
 
@@ -27,7 +28,7 @@ nlohmann::json features_in(const arrow::Schema& schema) {
   if (schema.metadata() == nullptr) return nullptr;
   const auto text = schema.metadata()->Get("huggingface");
   if (!text.ok()) return nullptr;
-  const auto document = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto document = json_or_discarded(*text);
   const auto features = nlohmann::json::json_pointer("/info/features");
   return document.is_object() && document.contains(features) ? document.at(features)
                                                              : nlohmann::json();
@@ -38,7 +39,7 @@ nlohmann::json features_beside(const fs::path& file) {
   const auto path = file.parent_path() / "dataset_info.json";
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return nullptr;
-  const auto document = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  const auto document = json_or_discarded(read_file(path));
   return document.is_object() ? document.value("features", nlohmann::json()) : nlohmann::json();
 }
 

@@ -1,12 +1,13 @@
 #include <nlohmann/json.hpp>
 
+#include "core/parsed_json.h"
 #include "models/bart/bart.h"
 
 namespace gradus {
 
 // Those of transformers 5.22; the labels follow from num_labels.
 std::vector<ModelDefaults> bart_defaults() {
-  const auto config = nlohmann::json::parse(
+  const auto config = strict_json(
       R"({"vocab_size": 50265, "max_position_embeddings": 1024, "encoder_layers": 12,
       "encoder_ffn_dim": 4096, "encoder_attention_heads": 16, "decoder_layers": 12,
       "decoder_ffn_dim": 4096, "decoder_attention_heads": 16, "encoder_layerdrop": 0.0,

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "core/parsed_json.h"
 #include "models/bigbird/bigbird.h"
 
 namespace gradus {
@@ -7,8 +8,7 @@ namespace gradus {
 // Those of transformers 5.22; lists that follow from other keys are left out.
 std::vector<ModelDefaults> bigbird_defaults() {
   return {
-      {"big_bird",
-       nlohmann::json::parse(R"({"vocab_size": 50358, "hidden_size": 768, "num_hidden_layers": 12,
+      {"big_bird", strict_json(R"({"vocab_size": 50358, "hidden_size": 768, "num_hidden_layers": 12,
          "num_attention_heads": 12, "intermediate_size": 3072, "hidden_act": "gelu_new",
          "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
          "max_position_embeddings": 4096, "type_vocab_size": 2, "initializer_range": 0.02,

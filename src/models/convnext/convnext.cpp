@@ -1,4 +1,5 @@
 #include "models/convnext/convnext.h"
+#include "core/parsed_json.h"
 
 #include <gradus/models/config_reader.h>
 #include <gradus/models/layers/activation.h>
@@ -188,8 +189,7 @@ std::vector<BuiltinModel> convnext_models() {
 
 // Those of transformers 5.22; lists that follow from other keys are left out.
 std::vector<ModelDefaults> convnext_defaults() {
-  return {
-      {"convnext", nlohmann::json::parse(R"({"num_channels": 3, "patch_size": 4, "num_stages": 4,
+  return {{"convnext", strict_json(R"({"num_channels": 3, "patch_size": 4, "num_stages": 4,
              "hidden_sizes": [96, 192, 384, 768], "depths": [3, 3, 9, 3], "hidden_act": "gelu",
              "initializer_range": 0.02, "layer_norm_eps": 1e-12, "layer_scale_init_value": 1e-6,
              "drop_path_rate": 0.0, "image_size": 224})")}};

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "core/parsed_json.h"
 #include "models/distilbert/distilbert.h"
 
 namespace gradus {
@@ -8,7 +9,7 @@ namespace gradus {
 std::vector<ModelDefaults> distilbert_defaults() {
   return {
       {"distilbert",
-       nlohmann::json::parse(
+       strict_json(
            R"({"vocab_size": 30522, "max_position_embeddings": 512, "sinusoidal_pos_embds": false,
          "n_layers": 6, "n_heads": 12, "dim": 768, "hidden_dim": 3072, "dropout": 0.1,
          "attention_dropout": 0.1, "activation": "gelu", "initializer_range": 0.02,

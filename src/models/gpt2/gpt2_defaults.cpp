@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "core/parsed_json.h"
 #include "models/gpt2/gpt2.h"
 
 namespace gradus {
@@ -8,7 +9,7 @@ namespace gradus {
 std::vector<ModelDefaults> gpt2_defaults() {
   return {
       {"gpt2",
-       nlohmann::json::parse(
+       strict_json(
            R"({"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12,
          "n_inner": null, "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1,
          "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-05, "initializer_range": 0.02,

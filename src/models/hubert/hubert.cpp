@@ -1,4 +1,5 @@
 #include "models/hubert/hubert.h"
+#include "core/parsed_json.h"
 
 #include <nlohmann/json.hpp>
 
@@ -17,7 +18,7 @@ std::vector<BuiltinModel> hubert_models() { return speech_models("hubert", kHube
 // Those of transformers 5.22.
 std::vector<ModelDefaults> hubert_defaults() {
   return {{"hubert",
-           nlohmann::json::parse(
+           strict_json(
                R"({"vocab_size": 32, "hidden_size": 768, "num_hidden_layers": 12,
          "num_attention_heads": 12, "intermediate_size": 3072, "hidden_act": "gelu",
          "hidden_dropout": 0.1, "activation_dropout": 0.1, "attention_dropout": 0.1,

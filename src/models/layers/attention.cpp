@@ -3,10 +3,12 @@
 #include <gradus/models/layers/linear.h>
 #include <gradus/models/layers/no_dropout.h>
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_safe_softmax.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
@@ -179,6 +181,25 @@ bool flash_fits(const Tensor& x, int64_t width) {
          width <= 256 && !at::autocast::is_autocast_enabled(at::kCUDA);
 }
 
+/// Whether `learned_bias_attention` can be called. Without it ATen computes such an attention as
+/// products and a softmax, in float32, and keeps the weights of every query and key.
+bool learns_bias(const Tensor& query, const Tensor& key, const Tensor& bias) {
+  return bias.defined() && bias.requires_grad() && at::GradMode::is_enabled() &&
+         flash_fits(query, query.size(3)) && bias.scalar_type() == query.scalar_type() &&
+         query.size(1) == key.size(1) && key.size(2) % 8 == 0 &&
+         at::globalContext().userEnabledMemEfficientSDP();
+}
+
+/// Attention with a bias that has a gradient, by the kernel that computes it, too.
+Tensor learned_bias_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                              const Tensor& bias, double scale, double p) {
+  // The kernel wants keys side by side.
+  const auto everywhere = (bias.stride(3) == 1 ? bias : bias.contiguous())
+                              .expand({query.size(0), query.size(1), query.size(2), key.size(2)});
+  return std::get<0>(at::_scaled_dot_product_efficient_attention(
+      query, key, value, everywhere, /*compute_log_sumexp=*/true, p, /*is_causal=*/false, scale));
+}
+
 /// Attention inside the sequences that are packed into one row: (1, heads, tokens, width) each.
 Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                         const AttentionMask& mask, double scale) {
@@ -313,6 +334,8 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value,
     output = single_query_attention(query, key, value, mask, scale);
   } else if (options.weights != nullptr) {
     output = attention_with_weights(query, key, value, mask, bias, scale, p, *options.weights);
+  } else if (learns_bias(query, key, bias)) {
+    output = learned_bias_attention(query, key, value, bias, scale, p);
   } else {
     std::optional<Tensor> given;
     if (bias.defined())

@@ -1,4 +1,5 @@
 #include "models/resnet/resnet.h"
+#include "core/parsed_json.h"
 
 #include <gradus/models/config_reader.h>
 #include <gradus/models/layers/activation.h>
@@ -187,7 +188,7 @@ std::vector<BuiltinModel> resnet_models() {
 
 // Those of transformers 5.22; lists that follow from other keys are left out.
 std::vector<ModelDefaults> resnet_defaults() {
-  return {{"resnet", nlohmann::json::parse(R"({"num_channels": 3, "embedding_size": 64,
+  return {{"resnet", strict_json(R"({"num_channels": 3, "embedding_size": 64,
              "hidden_sizes": [256, 512, 1024, 2048], "depths": [3, 4, 6, 3],
              "layer_type": "bottleneck", "hidden_act": "relu",
              "downsample_in_first_stage": false, "downsample_in_bottleneck": false})")}};

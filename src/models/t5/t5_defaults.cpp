@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "core/parsed_json.h"
 #include "models/t5/t5.h"
 
 namespace gradus {
@@ -7,7 +8,7 @@ namespace gradus {
 // Those of transformers 5.22; lists that follow from other keys are left out.
 std::vector<ModelDefaults> t5_defaults() {
   return {{"t5",
-           nlohmann::json::parse(
+           strict_json(
                R"({"vocab_size": 32128, "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6,
          "num_decoder_layers": 6, "num_heads": 8, "relative_attention_num_buckets": 32,
          "relative_attention_max_distance": 128, "dropout_rate": 0.1, "layer_norm_epsilon": 1e-06,

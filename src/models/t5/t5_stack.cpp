@@ -150,7 +150,9 @@ Tensor self_bias(const BackboneInputs& inputs, const layers::Embedding& table, b
   const auto buckets = relative_position_buckets(keys.unsqueeze(0) - queries.unsqueeze(1),
                                                  !is_decoder, table.weight.size(0), max_distance);
   const auto bias = table.forward(buckets).permute({2, 0, 1}).unsqueeze(0);
-  return layers::masked_bias(bias, layers::make_attention_mask(request), x.scalar_type());
+  const auto masked =
+      layers::masked_bias(bias, layers::make_attention_mask(request), x.scalar_type());
+  return x.is_cuda() ? masked.contiguous() : masked;  // once for the kernels of all blocks
 }
 
 /// Zero where the encoder's tokens are text; undefined when all are.

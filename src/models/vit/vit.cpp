@@ -1,4 +1,5 @@
 #include "models/vit/vit.h"
+#include "core/parsed_json.h"
 
 #include <fmt/format.h>
 #include <gradus/core/error.h>
@@ -213,7 +214,7 @@ std::vector<BuiltinModel> vit_models() {
 
 // Those of transformers 5.22.
 std::vector<ModelDefaults> vit_defaults() {
-  return {{"vit", nlohmann::json::parse(R"({"hidden_size": 768, "num_hidden_layers": 12,
+  return {{"vit", strict_json(R"({"hidden_size": 768, "num_hidden_layers": 12,
              "num_attention_heads": 12, "intermediate_size": 3072, "hidden_act": "gelu",
              "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
              "initializer_range": 0.02, "layer_norm_eps": 1e-12, "image_size": 224,

@@ -1,4 +1,5 @@
 #include "models/wav2vec2/wav2vec2.h"
+#include "core/parsed_json.h"
 
 #include <gradus/models/speech_models.h>
 
@@ -39,7 +40,7 @@ std::vector<BuiltinModel> wav2vec2_models() {
 // Those of transformers 5.22.
 std::vector<ModelDefaults> wav2vec2_defaults() {
   return {{"wav2vec2",
-           nlohmann::json::parse(
+           strict_json(
                R"({"vocab_size": 32, "hidden_size": 768, "num_hidden_layers": 12,
          "num_attention_heads": 12, "intermediate_size": 3072, "hidden_act": "gelu",
          "hidden_dropout": 0.1, "activation_dropout": 0.1, "attention_dropout": 0.1,

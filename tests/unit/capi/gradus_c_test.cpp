@@ -170,7 +170,7 @@ TEST(CInterface, RefusesWrongArguments) {
   tokens.sizes[0] = int64_t{1} << 62;
   EXPECT_EQ(step(), GRADUS_BAD_ARGUMENT);
   tokens.sizes[0] = 2;
-  tokens.batch[0].dtype = gradus_dtype(77);
+  tokens.batch[0].dtype = 77;
   EXPECT_EQ(step(), GRADUS_BAD_ARGUMENT);
   gradus_trainer other = 7;
   EXPECT_EQ(gradus_open(nullptr, nullptr, nullptr, &other, &error), GRADUS_BAD_ARGUMENT);

@@ -73,6 +73,43 @@ TEST(Strategy, TwoThreadsTrainAsOneDoesOnBothShares) {
   EXPECT_TRUE(torch::allclose(weights[0], train(alone, rows, nullptr), 1e-5, 1e-6));
 }
 
+/// One step in float16 on `rows`, whose gradients are 3/4 of its range at the first scale, divided
+/// by their number; the weight after it.
+torch::Tensor half_step(torch::nn::Linear layer, const torch::Tensor& rows,
+                        std::shared_ptr<Strategy> strategy) {
+  StepEngine engine(torch::kCPU, torch::kHalf, std::move(strategy));
+  engine.set_optimizer(std::make_shared<SGD>(layer->parameters(), SGDOptions{.lr = 0.5}));
+  engine.precision().begin_run();
+  engine.begin(*layer, {});
+  const auto guard = engine.precision().guard();
+  engine.backward(layer(rows).to(torch::kFloat).mean() * 1.5);
+  engine.clip();
+  engine.step();
+  EXPECT_FALSE(engine.step_was_skipped());
+  engine.end();
+  return layer->weight.detach();
+}
+
+TEST(Strategy, HalfPrecisionOverflowsInSharesAsInTheWholeBatch) {
+  torch::nn::Linear alone(torch::nn::LinearOptions(4, 1).bias(false));
+  const auto rows = torch::full({2, 4}, 1.0 / 1024);
+  std::vector<torch::nn::Linear> layers;
+  for (int i = 0; i < 2; ++i)
+    layers.emplace_back(std::dynamic_pointer_cast<torch::nn::LinearImpl>(alone->clone()));
+  TwoThreads::Meeting meeting;
+  std::vector<torch::Tensor> weights(2);
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      weights[size_t(rank)] = half_step(layers[size_t(rank)], rows.slice(0, rank, rank + 1),
+                                        std::make_shared<TwoThreads>(meeting, rank));
+    });
+  for (auto& thread : threads) thread.join();
+  const auto whole = half_step(alone, rows, nullptr);
+  EXPECT_TRUE(torch::equal(weights[0], whole)) << weights[0] << whole;
+  EXPECT_TRUE(torch::equal(weights[1], whole));
+}
+
 TEST(Strategy, IsAskedBetweenTheLastBackwardAndClipping) {
   struct Records : Strategy {
     struct Scope : NoSync {

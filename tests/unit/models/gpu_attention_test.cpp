@@ -81,5 +81,36 @@ TEST_F(GpuAttention, AQueryThatSeesNothingHasNumbers) {
   EXPECT_LT((output[1][0] - mean).abs().max().item<double>(), 0.02);
 }
 
+TEST_F(GpuAttention, ALearnedBiasHasItsGradient) {
+  const int64_t batch = 3, heads = 4, tokens = 512;
+  const auto q = states(batch, heads, tokens), k = states(batch, heads, tokens),
+             v = states(batch, heads, tokens);
+  // as T5 makes it: heads last in memory
+  const auto table = torch::randn({tokens, tokens, heads}, torch::kCUDA).requires_grad_();
+  const auto bias = [&](torch::Dtype type) { return table.permute({2, 0, 1})[None].to(type); };
+  const auto gradients = [&](const Tensor& output) {
+    output.to(torch::kFloat).square().sum().backward();
+    std::vector<Tensor> found = {output.detach()};
+    for (const auto& x : {q, k, v, table}) {
+      found.push_back(x.grad().clone());
+      x.mutable_grad() = Tensor();
+    }
+    return found;
+  };
+  AttentionOptions options;
+  options.scale = 1.0 / 8;
+  options.position_bias = bias(torch::kBFloat16);
+  const auto found = gradients(attention(q, k, v, {}, options));
+  const auto wide = [](const Tensor& x) { return x.to(torch::kFloat); };
+  const auto weights =
+      (wide(q).matmul(wide(k).transpose(2, 3)) / 8 + bias(torch::kFloat)).softmax(-1);
+  const auto expected =
+      gradients(weights.matmul(wide(v)).transpose(1, 2).reshape({batch, tokens, -1}));
+  for (size_t i = 0; i < found.size(); ++i)
+    EXPECT_LT((wide(found[i]) - wide(expected[i])).norm().item<double>(),
+              0.02 * wide(expected[i]).norm().item<double>())
+        << i;
+}
+
 }  // namespace
 }  // namespace gradus::layers

@@ -533,6 +533,17 @@ TEST(GradScaler, UnscalesOnceBeforeClipping) {
   expect_error([&] { scaler.update(); }, "G-OPTIM-8", {"update was called before step"});
 }
 
+TEST(GradScaler, OfSeveralProcessesGivesEachItsShare) {
+  auto a = parameter({1});
+  SGD optimizer(Tensors{a});
+  GradScaler scaler(torch::kCPU, {.init_scale = 8});
+  scaler.set_shares(4);
+  EXPECT_EQ(scaler.scale(torch::tensor(2.0F)).item<float>(), 4.0F);
+  set_grad(a, {6});  // the mean of four: their sum is 24
+  scaler.unscale_(optimizer);
+  EXPECT_EQ(a.grad().item<float>(), 3.0F);
+}
+
 TEST(GradScaler, StateHasPythonsKeysAndComesBack) {
   GradScaler scaler(torch::kCPU, {.init_scale = 2}), fresh, off(torch::kCPU, {.enabled = false});
   std::vector<std::string> keys;

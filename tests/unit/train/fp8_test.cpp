@@ -4,8 +4,8 @@
 
 #include <set>
 
+#include "models/fp8_layers.h"
 #include "regression.h"
-#include "train/fp8_layers.h"
 
 namespace gradus::testing {
 namespace {

@@ -79,6 +79,60 @@ TEST(DecodeImage, ShrinksAJpegWhileItDecodes) {
   EXPECT_LT((inner - mean).abs().mean().item<double>(), 4.0);
 }
 
+TEST(DecodeImagePart, GivesThePixelsOfTheWholeImage) {
+  const VisionFixture fixture("decode");
+  torch::manual_seed(0);
+  const auto draw = [](int64_t from, int64_t to) {
+    return torch::randint(from, to + 1, {1}, torch::kLong).item<int64_t>();
+  };
+  int64_t cut = 0;
+  for (const auto& [name, tensor] : fixture.tensors) {
+    if (!name.starts_with("bytes/")) continue;
+    const auto info = image_info(bytes_in(tensor));
+    for (int i = 0; i < 40; ++i) {
+      const ImageDecodeOptions options{.shrink = i % 2 == 0 ? 1 : 2};
+      const auto whole = decode_image(bytes_in(tensor), options);
+      const auto top = draw(0, info.height - 1), left = draw(0, info.width - 1);
+      const auto height = draw(1, info.height - top), width = draw(1, info.width - left);
+      const CropBox box{double(top), double(left), double(height), double(width)};
+      const auto part = decode_image_part(bytes_in(tensor), box, options);
+      ASSERT_EQ(part.height, whole.size(0)) << name;
+      ASSERT_EQ(part.width, whole.size(1)) << name;
+      const double down = double(part.height) / double(info.height),
+                   across = double(part.width) / double(info.width);
+      // The part itself, and two pixels around it.
+      const auto first_row = std::max<int64_t>(0, int64_t(box.top * down) - 2),
+                 first_column = std::max<int64_t>(0, int64_t(box.left * across) - 2);
+      const auto rows = std::min(part.height, int64_t((box.top + box.height) * down) + 2),
+                 columns = std::min(part.width, int64_t((box.left + box.width) * across) + 2);
+      const auto expected =
+          crop_image(whole, first_row, first_column, rows - first_row, columns - first_column);
+      const auto got = crop_image(part.pixels, first_row - part.top, first_column - part.left,
+                                  rows - first_row, columns - first_column);
+      ASSERT_EQ(difference(got, expected), 0) << name << ", part " << i;
+      cut += part.pixels.numel() < whole.numel();
+    }
+  }
+  EXPECT_GT(cut, 50);
+}
+
+TEST(DecodeImagePart, RefusesAPartOutsideTheImage) {
+  const VisionFixture fixture("decode");
+  const auto bytes = bytes_in(fixture.tensors.at("bytes/jpeg_0"));
+  const auto info = image_info(bytes);
+  const auto height = double(info.height), width = double(info.width);
+  for (const auto& box : {CropBox{0, 0, height + 1, width}, CropBox{0, 1, height, width},
+                          CropBox{-1, 0, height, width}, CropBox{0, 0, 0, width}}) {
+    try {
+      decode_image_part(bytes, box, {.name = "folder/a.jpg"});
+      ADD_FAILURE() << "it was decoded";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.id(), "G-IMG-8");
+      EXPECT_TRUE(error.message().starts_with("folder/a.jpg has ")) << error.what();
+    }
+  }
+}
+
 TEST(ResizeImage, EqualsPillow) {
   const VisionFixture fixture("transforms");
   const std::map<std::string, ResizeFilter> filters = {{"lanczos", ResizeFilter::lanczos},

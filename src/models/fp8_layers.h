@@ -11,7 +11,4 @@ namespace gradus {
 /// adapter. Embeddings and heads are not among them. Throws `Error` G-GPU-2 where there are none.
 std::vector<torch::Tensor> fp8_layer_weights(const torch::nn::Module& model);
 
-/// Throws `Error` G-GPU-2 where `device` has no products in 8 bits.
-void check_fp8_device(torch::Device device);
-
 }  // namespace gradus
