@@ -69,7 +69,7 @@ TEST_F(Gpu, RecordedFp8StepsHaveTheBitsOfPlainOnesAndLearn) {
     EXPECT_TRUE(log_->has("rows, clipping and the optimizer's step")) << model;
     EXPECT_EQ(plain, recorded) << model;
     EXPECT_NE(plain, usual) << model;
-    EXPECT_LT(plain.back(), plain.front()) << model;
+    EXPECT_LT(plain.back(), 0.7 * plain.front()) << model;
     EXPECT_NEAR(plain[9], usual[9], 0.03 * usual[9]) << model;
   }
 }
