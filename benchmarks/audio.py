@@ -1,29 +1,19 @@
 """Clips per second of CPU time from FLAC files to padded batches, in one thread, beside soundfile,
 torchaudio's resampling and transformers' feature extractor."""
 
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmark_row import Skip, at_least
+from benchmark_row import at_least, needs_python, value
 
 HERE = Path(__file__).resolve().parent
 
 
-def value(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                          check=True, timeout=600)
-    return json.loads(done.stdout.strip().splitlines()[-1])["value"]
-
-
 def main(build):
     program, peer = build / "bin" / "bench_audio", HERE / "audio_peer.py"
-    if subprocess.run([sys.executable, "-c", "import soundfile, transformers"],
-                      capture_output=True).returncode != 0:
-        raise Skip("the Python peer is absent: make peer")
+    needs_python("soundfile", "transformers")
     rows = []
     for rate in (16000, 44100):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,8 @@
-"""What a benchmark returns, and how it says that it cannot run here."""
+"""What a benchmark returns, how it says that it cannot run here, and how it asks a program."""
 
+import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Optional
 
@@ -27,6 +30,20 @@ class Row:
     @property
     def ratio(self):
         return self.gradus / self.other if self.other else float("nan")
+
+
+def needs_python(*modules):
+    """Raises Skip where this Python lacks one of the modules."""
+    if subprocess.run([sys.executable, "-c", "import " + ", ".join(modules)],
+                      capture_output=True).returncode != 0:
+        raise Skip("the Python peer is absent: make peer")
+
+
+def value(*command):
+    """The number that a program prints as the "value" of its last line."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=True, timeout=600)
+    return json.loads(done.stdout.strip().splitlines()[-1])["value"]
 
 
 def at_most(factor, **row):

@@ -1,29 +1,19 @@
 """Images per second of CPU time from a folder of JPEG files to batches, in one thread, beside
 torchvision on Pillow images."""
 
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmark_row import Skip, at_least
+from benchmark_row import at_least, needs_python, value
 
 HERE = Path(__file__).resolve().parent
 
 
-def value(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                          check=True, timeout=600)
-    return json.loads(done.stdout.strip().splitlines()[-1])["value"]
-
-
 def main(build):
     program, peer = build / "bin" / "bench_images", HERE / "images_peer.py"
-    if subprocess.run([sys.executable, "-c", "import torchvision"],
-                      capture_output=True).returncode != 0:
-        raise Skip("the Python peer is absent: make peer")
+    needs_python("torchvision")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         value(sys.executable, peer, "make", folder)

@@ -1,27 +1,17 @@
 """Batches per second with dynamic padding, and how fast a loader goes to a place."""
 
-import json
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
-from benchmark_row import Row, Skip, at_least, at_most
+from benchmark_row import Row, at_least, at_most, needs_python, value
 
 HERE = Path(__file__).resolve().parent
 
 
-def value(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                          check=True, timeout=600)
-    return json.loads(done.stdout.strip().splitlines()[-1])["value"]
-
-
 def main(build):
     program, peer = build / "bin" / "bench_loader", HERE / "loader_peer.py"
-    if subprocess.run([sys.executable, "-c", "import transformers"],
-                      capture_output=True).returncode != 0:
-        raise Skip("the Python peer is absent: make peer")
+    needs_python("transformers")
     ours, theirs = [], []
     for _ in range(3):  # interleaved
         theirs.append(value(sys.executable, peer, "padding"))

@@ -7,13 +7,13 @@ errors; CMYK and 16-bit images are trained on. Uses only the standard library.
 import json
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import zlib
 from pathlib import Path
 
-GRADUS = str(Path(sys.argv[1]).resolve())
+from program import run, says
+
 SEEDS = Path(__file__).resolve().parents[1] / "fuzz/seeds/images"
 SHAPE = ("image_size=16,patch_size=8,hidden_size=16,num_attention_heads=2,num_hidden_layers=1,"
          "intermediate_size=16")
@@ -23,21 +23,6 @@ TRAIN = [
     "--report_to", "none", "--disable_tqdm", "--save_strategy", "no"
 ]
 GOOD = ["--validation_dir", "good"]
-
-
-def run(code, folder, *words):
-    done = subprocess.run([GRADUS, *map(str, words)], cwd=folder, capture_output=True, text=True,
-                          timeout=200)
-    if done.returncode != code:
-        sys.exit(f"{words}: exit code {done.returncode}\n{done.stdout[-1500:]}"
-                 f"{done.stderr[-3000:]}")
-    return done.stdout + done.stderr
-
-
-def says(text, *parts):
-    for part in parts:
-        if part not in text:
-            sys.exit(f"expected '{part}', received: {text[-1500:]}")
 
 
 def chunk(kind, data):

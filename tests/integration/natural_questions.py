@@ -12,23 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-GRADUS = str(Path(sys.argv[1]).resolve())
+from program import GRADUS, run, says
+
 MAKE = Path(__file__).resolve().parents[2] / "recipes/natural_questions/make.py"
-
-
-def run(code, folder, *words):
-    done = subprocess.run([GRADUS, *map(str, words)], cwd=folder, capture_output=True, text=True,
-                          timeout=200)
-    if done.returncode != code:
-        sys.exit(f"{words}: exit code {done.returncode}\n{done.stdout[-1500:]}"
-                 f"{done.stderr[-3000:]}")
-    return done.stdout + done.stderr
-
-
-def says(text, *parts):
-    for part in parts:
-        if part not in text:
-            sys.exit(f"expected '{part}', received: {text[-1500:]}")
 
 
 def interrupted(folder, output, first, *words):

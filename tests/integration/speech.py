@@ -8,13 +8,13 @@ import array
 import json
 import math
 import random
-import subprocess
 import sys
 import tempfile
 import wave
 from pathlib import Path
 
-GRADUS = str(Path(sys.argv[1]).resolve())
+from program import run
+
 RATE = 8000
 WORDS = {"low": 300, "high": 1500}
 CONFIG = dict(model_type="wav2vec2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
@@ -53,15 +53,6 @@ def make_data(folder):
     # Without a mask the padding is silence, which the model learns to say nothing about.
     (folder / "config/preprocessor_config.json").write_text(
         json.dumps(dict(feature_size=1, sampling_rate=16000, return_attention_mask=False)))
-
-
-def run(code, folder, *words):
-    done = subprocess.run([GRADUS, *map(str, words)], cwd=folder, capture_output=True, text=True,
-                          timeout=200)
-    if done.returncode != code:
-        said = done.stdout[-1500:] + done.stderr[-3000:]
-        sys.exit(f"{words}: exit code {done.returncode}\n{said}")
-    return done.stdout + done.stderr
 
 
 def odd_sound(folder, train):
