@@ -74,6 +74,9 @@ def read_options(arguments=None):
         help="TorchScript in place of compiled steps (gradus::ScriptedModel), for models that "
         "cannot be compiled; float32, without dropout")
     add("--max_autotune", action="store_true", help="let the compiler try more kernels")
+    add("--products", default="auto", choices=["auto", "torch", "onednn"],
+        help="what multiplies float32 matrices on a CPU: at::mm (MKL) or oneDNN; auto: the faster "
+        "one on this processor")
     add("--seed", type=int, default=0, help="of --random_weights")
     add("--trust_remote_code", action="store_true", help="as in transformers")
     options = parser.parse_args(arguments)
@@ -99,6 +102,7 @@ from export_check import difference, repeats  # noqa: E402
 from export_step import (  # noqa: E402
     ExportError, Steps, SymbolicTrace, compile_step, enable_checkpointing, label_names,
     leave_out_dropout, script_step, scripts_as_python)
+from export_products import with_products  # noqa: E402
 
 
 class Source:
@@ -509,8 +513,10 @@ def export(options, tell=lambda text: print(text, flush=True)):
                 continue
             for which in options.which:
                 file = work / f"{which}-{device}.pt2"
-                bounds = make_step(source, steps, which, bounds, file,
-                                   settings_for(options, device), tell)
+                products = options.products if device == "cpu" else "torch"
+                bounds = with_products(
+                    products, lambda: make_step(source, steps, which, bounds, file,
+                                                settings_for(options, device), tell), tell)
                 package[which] = describe_file(file)
                 package[which]["outputs"] = steps.output_names[which]
                 if which == "train":

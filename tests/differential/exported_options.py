@@ -21,6 +21,9 @@ import transformers
 
 import exported_runs as runs
 
+sys.path.insert(0, str(runs.ROOT / "tools"))
+import export_products  # noqa: E402
+
 CONFIG = dict(vocab_size=99, hidden_size=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4,
               max_position_embeddings=32, word_embed_proj_dim=32, pad_token_id=1, bos_token_id=2,
               eos_token_id=2, dropout=0.0)
@@ -74,6 +77,27 @@ class Case:
         assert saved.keys() <= theirs.keys(), sorted(saved.keys() - theirs.keys())[:5]
         worst = max((v - theirs[n]).abs().max().item() for n, v in saved.items())
         assert worst <= 1e-4, worst
+
+    def ends(self, *kinds):
+        """The weights at the end of runs with these arguments; "resumed" is one of two halves."""
+        columns, ends = runs.rows_of(self.source), []
+        for name, args in kinds:
+            more = {"save": str(self.work / f"{name}-end")}
+            if name == "resumed":
+                shutil.copytree(self.work / "first/checkpoint-10",
+                                self.work / "resumed/checkpoint-10")
+                more["resume"] = True
+            runs.ask(self.job(columns, name, more, save_strategy="steps", save_steps=10, **args),
+                     self.work)
+            ends.append((self.work / f"{name}-end/model.safetensors").read_bytes())
+        return ends
+
+
+def code_of(folder, ending):
+    """What the compiler wrote into the package of a training step, in files with this ending."""
+    with zipfile.ZipFile(folder / "train-cpu.pt2") as package:
+        names = [name for name in package.namelist() if name.endswith(ending)]
+        return "".join(package.read(name).decode() for name in names)
 
 
 def distance(some, others):
@@ -280,14 +304,7 @@ def dropout(work):
             f"{spreads[0]:.4f} (Python {spreads[1]:.4f})")
     assert abs(means[0] - means[1]) <= 4 * error and 0.75 < spreads[0] / spreads[1] < 1.33, text
 
-    columns, ends = runs.rows_of(case.source), []
-    for name, args in (("first", {}), ("same", {}), ("resumed", {}), ("other", {"seed": 12})):
-        more = {"save": str(work / f"{name}-end")}
-        if name == "resumed":
-            shutil.copytree(work / "first/checkpoint-10", work / "resumed/checkpoint-10")
-            more["resume"] = True
-        runs.ask(case.job(columns, name, more, save_strategy="steps", save_steps=10, **args), work)
-        ends.append((work / f"{name}-end/model.safetensors").read_bytes())
+    ends = case.ends(("first", {}), ("same", {}), ("resumed", {}), ("other", {"seed": 12}))
     assert ends[0] == ends[1] == ends[2] != ends[3]
     return text
 
@@ -315,18 +332,61 @@ def broken_cache(work):
                 "--steps", "train")
     assert "compiling with an empty one" in done.stderr, done.stderr
     assert "vector instructions" not in done.stderr, done.stderr
-    with zipfile.ZipFile(work / "made/train-cpu.pt2") as package:
-        code = "".join(
-            package.read(n).decode() for n in package.namelist() if n.endswith(".kernel.cpp"))
+    code = code_of(work / "made", ".kernel.cpp")
     assert "at::vec::Vectorized" in code, code[-2000:]
     assert not list(place.glob("*-inductor")), "the cache is left"
     return f"{code.count('at::vec::Vectorized')} vectors"
 
 
+class Operands(torch.nn.Module):
+    """Products whose operands are turned, parts of others, or one number seen many times."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(24, 16), torch.nn.Linear(8, 20, bias=False)
+        self.table = torch.nn.Parameter(torch.randn(12, 40))
+
+    def forward(self, x):
+        y = self.first(x)
+        part = self.second(y[:, 4:12]) @ self.table[:, 10:30].t()
+        return {"loss": y.sum() + torch.mm(y.t(), x).square().mean() + part.sum()}
+
+
+def make_operands():
+    torch.manual_seed(0)
+    return Operands(), {"x": torch.randn(4, 24)}
+
+
+def products(work):
+    """Products by oneDNN; by themselves only the large ones, where oneDNN is faster."""
+    ours, theirs = "aoti_torch_cpu__linear_pointwise(", "aoti_torch_cpu_addmm_out("
+    counts = {}
+    for kind in ("auto", "torch", "onednn"):
+        case = Case(work / kind, ["--products", kind])
+        code = code_of(case.folder, ".wrapper.cpp")
+        counts[kind] = code.count(ours)
+        assert (counts[kind] > 0) == (kind == "onednn"), counts
+        assert (theirs in code) == (kind != "onednn"), kind
+    text = case.compare()
+    ends = case.ends(("first", {}), ("same", {}), ("resumed", {}))
+    assert ends[0] == ends[1] == ends[2]
+
+    odd = Case(work / "odd", ["--products", "onednn"], source="exported_options:make_operands")
+    gradients = runs.check_gradients(odd.source, odd.folder, odd.work)
+    assert gradients <= 1e-5, gradients
+    wide = dict(hidden_size=256, ffn_dim=512, word_embed_proj_dim=256)
+    large = Case(work / "large", [], wide)
+    count = code_of(large.folder, ".wrapper.cpp").count(ours)
+    faster = export_products.onednn_is_faster()
+    assert (count > 0) == faster, (count, faster)
+    return f"{counts['onednn']} products, {text}; odd operands {gradients:.1e}; oneDNN is " + (
+        f"faster here: {count} products of a larger model" if faster else "not faster here")
+
+
 CASES = {
     case.__name__: case
     for case in (bf16, bf16_weights, static, training_outputs, attention_mask, adapter,
-                 gradient_checkpointing, dropout, broken_cache)
+                 gradient_checkpointing, dropout, broken_cache, products)
 }
 
 

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <functional>
 #include <memory>
+#include <type_traits>
 
 namespace gradus {
 
@@ -43,11 +44,13 @@ class ModelInit {
   std::shared_ptr<Model> operator()(search::Trial* trial = nullptr) const { return make_(trial); }
 
  private:
-  // A std::function may be empty.
+  // A pointer may be null, and a std::function empty.
   template <class F>
   static bool is_there(const F& make) {
-    if constexpr (std::constructible_from<bool, const F&>)
-      return bool(make);  ///< A std::function.
+    if constexpr (std::is_pointer_v<F>)
+      return make != nullptr;
+    else if constexpr (requires { make.operator bool(); })
+      return make.operator bool();
     else
       return true;
   }

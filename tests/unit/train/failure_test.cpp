@@ -94,6 +94,14 @@ TEST(Failure, ARunThatCannotBeginLeavesTheTrainerAsItWas) {
   EXPECT_EQ(trainer.train().global_step, 24);
 }
 
+TEST(Failure, AModelInitIsEmptyWhenItsFunctionIs) {
+  using Make = std::shared_ptr<Model>();
+  EXPECT_FALSE(ModelInit());
+  EXPECT_FALSE(ModelInit(std::function<Make>()));
+  EXPECT_FALSE(ModelInit(static_cast<Make*>(nullptr)));
+  EXPECT_TRUE(ModelInit([]() -> std::shared_ptr<Model> { return nullptr; }));
+}
+
 TEST(Failure, AModelInitMayGiveNoneLater) {
   Box box;
   auto options = regression(box);
