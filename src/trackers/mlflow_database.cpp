@@ -43,8 +43,8 @@ constexpr const char* kMlflowTables[] = {
     "BIGINT, step BIGINT NOT NULL, is_nan BOOLEAN NOT NULL, run_uuid VARCHAR(32) NOT NULL, "
     "CONSTRAINT latest_metric_pk PRIMARY KEY (\"key\", run_uuid), FOREIGN KEY(run_uuid) REFERENCES "
     "runs (run_uuid))",
-    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT "
-    "alembic_version_pkc PRIMARY KEY (version_num))",
+    ("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT "
+     "alembic_version_pkc PRIMARY KEY (version_num))"),
     "INSERT INTO alembic_version VALUES ('89d4b8295536')",
 };
 

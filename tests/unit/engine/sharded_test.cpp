@@ -110,7 +110,6 @@ TEST_P(ShardedStage, TrainsAsOneProcessDoes) {
 
   std::vector<std::shared_ptr<Net>> nets;  // made here: threads share the generator
   for (int i = 0; i < 3; ++i) nets.push_back(std::make_shared<Net>());
-  std::mutex one_at_a_time;
   std::vector<StateTree> states(2);
   run_threads(2, [&](const std::shared_ptr<ProcessGroup>& group) {
     auto& net = *nets[size_t(group->rank())];
