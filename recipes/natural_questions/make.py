@@ -99,7 +99,7 @@ def row(rng, number):
 
 def main():
     root, rng = pathlib.Path(sys.argv[1]), random.Random(0)
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 3000
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 12000
     (root / "model").mkdir(parents=True, exist_ok=True)
     words = set(QUESTIONS["all"].split())
     for split, rows in (("train", count), ("validation", max(count // 15, 8))):

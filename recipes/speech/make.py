@@ -1,8 +1,9 @@
 """make.py FOLDER [CLIPS]: spoken digits, said by espeak-ng in many voices, speeds and pitches.
 
-Writes FOLDER/train and FOLDER/test (voices that are not in train), each with metadata.csv, and
-FOLDER/config: what `--config_name` takes for a small wav2vec 2.0 with fresh weights. CLIPS is the
-number of clips to train on. Needs espeak-ng, and Python without packages.
+Writes FOLDER/train, FOLDER/test (voices that are not in train) and FOLDER/tenth (the texts of every
+tenth clip of train), each with metadata.csv, and FOLDER/config: what `--config_name` takes for a
+small wav2vec 2.0 with fresh weights. CLIPS is the number of clips to train on. Needs espeak-ng, and
+Python without packages.
 """
 import concurrent.futures
 import csv
@@ -28,7 +29,7 @@ CONFIG = {
     "intermediate_size": 192, "conv_dim": [32, 48, 64, 64], "conv_kernel": [16, 8, 4, 4],
     "conv_stride": [8, 4, 2, 2], "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
     "feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True,
-    "num_codevectors_per_group": 64, "num_codevector_groups": 2, "codevector_dim": 64,
+    "num_codevectors_per_group": 24, "num_codevector_groups": 2, "codevector_dim": 64,
     "proj_codevector_dim": 64, "num_negatives": 20, "mask_time_prob": 0.5, "mask_time_length": 5,
     "hidden_dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0,
     "feat_proj_dropout": 0.0, "feat_quantizer_dropout": 0.0, "layerdrop": 0.0
@@ -36,9 +37,9 @@ CONFIG = {
 
 
 def say(file, text, voice, speed, pitch):
-    subprocess.run(
-        ["espeak-ng", "-v", voice, "-s", str(speed), "-p", str(pitch), "-w", str(file), text],
-        check=True)
+    # -z: without half a second of silence at the end.
+    words = ["-z", "-v", voice, "-s", str(speed), "-p", str(pitch), "-w", str(file), text]
+    subprocess.run(["espeak-ng", *words], check=True)
     # Lengths are multiples of a fifth of a second: batches of few shapes are faster, because a
     # convolution is prepared for each.
     with wave.open(str(file), "rb") as sound:
@@ -62,6 +63,12 @@ def make(root, split, count, voices, speeds, pitches, rng):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for job in [pool.submit(say, *words) for words in jobs]:
             job.result()
+    write(folder, rows)
+    return rows
+
+
+def write(folder, rows):
+    folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "metadata.csv", "w", newline="") as file:
         csv.writer(file).writerows([("file_name", "text", "voice"), *rows])
 
@@ -70,7 +77,8 @@ def main():
     root, rng = pathlib.Path(sys.argv[1]), random.Random(0)
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 6000
     make(root, "test", 240 if count > 240 else 8, HELD_OUT, (130, 190), (30, 70), rng)
-    make(root, "train", count, VOICES, (120, 200), (20, 80), rng)
+    rows = make(root, "train", count, VOICES, (120, 200), (20, 80), rng)
+    write(root / "tenth", [(f"../train/{name}", *said) for name, *said in rows[::10]])
     (root / "config").mkdir(exist_ok=True)
     (root / "config/config.json").write_text(json.dumps(CONFIG, indent=2))
     # Without a mask the padding is silence, which the model learns to say nothing about.

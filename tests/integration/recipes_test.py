@@ -1,8 +1,9 @@
 """recipes_test.py GRADUS [RECIPE...]: runs the recipes of recipes/ as they stand and checks what
 each says that it reaches.
 
-Without names only question-answering runs, the shortest, and two steps of speech;
-GRADUS_RECIPES=all runs every one. Speech needs espeak-ng. Uses only the standard library.
+Without names only question-answering runs, the shortest, and two steps of each recipe of speech and
+natural questions; GRADUS_RECIPES=all runs every one. Speech needs espeak-ng. Uses only the standard
+library.
 """
 
 import json
@@ -126,29 +127,90 @@ def trained(cwd, recipe, *words):
     return json.loads(run(words, cwd))["metrics"]["eval"]
 
 
-def check_speech(short=False):
-    """wav2vec 2.0: the word error rate of spoken digits. The short form takes two steps."""
+def has_speech():
     if shutil.which("espeak-ng") is None:
         print("speech: skipped, espeak-ng is absent")
+        return False
+    return True
+
+
+def check_speech():
+    """wav2vec 2.0: the word error rate of spoken digits."""
+    if not has_speech():
         return True, 0
     with tempfile.TemporaryDirectory(prefix="gradus_recipe_") as folder:
         cwd = Path(folder)
-        rows, words = (["40"], ["--max_steps", "2"]) if short else ([], [])
-        run([sys.executable, str(RECIPES / "speech/make.py"), "digits", *rows], cwd)
+        run([sys.executable, str(RECIPES / "speech/make.py"), "digits"], cwd)
         begin = time.monotonic()
-        value = trained(cwd, "speech/digits.yaml", *words)["eval_wer"]
+        value = trained(cwd, "speech/digits.yaml")["eval_wer"]
         seconds = time.monotonic() - begin
     print(f"speech: word error rate {value:.4g}, in {seconds:.0f} s")
-    return short or (value <= 0.05 and seconds < MOST_SPEECH_SECONDS), seconds
+    return value <= 0.05 and seconds < MOST_SPEECH_SECONDS, seconds
+
+
+def from_a_tenth(cwd, *words):
+    """Word error rates with a tenth of the texts: from fresh weights and from out/pretrained."""
+    tuned = ["--model_name_or_path", "out/pretrained"]
+    return [trained(cwd, "speech/tenth.yaml", *words, *more)["eval_wer"] for more in ([], tuned)]
+
+
+def check_pretraining():
+    """wav2vec 2.0: the contrastive loss before and after, and what pre-training is worth."""
+    if not has_speech():
+        return True, 0
+    with tempfile.TemporaryDirectory(prefix="gradus_recipe_") as folder:
+        cwd, begin = Path(folder), time.monotonic()
+        run([sys.executable, str(RECIPES / "speech/make.py"), "digits", "2400"], cwd)
+        after = trained(cwd, "speech/pretrain.yaml")["eval_contrastive_loss"]
+        state = json.loads((cwd / "out/pretrained/trainer_state.json").read_text())
+        before = state["log_history"][0]["eval_contrastive_loss"]
+        scratch, tuned = from_a_tenth(cwd)
+        seconds = time.monotonic() - begin
+    print(f"pretraining: contrastive loss {before:.4g} before and {after:.4g} after; word error "
+          f"rate {scratch:.4g} from fresh weights and {tuned:.4g} with pre-training, "
+          f"in {seconds:.0f} s")
+    return after <= before / 2 and tuned < scratch, seconds
+
+
+def check_questions():
+    """BigBird: the share of questions about a part of the text whose span is right, to a word."""
+    with tempfile.TemporaryDirectory(prefix="gradus_recipe_") as folder:
+        cwd, begin = Path(folder), time.monotonic()
+        run([sys.executable, str(RECIPES / "natural_questions/make.py"), "nq"], cwd)
+        match = trained(cwd, "natural_questions/bigbird.yaml")["eval_exact_match"]
+        seconds = time.monotonic() - begin
+        rows = json.loads((cwd / "out/questions/eval_predictions.json").read_text())
+    # The last target is the shortest: the words asked for, or the news where all of it is asked.
+    spans = [row for row in rows if row["targets"] not in (["yes"], ["no"])]
+    value = sum(row["output"] == row["targets"][-1] for row in spans) / len(spans)
+    print(f"natural_questions: span accuracy {value:.4g}, at least 0.9, exact match {match:.4g} "
+          f"of 100, in {seconds:.0f} s")
+    return value >= 0.9, seconds
+
+
+def check_two_steps():
+    """Two steps of each of the longer recipes, on few rows."""
+    words = ["--max_steps", "2"]
+    with tempfile.TemporaryDirectory(prefix="gradus_recipe_") as folder:
+        cwd, begin = Path(folder), time.monotonic()
+        run([sys.executable, str(RECIPES / "natural_questions/make.py"), "nq", "40"], cwd)
+        trained(cwd, "natural_questions/bigbird.yaml", *words, "--per_device_train_batch_size", "4")
+        if has_speech():
+            run([sys.executable, str(RECIPES / "speech/make.py"), "digits", "40"], cwd)
+            trained(cwd, "speech/digits.yaml", *words)
+            trained(cwd, "speech/pretrain.yaml", *words)
+            from_a_tenth(cwd, *words)
+        return True, time.monotonic() - begin
 
 
 def main():
     everything = os.environ.get("GRADUS_RECIPES") == "all"
     special = {
         "chat": check_chat, "grpo_addition": check_addition, "speech": check_speech,
-        "short speech": lambda: check_speech(short=True)
+        "pretraining": check_pretraining, "natural_questions": check_questions,
+        "two steps": check_two_steps
     }
-    short = ["question-answering", "short speech"]
+    short = ["question-answering", "two steps"]
     whole = [*ALL, *(name for name in special if name not in short)]
     names = sys.argv[2:] or (whole if everything else short)
     results = [special[name]() if name in special else check(name) for name in names]
