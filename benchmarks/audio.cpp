@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gradus/audio/audio_dataset.h>
+#include <gradus/core/memory.h>
 #include <gradus/data/data_loader.h>
 
 #include <ctime>
@@ -13,6 +14,7 @@ int main(int count, char** words) {
     std::cerr << "usage: bench_audio FOLDER\n";
     return 2;
   }
+  gradus::keep_freed_memory();  // as gradus train does
   at::set_num_threads(1);
   const gradus::Wav2Vec2FeatureExtractor extractor;
   const auto files = gradus::open_audio_rows(words[1]);

@@ -2,6 +2,7 @@
 // per second from a folder of files to batches of 32, in one thread.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <gradus/core/memory.h>
 #include <gradus/data/data_loader.h>
 #include <gradus/vision/image_dataset.h>
 
@@ -14,6 +15,7 @@ int main(int count, char** words) {
     std::cerr << "usage: bench_images FOLDER scaled|exact train|eval\n";
     return 2;
   }
+  gradus::keep_freed_memory();  // as gradus train does
   at::set_num_threads(1);
   const auto source = gradus::image_folders({words[1]}).front();
   std::vector<int64_t> rows(static_cast<size_t>(source->size()));
