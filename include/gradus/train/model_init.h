@@ -44,15 +44,13 @@ class ModelInit {
   std::shared_ptr<Model> operator()(search::Trial* trial = nullptr) const { return make_(trial); }
 
  private:
-  // A pointer may be null, and a std::function empty.
+  // Whether there is something to call: a pointer may be null and a std::function empty. A lambda
+  // has no operator bool; the pointer that some convert to is never null, of which g++ 14 warns.
   template <class F>
   static bool is_there(const F& make) {
-    if constexpr (std::is_pointer_v<F>)
-      return make != nullptr;
-    else if constexpr (requires { make.operator bool(); })
-      return make.operator bool();
-    else
-      return true;
+    if constexpr (std::is_pointer_v<F>) return make != nullptr;
+    if constexpr (requires { make.operator bool(); }) return make.operator bool();
+    return true;
   }
 
   std::function<std::shared_ptr<Model>(search::Trial*)> make_;  ///< Empty: none.
