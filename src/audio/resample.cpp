@@ -26,8 +26,10 @@ using torch::Tensor;
 namespace {
 
 constexpr double kFilterWidth = 6, kRolloff = 0.99;
-constexpr int64_t kLargestFilter = int64_t{1} << 25;  // taps of all phases together
-constexpr size_t kMostKeptTaps = size_t{1} << 23;     // 32 MB
+/// Taps of all phases together: enough for any two rates up to 384,000, and 32 MB. Making a filter
+/// takes about ten times that.
+constexpr int64_t kLargestFilter = int64_t{1} << 23;
+constexpr size_t kMostKeptTaps = kLargestFilter;
 
 /// One of the filters: output `phase`, `phase + to`, … each use it at another place.
 struct Phase {

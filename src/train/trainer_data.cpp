@@ -108,7 +108,7 @@ std::vector<int64_t> row_lengths(const DatasetRef& dataset, const TrainingArgume
   const auto& rows = *dataset.map_style();
   if (!has_length_column(rows, args, model)) {
     const auto inputs = tokenizer != nullptr ? tokenizer->model_input_names() : Names();
-    return column_lengths(rows, inputs.empty() ? "input_ids" : inputs.front());
+    return column_lengths(rows, inputs.empty() ? model.main_input_name() : inputs.front());
   }
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < rows.size(); ++i)

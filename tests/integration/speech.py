@@ -143,7 +143,8 @@ def main():
             "train", "--task", "wav2vec2-pretraining", "--dataset_name", ".", "--config_name",
             "config", "--do_train", "--do_eval", "--validation_split_percentage", "20",
             "--min_duration_in_seconds", "0.1", "--max_steps", "20", "--logging_steps", "5",
-            "--use_cpu", "--report_to", "none", "--disable_tqdm", "--output_dir", "pretrained"
+            "--use_cpu", "--report_to", "none", "--disable_tqdm", "--output_dir", "pretrained",
+            "--train_sampling_strategy", "group_by_length"
         ]
         run(0, folder, *pretrain)
         if "eval_contrastive_loss" not in results(folder, "pretrained"):
