@@ -58,8 +58,8 @@ struct Found {
 /// Looks at model, data and steps.
 class PlanCallback : public TrainerCallback {
  public:
-  PlanCallback(const TrainingArguments& wanted, bool makes_steps)
-      : wanted_(wanted), makes_steps_(makes_steps) {}
+  PlanCallback(const TrainingArguments& wanted, bool makes_steps, bool for_a_card)
+      : wanted_(wanted), makes_steps_(makes_steps), for_a_card_(for_a_card) {}
 
   void on_train_begin(const TrainingArguments&, TrainerState&, TrainerControl&,
                       const CallbackContext& at) override {
@@ -73,7 +73,7 @@ class PlanCallback : public TrainerCallback {
     for (const auto& parameter : at.model->parameters())
       if (found.device.is_cpu()) found.device = parameter.device();
     found.step = PlannedStep::of(*at.model, wanted_, length_of(at.model->main_input_name()),
-                                 found.device.is_cuda());
+                                 for_a_card_ || found.device.is_cuda());
     found.step.target_tokens = length_of("labels");
     if (!makes_steps_) throw OnlyLooked();
     device::reset_peak_memory(found.device);
@@ -95,6 +95,7 @@ class PlanCallback : public TrainerCallback {
  private:
   TrainingArguments wanted_;
   bool makes_steps_;
+  bool for_a_card_;
   double last_ = 0;
 };
 
@@ -120,7 +121,7 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-Found look_at_run(Task& task, const TrainingArguments& wanted, int64_t steps) {
+Found look_at_run(Task& task, const TrainingArguments& wanted, int64_t steps, bool for_a_card) {
   const TemporaryFolder folder;
   auto args = wanted;
   args.output_dir = folder.path().string();
@@ -141,7 +142,7 @@ Found look_at_run(Task& task, const TrainingArguments& wanted, int64_t steps) {
                 "plan and --dry_run look at runs of the Trainer; " + task.name() + " has none",
                 "Make a short run in their place, with --max_steps 5.");
   prepared.trainer.args = args;
-  const auto callback = std::make_shared<PlanCallback>(wanted, steps > 0);
+  const auto callback = std::make_shared<PlanCallback>(wanted, steps > 0, for_a_card);
   prepared.trainer.callbacks.push_back(callback);
   const auto trainer =
       prepared.make_trainer
@@ -323,7 +324,8 @@ int plan_run(Task& task, const TrainingArguments& args, const PlanRequest& reque
   const auto found = look_at_run(task, args,
                                  request.is_dry_run ? 1
                                  : measures         ? kMeasuredSteps
-                                                    : 0);
+                                                    : 0,
+                                 request.flags.gpu_memory.has_value() && !args.use_cpu);
   json document = {{"run", describe_run(args, found)}};
   add_memory(document, found, memory_to_plan_for(request.flags, found));
   add_measured(document, found);

@@ -66,6 +66,11 @@ def check_plan(folder):
     assert small["advice"][0]["flag"] == "--bf16", small
     text = run(folder, "plan", *LANGUAGE, "--gpu_memory", "66MB")
     assert "It does not fit" in text and "with --bf16" in text, text
+    # Planned for a card where there is none: bfloat16 weights with float32 masters, as there.
+    words = [word for word in LANGUAGE if word != "--use_cpu"]
+    card = json.loads(run(folder, "plan", *words, "--json", "--bf16", "--gpu_memory", "24GB",
+                          "--no_measure"))["memory"]
+    assert card["weights"] == 2 * parameters and card["masters"] == 4 * parameters, card
     measured = json.loads(run(folder, "plan", *LANGUAGE, "--json", "--measure"))["measured"]
     assert measured["step_seconds"] > 0
     assert abs(measured["run_seconds"] - 30 * measured["step_seconds"]) < 1e-9
