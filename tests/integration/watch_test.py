@@ -204,6 +204,41 @@ def test_text(folder):
     assert "\x1b" not in done.stdout, done.stdout
 
 
+def test_numbers_at_the_axis(folder):
+    """What stands at an axis is never cut: "4.887e-" is no number."""
+    (folder / "axis").mkdir()
+    with open(folder / "axis" / "log.jsonl", "w") as out:
+        for step in range(1, 100):
+            out.write(json.dumps({"step": step, "a": 4.887e-7 * step, "b": -1.234e-5 * step,
+                                  "c": 1.7e308 * (-1)**step}) + "\n")
+    done = run("watch", folder / "axis", "--once")
+    before = [line.split("│")[0].split() for line in done.stdout.splitlines() if "│" in line]
+    labels = [words[-1] for words in before if words]
+    assert {"4.8e-05", "4.9e-07", "2e+308", "-2e+308"} <= set(labels), done.stdout
+    assert " -1e-05 │" in done.stdout, done.stdout
+
+
+def test_report(folder):
+    """`gradus report`: a picture of the runs that have curves, and clear words where none has."""
+    for number in range(9):
+        (folder / "report" / f"a{number}").mkdir(parents=True)
+        (folder / "report" / f"a{number}" / "log.jsonl").write_text('{"step": 1, "loss": NaN}\n')
+    done = run("report", folder / "report", "--png", folder / "x.png")
+    assert done.returncode == 2 and "no finite value" in done.stderr, done.stderr
+    for number in range(10):
+        (folder / "report" / f"b{number}").mkdir()
+        write_log(folder / "report" / f"b{number}" / "log.jsonl", 10)
+    done = run("report", folder / "report", "--png", folder / "x.png")
+    assert done.returncode == 0 and "first 8 of 10 runs" in done.stderr, done.stderr
+    assert done.stdout == f"{folder}/x.png\n", done.stdout
+    done = run("report", folder / "report", "--png", folder / "x.png", "--metrics", "los")
+    assert done.returncode == 2 and "Did you mean loss?" in done.stderr, done.stderr
+    words = [GRADUS, "report", str(folder / "report"), "--png", "/dev/stdout"]
+    done = subprocess.run(words, capture_output=True, timeout=60)
+    assert done.returncode == 0 and done.stdout == (folder / "x.png").read_bytes(), done.stderr
+    assert os.path.islink("/dev/stdout")
+
+
 def test_a_search_as_text(folder):
     (folder / "sweep" / "run-0").mkdir(parents=True)
     write_log(folder / "sweep" / "run-0" / "log.jsonl", 50)
@@ -257,6 +292,8 @@ def main():
     folder = Path(tempfile.mkdtemp(prefix="gradus-watch-"))
     try:
         test_text(folder)
+        test_numbers_at_the_axis(folder)
+        test_report(folder)
         test_a_search_as_text(folder)
         if not shutil.which("tmux"):
             print("tmux is missing: the view in a terminal is not tested; tools/setup --browser "
