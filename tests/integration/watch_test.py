@@ -179,6 +179,34 @@ def test_several_runs(folder):
         terminal.close()
 
 
+def test_a_folder_that_waits(folder):
+    """A folder without runs is shown until the first one comes, however it is written."""
+    for number, words in enumerate((["waits0/"], ["waits1", "./waits1/."])):
+        place = folder / f"waits{number}"
+        place.mkdir()
+        terminal = Terminal(100, 30, "env", "-C", folder, GRADUS, "watch", *words)
+        try:
+            terminal.wait("nothing yet")
+            (place / "one").mkdir()
+            write_log(place / "one" / "log.jsonl", 300)
+            screen = terminal.wait(f"waits{number}/one", "step 300")
+            assert "runs (" not in screen and "nothing yet" not in screen, screen
+        finally:
+            terminal.close()
+
+
+def test_a_terminal_that_cannot_draw(folder):
+    (folder / "dumb").mkdir()
+    write_log(folder / "dumb" / "log.jsonl", 300)
+    for kind in ("TERM=dumb", "TERM="):
+        terminal = Terminal(80, 40, "env", kind, GRADUS, "watch", folder / "dumb")
+        try:
+            screen = terminal.wait("step 300", "exit code 0")
+            assert "q quit" not in screen, screen
+        finally:
+            terminal.close()
+
+
 def run(*words, **more):
     return subprocess.run([GRADUS, *map(str, words)], capture_output=True, text=True, timeout=120,
                           **more)
@@ -300,6 +328,8 @@ def main():
                   "installs it")
             sys.exit(77)
         test_several_runs(folder)
+        test_a_folder_that_waits(folder)
+        test_a_terminal_that_cannot_draw(folder)
         test_a_search(folder)
         test_a_long_log(folder)
         test_a_live_run(folder)
