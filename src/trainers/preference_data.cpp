@@ -110,14 +110,14 @@ void extract_prompt(Example& row, const RowReader& read) {
     row.set("rejected", rejected.substr(shared));
     return;
   }
-  const auto chosen = nlohmann::json(read.messages("chosen")),
-             rejected = nlohmann::json(read.messages("rejected"));
+  const auto chosen = read.messages("chosen"), rejected = read.messages("rejected");
   const auto shorter = std::min(chosen.size(), rejected.size());
   size_t same = 0;
-  while (same < shorter && chosen[same] == rejected[same]) ++same;
+  // In any order of keys.
+  while (same < shorter && nlohmann::json(chosen[same]) == nlohmann::json(rejected[same])) ++same;
   if (same == shorter && shorter > 0) --same;
-  const auto part = [&](const nlohmann::json& list, size_t from, size_t to) {
-    auto result = nlohmann::json::array();
+  const auto part = [&](const ordered_json& list, size_t from, size_t to) {
+    auto result = ordered_json::array();
     for (size_t i = from; i < to; ++i) result.push_back(list[i]);
     return Value::nested(std::move(result));
   };

@@ -61,18 +61,18 @@ ordered_json RowReader::messages(const std::string& name) const {
   if (!value.is_nested() || !value.json().is_array())
     refuse(fmt::format("{} must be a list of messages, received {}", name, value.type_name()),
            "Give a list of objects with role and content.");
-  return ordered_json(value.json());
+  return value.json();
 }
 
 ChatOptions RowReader::chat_options() const {
   ChatOptions options;
   if (const auto* tools = row_.find("tools"); tools != nullptr && !tools->is_null())
     options.tools =
-        tools->is_string() ? ordered_json_or_discarded(tools->str()) : ordered_json(tools->json());
+        tools->is_string() ? ordered_json_or_discarded(tools->str()) : tools->json();
   if (options.tools.is_discarded())
     refuse("tools is not valid JSON", "Give a list of JSON schemas, or leave the column out.");
   if (const auto* more = row_.find("chat_template_kwargs"); more != nullptr && more->is_nested())
-    options.variables = ordered_json(more->json());
+    options.variables = more->json();
   return options;
 }
 

@@ -78,8 +78,9 @@ class SftRow {
         if (!message.is_object()) continue;
         for (const auto& [from, to] : {std::pair("from", "role"), std::pair("value", "content")})
           if (message.contains(from)) {
-            message[to] = message[from];
+            auto said = message[from];
             message.erase(from);
+            message[to] = std::move(said);
           }
       }
       row.set(name == "conversations" ? "messages" : name, Value::nested(std::move(list)));
