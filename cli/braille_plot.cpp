@@ -56,20 +56,27 @@ struct Range {
     most = std::max(most, value);
   }
   bool is_empty() const { return least > most; }
-  /// Where `value` is, from 0 to 1.
-  double place(double value) const { return most > least ? (value - least) / (most - least) : 0.5; }
+  /// Where `value` is, from 0 to 1. By halves, because the whole range may be more than a double.
+  double place(double value) const {
+    return most > least ? (value / 2 - least / 2) / (most / 2 - least / 2) : 0.5;
+  }
 };
 
 }  // namespace
 
-std::string short_number(double value) {
+std::string short_number(double value, size_t room) {
   if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
   const double size = std::abs(value);
-  if (size >= 1e15) return fmt::format("{:.3g}", value);
-  if (size >= 1e9) return fmt::format("{:.4g}G", value / 1e9);
-  if (size >= 1e6) return fmt::format("{:.4g}M", value / 1e6);
-  if (size >= 1e5) return fmt::format("{:.4g}k", value / 1e3);
-  return fmt::format("{:.4g}", value);
+  const auto with_digits = [&](int digits) {
+    if (size >= 1e15) return fmt::format("{:.{}g}", value, std::min(digits, 3));
+    if (size >= 1e9) return fmt::format("{:.{}g}G", value / 1e9, digits);
+    if (size >= 1e6) return fmt::format("{:.{}g}M", value / 1e6, digits);
+    if (size >= 1e5) return fmt::format("{:.{}g}k", value / 1e3, digits);
+    return fmt::format("{:.{}g}", value, digits);
+  };
+  int digits = 4;
+  while (digits > 1 && with_digits(digits).size() > room) --digits;
+  return with_digits(digits);
 }
 
 void draw_plot(TextGrid& grid, const Area& area, const std::string& name,
@@ -114,7 +121,7 @@ void draw_plot(TextGrid& grid, const Area& area, const std::string& name,
   dots.show(grid, area.x + kLabel + 1, area.y + 1);
   if (!y.is_empty()) {
     const auto shown = [&](double value) {
-      return short_number(is_log ? std::pow(10, value) : value);
+      return short_number(is_log ? std::pow(10, value) : value, kLabel - 1);
     };
     grid.put_right(area.x + kLabel - 1, area.y + 1, shown(y.most), Style::dim);
     if (y.most > y.least)

@@ -23,7 +23,7 @@ struct PlotOptions {
 void draw_plot(TextGrid& grid, const Area& area, const std::string& name,
                const runs::Series& series, const PlotOptions& options);
 
-/// A number in few characters: 2.713, 5e-05, 12.3k.
-std::string short_number(double value);
+/// A number in few characters: 2.713, 5e-05, 12.3k. It has fewer digits where `room` wants it.
+std::string short_number(double value, size_t room = 80);
 
 }  // namespace gradus::cli

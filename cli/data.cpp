@@ -160,7 +160,7 @@ std::shared_ptr<ImageSource> open_images(const std::vector<std::string>& files,
 void show_images(const ImageSource& images, const std::string& title, const ShowOptions& show,
                  bool json) {
   const auto report = image_show(images, {.rows = show.rows, .sample = show.sample});
-  if (show.html) write_file_atomically(*show.html, image_show_html(images, report, title));
+  if (show.html) write_named_file(*show.html, image_show_html(images, report, title));
   print_line(json ? dump_json(report, 2) : format_image_show(report));
 }
 
@@ -186,7 +186,7 @@ std::shared_ptr<const Dataset> open_sound(const std::vector<std::string>& files,
 void show_sound(const Dataset& rows, const AudioShowOptions& options, const std::string& title,
                 const std::optional<std::string>& html, bool json) {
   const auto report = audio_show(rows, options);
-  if (html) write_file_atomically(*html, audio_show_html(rows, report, title, options));
+  if (html) write_named_file(*html, audio_show_html(rows, report, title, options));
   print_line(json ? dump_json(report, 2) : format_audio_show(report));
 }
 

@@ -247,7 +247,7 @@ void write_files(const GenerateFlags& flags, const std::vector<Generation>& gene
   if (flags.output_file) {
     const auto file = expand_user(*flags.output_file);
     if (file.has_parent_path()) make_directory(file.parent_path());
-    write_file_atomically(file, rows);
+    write_named_file(file, rows);
   }
   if (flags.output_dir) {
     const auto folder = expand_user(*flags.output_dir);

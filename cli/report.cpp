@@ -3,6 +3,8 @@
 #include <gradus/config/option_set.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
+#include <gradus/core/log.h>
+#include <gradus/core/nearest.h>
 
 #include <algorithm>
 #include <cmath>
@@ -128,37 +130,79 @@ std::string report_page(const nlohmann::json& document) {
   return page;
 }
 
-std::string picture_of(const runs::RunCollection& collection, const ReportFlags& flags) {
-  const auto all = collection.runs();
-  std::vector<std::string> keys = flags.metrics.value_or(std::vector<std::string>());
-  if (keys.empty()) {
-    std::set<std::string> found;
-    for (const auto& run : all) {
-      const std::shared_lock lock(run->mutex);
-      for (const auto& [key, series] : run->reader.data().series)
-        if (!series.empty() && runs::curve_rank(key) < 30 && key != "steps_per_second")
-          found.insert(key);
-    }
-    keys.assign(found.begin(), found.end());
-    std::stable_sort(keys.begin(), keys.end(), [](const auto& a, const auto& b) {
-      return runs::curve_rank(a) < runs::curve_rank(b);
-    });
-    if (keys.size() > kMostCharts) keys.resize(kMostCharts);
+bool has_finite_value(const runs::Curve& curve) {
+  return std::any_of(curve.y.begin(), curve.y.end(), [](double y) { return std::isfinite(y); });
+}
+
+/// All metrics of the runs, those that matter most first.
+std::vector<std::string> metrics_of(const runs::RunCollection& collection) {
+  std::set<std::string> found;
+  for (const auto& run : collection.runs()) {
+    const std::shared_lock lock(run->mutex);
+    for (const auto& [key, series] : run->reader.data().series)
+      if (!series.empty()) found.insert(key);
   }
+  std::vector<std::string> keys(found.begin(), found.end());
+  std::stable_sort(keys.begin(), keys.end(), [](const auto& a, const auto& b) {
+    return runs::curve_rank(a) < runs::curve_rank(b);
+  });
+  return keys;
+}
+
+std::vector<std::string> metrics_of_picture(const std::vector<std::string>& known,
+                                            const ReportFlags& flags, const std::string& root) {
+  if (flags.metrics) {
+    for (const auto& key : *flags.metrics)
+      if (std::find(known.begin(), known.end(), key) == known.end())
+        throw Error(
+            "G-CLI-5", ErrorKind::usage, "no run in " + root + " has the metric " + key,
+            known.empty() ? "Wait for the first log entry of a run." : did_you_mean(key, known));
+    return *flags.metrics;
+  }
+  std::vector<std::string> keys;
+  for (const auto& key : known)
+    if (runs::curve_rank(key) < 30 && key != "steps_per_second" && keys.size() < kMostCharts)
+      keys.push_back(key);
+  return keys;
+}
+
+/// The curves of the first runs that have any of them.
+std::string picture_of(const runs::RunCollection& collection, const ReportFlags& flags,
+                       const std::string& root) {
+  const auto known = metrics_of(collection);
   std::vector<runs::PictureChart> charts;
-  for (const auto& key : keys) {
-    runs::PictureChart chart{key, {}};
-    for (size_t i = 0; i < std::min(all.size(), kMostPictureRuns); ++i) {
-      const std::shared_lock lock(all[i]->mutex);
-      const auto* series = all[i]->reader.data().find(key);
-      chart.curves.push_back(
-          {all[i]->name, series != nullptr
+  for (const auto& key : metrics_of_picture(known, flags, root)) charts.push_back({key, {}});
+  size_t runs_with_curves = 0;
+  for (const auto& run : collection.runs()) {
+    std::vector<runs::Curve> curves;
+    {
+      const std::shared_lock lock(run->mutex);
+      for (const auto& chart : charts) {
+        const auto* series = run->reader.data().find(chart.title);
+        curves.push_back(series != nullptr
                              ? series->curve({.points = 1000, .smoothing = flags.smoothing})
-                             : runs::Curve()});
+                             : runs::Curve());
+      }
     }
-    charts.push_back(std::move(chart));
+    if (std::none_of(curves.begin(), curves.end(), has_finite_value)) continue;
+    if (++runs_with_curves > kMostPictureRuns) continue;
+    for (size_t i = 0; i < charts.size(); ++i)
+      charts[i].curves.push_back({run->name, std::move(curves[i])});
   }
+  if (runs_with_curves == 0)
+    throw Error("G-CLI-5", ErrorKind::usage,
+                root + (known.empty() ? " has no curves yet" : " has no finite value to draw"),
+                known.empty() ? "Wait for the first log entry of a run."
+                              : "Its values are NaN or infinite; --html shows them as a table.");
+  if (runs_with_curves > kMostPictureRuns)
+    log_warning(fmt::format("The picture shows the first {} of {} runs; --html shows all of them.",
+                            kMostPictureRuns, runs_with_curves));
   return runs::curve_picture(std::move(charts));
+}
+
+/// The name of the file, unless the content itself went to the terminal or a pipe.
+void print_written(const std::string& file) {
+  if (fs::is_regular_file(file)) print_line(file);
 }
 
 }  // namespace
@@ -199,16 +243,12 @@ int report(Words words) {
     throw Error("G-CLI-5", ErrorKind::usage, root + " holds no runs",
                 "Name a folder that training wrote.");
   if (flags.html) {
-    write_file_atomically(*flags.html, report_page(report_document(collection, flags)));
-    print_line(*flags.html);
+    write_named_file(*flags.html, report_page(report_document(collection, flags)));
+    print_written(*flags.html);
   }
   if (flags.png) {
-    const auto picture = picture_of(collection, flags);
-    if (picture.empty())
-      throw Error("G-CLI-5", ErrorKind::usage, root + " has no curves yet",
-                  "Wait for the first log entry of a run.");
-    write_file_atomically(*flags.png, picture);
-    print_line(*flags.png);
+    write_named_file(*flags.png, picture_of(collection, flags, root));
+    print_written(*flags.png);
   }
   return 0;
 }

@@ -5,6 +5,8 @@
 #include <poll.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <cctype>
 #include <random>
 
 #include "cli.h"
@@ -61,12 +63,26 @@ bool is_same_secret(std::string_view given, std::string_view expected) {
   return difference == 0;
 }
 
+/// An address of IPv6 stands in brackets there.
+std::string host_in_address(const std::string& host) {
+  return host.find(':') != std::string::npos ? "[" + host + "]" : host;
+}
+
+/// A token stands in an address and in a cookie, so that its characters must fit into both.
+bool fits_an_address(const std::string& token) {
+  return std::all_of(token.begin(), token.end(), [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || letter == '-' || letter == '_' || letter == '.' ||
+           letter == '~';
+  });
+}
+
 bool is_loopback(const std::string& host) { return host.starts_with("127.") || host == "::1"; }
 
 /// Who may look at the page.
 class Gate {
  public:
-  Gate(std::string token, bool is_local) : token_(std::move(token)), is_local_(is_local) {}
+  Gate(std::string token, bool is_local, std::string host)
+      : token_(std::move(token)), is_local_(is_local), host_(std::move(host)) {}
   void set_port(int port) { port_ = port; }
 
   /// Another answer than the page's own, if the request may not have that.
@@ -101,7 +117,8 @@ class Gate {
   }
 
   bool is_own_name(const std::string& host) const {
-    for (const auto* name : {"127.0.0.1", "localhost", "[::1]"})
+    for (const auto& name : {std::string("127.0.0.1"), std::string("localhost"),
+                             std::string("[::1]"), host_in_address(host_)})
       if (host == fmt::format("{}:{}", name, port_) || (port_ == 80 && host == name)) return true;
     return false;
   }
@@ -123,6 +140,7 @@ class Gate {
 
   std::string token_;
   bool is_local_;
+  std::string host_;
   int port_ = 0;
 };
 
@@ -185,13 +203,20 @@ int serve(Words words) {
                 "neither.");
   const bool is_local = is_loopback(flags.host);
   const auto token = flags.token.value_or(is_local ? "" : random_token());
-  if (!is_local && token.size() < 8)
+  if (flags.token && token.size() < (is_local ? 1 : 8))
     throw Error("G-SERVE-4", ErrorKind::usage,
-                fmt::format("--host {} needs a --token of at least 8 characters", flags.host),
+                is_local
+                    ? std::string("--token is empty, which would ask for none")
+                    : fmt::format("--host {} needs a --token of at least 8 characters", flags.host),
+                is_local ? "Leave --token out." : "Leave --token out to have one made up.");
+  if (!fits_an_address(token))
+    throw Error("G-SERVE-4", ErrorKind::usage,
+                "--token holds characters that an address cannot: expected letters, digits, and "
+                "\"-_.~\"",
                 "Leave --token out to have one made up.");
   const runs::RunCollection runs(root);
   ServeApi api(runs);
-  Gate gate(token, is_local);
+  Gate gate(token, is_local, flags.host);
   std::atomic<bool> is_open{false};
   HttpServer server(flags.host, int(flags.port), [&](const HttpRequest& request) {
     if (!is_open) return HttpAnswer{.status = 503};
@@ -206,9 +231,8 @@ int serve(Words words) {
   });
   gate.set_port(server.port());
   is_open = true;
-  const bool is_six = flags.host.find(':') != std::string::npos;
-  print_line(fmt::format("gradus serve: http://{}{}{}:{}/{}  (Ctrl-C ends it)", is_six ? "[" : "",
-                         flags.host, is_six ? "]" : "", server.port(),
+  print_line(fmt::format("gradus serve: http://{}:{}/{}  (Ctrl-C ends it)",
+                         host_in_address(flags.host), server.port(),
                          token.empty() ? "" : "?token=" + token));
   wait_for_the_end();
   return 0;

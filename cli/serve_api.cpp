@@ -197,7 +197,7 @@ HttpAnswer json_answer(const nlohmann::json& document) {
 
 std::map<std::string, std::string> flat_settings(const nlohmann::json& settings) {
   std::map<std::string, std::string> found;
-  if (settings.is_object()) flatten(settings, "", found);
+  if (settings.is_object() && !settings.empty()) flatten(settings, "", found);
   return found;
 }
 
@@ -208,6 +208,7 @@ ServeApi::~ServeApi() {
 nlohmann::json ServeApi::overview(const runs::RunCollection& collection, uint64_t since) {
   const auto version = collection.version();
   nlohmann::json document = {{"version", version},
+                             {"began", collection.began()},
                              {"root", collection.root().string()},
                              {"complete", collection.is_complete()},
                              {"studies", collection.studies_version()},

@@ -6,6 +6,7 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
+#include <gradus/core/nearest.h>
 #include <gradus/search/space.h>
 #include <signal.h>
 #include <string.h>
@@ -251,6 +252,24 @@ class Sweep {
     return now.intermediate_values.at(*now.last_step());
   }
 
+  /// A trial has trained and does not have the metric: the others would not have it, either.
+  [[noreturn]] void refuse_metric(const search::Trial& trial) const {
+    const auto file = folder_of(trial) / "all_results.json";
+    std::vector<std::string> known;
+    if (fs::exists(file)) {
+      const auto all = read_json(file);
+      for (const auto& [name, value] : all.items())
+        if (value.is_number() && name.starts_with("eval_")) known.push_back(name);
+    }
+    throw Error("G-CLI-10", ErrorKind::usage,
+                fmt::format("trial {} has no metric '{}': {}", trial.number(), options_.metric,
+                            known.empty() ? "it was not evaluated"
+                                          : "its evaluation has " + join_or(known)),
+                known.empty()
+                    ? "Give the trials an --eval_strategy or --do_eval, and validation data."
+                    : "Name one of them with --metric.");
+  }
+
   void finish(const search::Trial& trial, int status) {
     const auto log = folder_of(trial) / "log.txt";
     if (WIFEXITED(status) && WEXITSTATUS(status) == 2) {
@@ -266,6 +285,7 @@ class Sweep {
         study_.tell(trial, *value);
       else
         study_.tell(trial, search::TrialState::fail);
+      if (is_done && !value) refuse_metric(trial);
     }
     const auto now = trial.frozen();
     auto said = fmt::format("trial {}: {}", now.number, search::state_name(now.state));
@@ -315,16 +335,24 @@ void check_sweep(const SweepOptions& options, Words train_words) {
                 kSweepUsage);
   if (!options.output_dir)
     throw Error("G-CLI-4", ErrorKind::usage, "gradus sweep needs --output_dir", kSweepUsage);
-  for (const auto& [name, given] : options.parameters.items()) {
-    const bool is_fixed = (options.arguments.is_object() && options.arguments.contains(name)) ||
-                          std::any_of(train_words.begin(), train_words.end(), [&](const auto& w) {
-                            return w == "--" + name || w.starts_with("--" + name + "=");
-                          });
-    if (is_fixed)
+  const auto is_argument = [&](const std::string& name) {
+    return (options.arguments.is_object() && options.arguments.contains(name)) ||
+           std::any_of(train_words.begin(), train_words.end(), [&](const auto& word) {
+             return word == "--" + name || word.starts_with("--" + name + "=");
+           });
+  };
+  for (const char* own : {"output_dir", "resume_from_checkpoint", "overwrite_output_dir"})
+    if (options.parameters.contains(own) || is_argument(own))
+      throw Error("G-CLI-4", ErrorKind::usage,
+                  fmt::format("'{}' is no flag for trials: the sweep gives each its folder, and "
+                              "lets it go on from its last checkpoint",
+                              own),
+                  "Leave it out; --output_dir of the sweep names the folder of all trials.");
+  for (const auto& [name, given] : options.parameters.items())
+    if (is_argument(name))
       throw Error("G-CLI-4", ErrorKind::usage,
                   fmt::format("'{}' is a parameter of the sweep and has a fixed value, too", name),
                   "Leave one of the two out.");
-  }
 }
 
 }  // namespace

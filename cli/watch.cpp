@@ -55,7 +55,10 @@ constexpr size_t kPiece = size_t(8) << 20;  // bytes read between two looks at t
 /// The runs that are watched, and what is known about them.
 class WatchedRuns {
  public:
-  explicit WatchedRuns(std::vector<fs::path> places) : places_(std::move(places)) { look(); }
+  explicit WatchedRuns(const std::vector<fs::path>& places) {
+    for (const auto& place : places) places_.push_back(plain_path(place));
+    look();
+  }
 
   /// Reads what is new. Returns when all is read, or after a while.
   bool read() {
@@ -111,6 +114,12 @@ class WatchedRuns {
     runs::RunReader reader;
   };
 
+  /// "a/b" for "./a/b/", so that a run has one name.
+  static fs::path plain_path(const fs::path& path) {
+    const auto plain = path.lexically_normal();
+    return plain.has_filename() || !plain.has_parent_path() ? plain : plain.parent_path();
+  }
+
   /// Finds runs that have come since; those that are there stay, with what was read.
   void look() {
     next_look_ = Clock::now() + 3s;
@@ -135,13 +144,14 @@ class WatchedRuns {
     for (const auto& run : runs_) names.push_back(run.name);
     std::erase_if(runs_, [&](const auto& run) {
       return run.reader.file().empty() &&
-             std::any_of(names.begin(), names.end(),
-                         [&](const auto& name) { return name.starts_with(run.name + "/"); });
+             std::any_of(names.begin(), names.end(), [&](const auto& name) {
+               return run.name == "." ? name != "." : name.starts_with(run.name + "/");
+             });
     });
   }
 
   void add(const fs::path& path) {
-    const auto name = path.lexically_normal().string();
+    const auto name = plain_path(path).string();
     for (const auto& run : runs_)
       if (run.name == name) return;
     runs_.push_back({name, runs::RunReader(path)});
@@ -224,13 +234,25 @@ void take_key(const std::string& key, WatchState& state, size_t runs, size_t tri
   if (key == "left" && state.first_run > 0) --state.first_run;
 }
 
+std::chrono::milliseconds pause_of(double seconds) {
+  constexpr double kLongest = 86400;
+  return std::chrono::milliseconds(int64_t(std::min(seconds, kLongest) * 1000));
+}
+
+/// Whether the output can be drawn upon: a terminal that moves its cursor.
+bool can_draw() {
+  if (::isatty(STDOUT_FILENO) != 1 || ::isatty(STDIN_FILENO) != 1) return false;
+  const char* kind = std::getenv("TERM");
+  return kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb";
+}
+
 void watch_live(WatchedRuns& runs, WatchState& state, double interval) {
   TerminalScreen screen;
   for (auto next_read = Clock::now();;) {
     if (Clock::now() >= next_read) {
       runs.read();
-      next_read = Clock::now() +
-                  std::chrono::milliseconds(runs.is_all_read() ? int64_t(interval * 1000) : 0);
+      next_read =
+          Clock::now() + (runs.is_all_read() ? pause_of(interval) : std::chrono::milliseconds(0));
     }
     const auto [width, height] = screen.size();
     TextGrid page(width, height);
@@ -271,7 +293,7 @@ void print_page(WatchedRuns& runs, WatchState& state) {
   const char* columns = std::getenv("COLUMNS");
   const int width = columns != nullptr ? std::atoi(columns) : 0;
   for (state.first_run = 0; state.first_run < runs.size();) {
-    TextGrid page(width >= 20 ? size_t(width) : 80, 30);
+    TextGrid page(width >= 20 ? size_t(std::min(width, 1000)) : 80, 30);
     const size_t fitting =
         std::clamp<size_t>((page.width() + 2) / (kLeastPanel + 2), 1, runs.size());
     draw_runs(page, runs, state, page.height());
@@ -303,7 +325,7 @@ void follow_as_text(WatchedRuns& runs, WatchState& state, double interval) {
   std::vector<std::string> last(runs.size());
   for (size_t i = 0; i < runs.size(); ++i) last[i] = message_line(newest(i));
   while (runs.is_any_running()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(int64_t(interval * 1000)));
+    std::this_thread::sleep_for(pause_of(interval));
     const bool is_new = runs.read();
     const auto now_ended = ended_trials(runs);
     for (const auto& line : now_ended)
@@ -356,10 +378,9 @@ int watch(Words words) {
   WatchedRuns runs(places);
   WatchState state{.plots = {flags.log_axis, flags.smoothing},
                    .metrics = flags.metrics.value_or(std::vector<std::string>())};
-  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDIN_FILENO) == 1;
   if (flags.once)
     print_page(runs, state);
-  else if (is_terminal)
+  else if (can_draw())
     watch_live(runs, state, flags.interval);
   else
     follow_as_text(runs, state, flags.interval);

@@ -110,6 +110,12 @@
   };
 
   app.update = found => {
+    // Another server has other numbers for the runs. The address names what is shown.
+    if (app.began !== undefined && found.began !== undefined && app.began !== found.began) {
+      location.reload();
+      return;
+    }
+    app.began = found.began ?? app.began;
     app.now = found.now;
     app.version = found.version;
     app.studies.follow(found.studies ?? 0);
@@ -158,7 +164,10 @@
   app.keepAddress = () => {
     const words = new URLSearchParams();
     if (app.tab !== "curves") words.set("view", app.tab);
-    if (app.tab === "run") { words.set("run", app.runView.id); words.set("part", app.runView.part); }
+    if (app.tab === "run") {
+      words.set("run", app.runs[app.runView.id]?.name ?? "");
+      words.set("part", app.runView.part);
+    }
     if (app.tab === "search-view" && app.studies.at > 0) words.set("study", app.studies.at);
     if (app.filter) words.set("filter", app.filter);
     if (app.axis !== "step") words.set("axis", app.axis);
@@ -166,23 +175,27 @@
     if (app.smoothing) words.set("smoothing", app.smoothing);
     if (byId("colour").value && byId("colour").value !== "run")
       words.set("colour", byId("colour").value);
-    if (app.wasChosen && app.selected.size <= 50) words.set("runs", [...app.selected].join("."));
+    if (app.wasChosen && app.selected.size <= 50)
+      for (const id of app.selected) if (app.runs[id]) words.append("runs", app.runs[id].name);
     history.replaceState(null, "", "#" + words);
   };
 
+  // Called when the runs are known.
   const readAddress = () => {
     const words = new URLSearchParams(location.hash.slice(1));
+    const idOf = name => app.runs.find(run => run.name === name)?.id;
     app.filter = byId("search").value = words.get("filter") ?? "";
     app.axis = byId("axis").value = words.get("axis") ?? "step";
     app.isLog = byId("log").checked = words.get("log") === "1";
     app.smoothing = Number(byId("smoothing").value = words.get("smoothing") ?? "0");
     showSmoothing();
-    if (words.get("runs")) {
-      app.selected = new Set(words.get("runs").split(".").map(Number));
+    const chosen = words.getAll("runs").map(idOf).filter(id => id !== undefined);
+    if (chosen.length > 0) {
+      app.selected = new Set(chosen);
       app.wasChosen = true;
     }
-    if (words.has("run")) app.runView.id = Number(words.get("run"));
-    if (words.has("part")) app.runView.part = words.get("part");
+    if (words.has("run")) app.runView.id = idOf(words.get("run"));
+    if (app.runView.hasPart(words.get("part"))) app.runView.part = words.get("part");
     if (words.has("study")) app.studies.at = Number(words.get("study"));
     return words;
   };
@@ -332,13 +345,16 @@
     app.studies = new gradus.Studies(app);
     app.colours = gradus.colouring("run", app);
     bind();
+    const first = await gradus.source.overview(0).catch(() => ({}));
+    for (const run of first.runs ?? []) app.runs[run.id] = run;
     const words = readAddress();
-    app.update(await gradus.source.overview(0).catch(() => ({})));
+    app.update(first);
     if (words.get("colour")) {
       byId("colour").value = words.get("colour");
       byId("colour").onchange();
     }
-    app.show(words.get("view") ?? "curves");
+    const view = words.get("view");
+    app.show(tabs.some(([name]) => name === view) ? view : "curves");
     follow();
   };
   start();

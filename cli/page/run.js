@@ -3,6 +3,7 @@
 {
   const make = gradus.make;
   const kRows = 25;
+  const kParts = ["overview", "curves", "system", "samples", "checkpoints", "log"];
 
   const timeText = seconds => seconds > 0 ? new Date(seconds * 1000).toLocaleString() : "";
 
@@ -13,6 +14,8 @@
       this.part = "overview";
       this.charts = [];
     }
+
+    hasPart(name) { return kParts.includes(name); }
 
     async open(id, part) {
       if (part) this.part = part;
@@ -40,8 +43,7 @@
     draw() {
       const run = this.app.runs[this.id];
       if (!run) return;
-      const parts = ["overview", "curves", "system", "samples", "checkpoints", "log"];
-      const tabs = make("div", {class: "subtabs", role: "tablist"}, ...parts.map(part =>
+      const tabs = make("div", {class: "subtabs", role: "tablist"}, ...kParts.map(part =>
         make("button", {role: "tab", "aria-selected": String(part === this.part), onclick: () => {
           this.part = part;
           this.app.keepAddress();
@@ -148,7 +150,8 @@
     }
 
     async fillSamples(place) {
-      const found = await gradus.source.samples(this.id, this.sample, this.from ?? 0, kRows);
+      const found = await gradus.source.samples(this.id, this.sample, this.from ?? 0, kRows)
+        .catch(error => ({error: `The file cannot be read: ${error.message}`}));
       const rows = place.querySelector(".rows");
       if (found.error) { rows.replaceChildren(make("p", {class: "note"}, found.error)); return; }
       const from = this.from ?? 0, go = by => {
@@ -161,7 +164,8 @@
         make("div", {class: "tools"},
           make("button", {onclick: () => go(-kRows), disabled: from === 0 || undefined}, "‹ before"),
           make("span", {class: "note"},
-            `${from + 1}–${Math.min(from + kRows, found.total)} of ${found.total}`),
+            found.total === 0 ? "no rows"
+              : `${from + 1}–${Math.min(from + kRows, found.total)} of ${found.total}`),
           make("button", {onclick: () => go(kRows),
             disabled: from + kRows >= found.total || undefined}, "next ›")),
         make("div", {class: "scroll"}, make("table", {class: "sample"},
@@ -192,7 +196,8 @@
       this.verified ??= {};
       const id = this.id;
       for (let again = true;; again = false) {
-        const found = await gradus.source.verify(id, name, again);
+        const found = await gradus.source.verify(id, name, again).catch(error =>
+          ({state: "done", complete: false, problems: [`it cannot be read: ${error.message}`]}));
         if (found.state === "done") {
           const text = found.complete ? `complete, ${found.files} files` : found.problems.join("; ");
           this.verified[`${id}/${name}`] = text;
@@ -210,7 +215,7 @@
         let shown = text;
         if (!level) {
           try {
-            const entry = JSON.parse(text.replace(/\b(NaN|-?Infinity)\b/g, "null"));
+            const entry = JSON.parse(text.replace(/: (NaN|-?Infinity)\b/g, ": null"));
             shown = Object.entries(entry).filter(([key]) => key !== "time")
               .map(([key, value]) => `${key} ${typeof value === "number"
                 ? gradus.number(value) : value}`).join("  ");

@@ -161,7 +161,8 @@
       if (!row) {
         row = make("tr", {onclick: () => this.app.openRun(run.id)}, ...columns.map(column =>
           make("td", {class: column.isNumber ? "number" : column.isSetting ? "setting" : ""})));
-        row.firstChild.append(make("a", {href: `#run=${run.id}`,
+        const address = "#" + new URLSearchParams({view: "run", run: run.name});
+        row.firstChild.append(make("a", {href: address,
           onclick: event => event.preventDefault()}));
         this.rows.set(run.id, row);
       }

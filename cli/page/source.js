@@ -36,11 +36,23 @@ const gradus = {};
     return curves;
   };
 
+  // Objects whose keys are names of metrics and settings inherit nothing: one may be "constructor".
+  const bare = object => object ? Object.setPrototypeOf(object, null) : object;
+  const bareOverview = found => {
+    bare(found.settings);
+    for (const run of found.runs ?? []) bare(run.last);
+    return found;
+  };
+  const bareStudies = studies => {
+    for (const study of studies) for (const trial of study.trials) bare(trial.params);
+    return studies;
+  };
+
   const live = {
     isLive: true,
-    overview: since => get("api/runs", {since}),
+    overview: async since => bareOverview(await get("api/runs", {since})),
     run: id => get("api/run", {id}),
-    studies: () => get("api/studies", {}),
+    studies: async () => bareStudies(await get("api/studies", {})),
     samples: (id, file, from, count) => get("api/samples", {id, file, from, count}),
     verify: (id, checkpoint, again) =>
       get("api/verify", {id, checkpoint, again: again ? 1 : 0}),
@@ -66,9 +78,9 @@ const gradus = {};
 
   const embedded = report => ({
     isLive: false,
-    overview: async () => report.overview,
+    overview: async () => bareOverview(report.overview),
     run: async id => report.details[id],
-    studies: async () => report.studies ?? [],
+    studies: async () => bareStudies(report.studies ?? []),
     samples: async (id, file, from, count) => {
       const all = report.samples[`${id}/${file}`] ?? {error: "not in this report"};
       return all.error ? all : {...all, rows: all.rows.slice(from, from + count)};
@@ -78,7 +90,7 @@ const gradus = {};
     curves: async (key, ids, ask) => {
       const found = new Map();
       for (const id of ids) {
-        const curve = report.curves[key]?.[id];
+        const curve = bare(report.curves)[key]?.[id];
         if (!curve) continue;
         const x = ask.axis === "step" ? curve.step
           : curve.time.map(time => ask.axis === "clock" ? time : time - curve.began);

@@ -131,13 +131,16 @@ std::optional<std::string> convert(std::type_identity<std::string>, const json& 
     return std::string(value.get<bool>() ? rule.when_true : rule.when_false);
   return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
 }
+// A single one is a list of one, as on the command line.
 std::optional<Words> convert(std::type_identity<Words>, const json& value, const Rule&) {
+  if (value.is_string()) return Words{value.get<std::string>()};
   if (!value.is_array() ||
       !std::all_of(value.begin(), value.end(), [](const json& each) { return each.is_string(); }))
     return std::nullopt;
   return value.get<Words>();
 }
 std::optional<Numbers> convert(std::type_identity<Numbers>, const json& value, const Rule&) {
+  if (value.is_number()) return Numbers{value.get<double>()};
   if (!value.is_array() ||
       !std::all_of(value.begin(), value.end(), [](const json& each) { return each.is_number(); }))
     return std::nullopt;

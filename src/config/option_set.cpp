@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "config/field_value.h"
+#include "config/hidden_tokens.h"
 #include "config/removed_names.h"
 
 namespace gradus {
@@ -152,8 +153,9 @@ OptionSet::Line OptionSet::parse(std::span<const std::string> words) {
 void OptionSet::assign(const Option& option, const nlohmann::json& value,
                        const std::string& where) {
   const config::FieldContext context{option.rule, where, option.help};
-  const bool hidden = option.name.ends_with("_token") && value.is_string() &&
-                      value.get<std::string>().starts_with('<');
+  // Only that: `<|im_end|>` is a token of a tokenizer.
+  const auto hidden_form = config::hidden_form(option.name);
+  const bool hidden = !hidden_form.empty() && value == hidden_form;
   config::field_from_json(option.field, hidden ? nlohmann::json(nullptr) : value, context);
   config::check_field(option.field, context);
   set_.emplace(option.name);

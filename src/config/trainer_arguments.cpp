@@ -1,18 +1,14 @@
 #include <gradus/config/trainer_arguments.h>
 #include <gradus/core/error.h>
 
-#include <cctype>
+#include "config/hidden_tokens.h"
 
 namespace gradus {
 
 nlohmann::ordered_json detail::shown_values(const OptionSet& options) {
   auto dict = options.values();
-  for (const auto& item : dict.items()) {
-    if (!item.key().ends_with("_token")) continue;
-    std::string upper = item.key();
-    for (auto& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    item.value() = "<" + upper + ">";
-  }
+  for (const auto& item : dict.items())
+    if (const auto hidden = config::hidden_form(item.key()); !hidden.empty()) item.value() = hidden;
   return dict;
 }
 

@@ -110,6 +110,15 @@ void write_file_atomically(const fs::path& file, std::string_view content) {
   if (::fsync(folder.get()) != 0 && errno != EINVAL) throw cannot_write(file, errno);
 }
 
+void write_named_file(const fs::path& file, std::string_view content) {
+  std::error_code unknown;
+  const auto there = fs::status(file, unknown);
+  if (!fs::exists(there) || fs::is_regular_file(there) || fs::is_directory(there))
+    return write_file_atomically(file, content);
+  const Descriptor out(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!out.is_open() || !write_all(out.get(), content)) throw cannot_write(file, errno);
+}
+
 void make_directory(const fs::path& directory) {
   std::error_code code, unknown;
   std::vector<fs::path> created;

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/parsed_json.h"
+
 namespace gradus {
 namespace {
 
@@ -42,11 +44,13 @@ std::string mark_specials(std::string_view text) {
   return marked;
 }
 
-void unmark_specials(nlohmann::json& value) {
+template <class Json>
+void unmark_specials(Json& value) {
   if (value.is_structured()) {
     for (auto& child : value) unmark_specials(child);
-  } else if (value.is_string() && value.get_ref<const std::string&>().starts_with(kParsedMark)) {
-    const auto word = value.get_ref<const std::string&>().substr(kParsedMark.size());
+  } else if (value.is_string() &&
+             value.template get_ref<const std::string&>().starts_with(kParsedMark)) {
+    const auto word = value.template get_ref<const std::string&>().substr(kParsedMark.size());
     for (const auto& special : kSpecials)
       if (word == special.word) value = special.value;
   }
@@ -176,11 +180,14 @@ std::string json_number(double value) {
   return text;
 }
 
-nlohmann::json parse_json(std::string_view text, const std::string& where) {
+namespace {
+
+template <class Json>
+Json parsed_as(std::string_view text, const std::string& where) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   check_depth(text, where);
   try {
-    return nlohmann::json::parse(text);
+    return Json::parse(text);
   } catch (const nlohmann::json::parse_error&) {
     // Rare: once more with NaN and Infinity marked.
   } catch (const nlohmann::json::exception& error) {
@@ -189,7 +196,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& where) {
   }
   const auto marked = mark_specials(text);
   try {
-    auto value = nlohmann::json::parse(marked);
+    auto value = Json::parse(marked);
     unmark_specials(value);
     return value;
   } catch (const nlohmann::json::parse_error& error) {
@@ -200,6 +207,16 @@ nlohmann::json parse_json(std::string_view text, const std::string& where) {
   } catch (const nlohmann::json::exception& error) {
     throw Error("G-JSON-1", ErrorKind::data, where + " is not valid JSON: " + error.what());
   }
+}
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, const std::string& where) {
+  return parsed_as<nlohmann::json>(text, where);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where) {
+  return parsed_as<nlohmann::ordered_json>(text, where);
 }
 
 nlohmann::json read_json(const std::filesystem::path& file) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 namespace gradus {
@@ -17,5 +18,9 @@ nlohmann::json json_or_discarded(std::string_view text);
 
 /// The same with the members of objects in their order.
 nlohmann::ordered_json ordered_json_or_discarded(std::string_view text);
+
+/// As `parse_json`, with the members of objects in their order.
+nlohmann::ordered_json parse_ordered_json(std::string_view text,
+                                          const std::string& where = "JSON text");
 
 }  // namespace gradus

@@ -129,7 +129,7 @@ torch::Tensor lists(std::string_view name, const Column& column) {
 }
 
 torch::Tensor nested(std::string_view name, const Column& column) {
-  auto all = nlohmann::json::array();
+  auto all = nlohmann::ordered_json::array();
   for (size_t row = 0; row < column.size(); ++row) {
     const auto& value = *column[row];
     if (value.is_nested())

@@ -23,9 +23,9 @@ constexpr size_t kFewColumns = 32;  // are searched one by one, which is faster 
 
 }  // namespace
 
-Value Value::nested(nlohmann::json value) {
+Value Value::nested(nlohmann::ordered_json value) {
   Value result;
-  result.value_ = std::make_shared<const nlohmann::json>(std::move(value));
+  result.value_ = std::make_shared<const nlohmann::ordered_json>(std::move(value));
   return result;
 }
 
@@ -71,7 +71,7 @@ const Value::Strings& Value::strings() const {
   throw_type(*this, "list of text");
 }
 
-const nlohmann::json& Value::json() const {
+const nlohmann::ordered_json& Value::json() const {
   if (const auto* value = std::get_if<Nested>(&value_)) return **value;
   throw_type(*this, "nested");
 }

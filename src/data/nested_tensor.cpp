@@ -15,7 +15,7 @@ struct Leaves {
   bool all_bool = true;
 };
 
-std::vector<int64_t> shape_of(const nlohmann::json& value) {
+std::vector<int64_t> shape_of(const nlohmann::ordered_json& value) {
   std::vector<int64_t> shape;
   for (const auto* level = &value; level->is_array(); level = &level->front()) {
     shape.push_back(static_cast<int64_t>(level->size()));
@@ -24,7 +24,7 @@ std::vector<int64_t> shape_of(const nlohmann::json& value) {
   return shape;
 }
 
-void collect(const nlohmann::json& value, std::span<const int64_t> shape, Leaves& leaves) {
+void collect(const nlohmann::ordered_json& value, std::span<const int64_t> shape, Leaves& leaves) {
   if (shape.empty()) {
     if (!value.is_number() && !value.is_boolean()) {
       throw Error(
@@ -53,7 +53,7 @@ void collect(const nlohmann::json& value, std::span<const int64_t> shape, Leaves
 
 }  // namespace
 
-torch::Tensor nested_tensor(const nlohmann::json& value) {
+torch::Tensor nested_tensor(const nlohmann::ordered_json& value) {
   const auto shape = shape_of(value);
   Leaves leaves;
   collect(value, shape, leaves);

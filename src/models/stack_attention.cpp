@@ -29,15 +29,18 @@ std::shared_ptr<layers::Linear> StackAttention::project_out(const char* name, bo
                                              with_bias));
 }
 
+// Queries, keys, values: the dropout of adapters draws in this order, as in transformers.
 Tensor StackAttention::forward(const Tensor& x, const StackAttentionPass& pass) const {
+  const auto queries = query->forward(x);
   layers::KeyValueCache::States states{by_heads(key->forward(x)), by_heads(value->forward(x))};
   if (pass.cache != nullptr)
     states = pass.cache->update(options_.layer, states.keys, states.values);
-  return output->forward(attend(query->forward(x), states, pass));
+  return output->forward(attend(queries, states, pass));
 }
 
 Tensor StackAttention::cross(const Tensor& x, const Tensor& encoder_states,
                              const StackAttentionPass& pass) const {
+  auto queries = query->forward(x);
   const auto* held = pass.cache != nullptr ? pass.cache->cross(options_.layer) : nullptr;
   const auto states = held != nullptr
                           ? *held
@@ -45,7 +48,6 @@ Tensor StackAttention::cross(const Tensor& x, const Tensor& encoder_states,
                                                           by_heads(value->forward(encoder_states))};
   if (pass.cache != nullptr && held == nullptr) pass.cache->set_cross(options_.layer, states);
   const auto rows = x.size(0), tokens = x.size(1), prompts = states.keys.size(0);
-  auto queries = query->forward(x);
   if (rows != prompts) queries = queries.view({prompts, rows / prompts * tokens, -1});
   const auto attended = attend(queries, states, pass);
   return output->forward(rows == prompts ? attended : attended.view({rows, tokens, -1}));

@@ -66,6 +66,8 @@ bool RunCollection::read_once(CollectedRun& run) {
   changed |= std::exchange(run.status, status) != status;
   if (changed) {
     run.changed = clock_now();
+    // Together: whoever sees the collection's version sees those of its runs, too.
+    const std::unique_lock together(mutex_);
     run.version = ++version_;
   }
   return run.reader.bytes_left() >= 4096 && changed;
@@ -110,6 +112,11 @@ void RunCollection::work(size_t part) {
 std::vector<std::shared_ptr<const CollectedRun>> RunCollection::runs() const {
   const std::shared_lock lock(mutex_);
   return {runs_.begin(), runs_.end()};
+}
+
+uint64_t RunCollection::version() const {
+  const std::shared_lock lock(mutex_);
+  return version_;
 }
 
 std::shared_ptr<const std::vector<FoundStudy>> RunCollection::studies() const {

@@ -53,7 +53,9 @@ class RunCollection {
   /// Grows with every change of a study.
   uint64_t studies_version() const { return studies_version_; }
   /// Grows with every change.
-  uint64_t version() const { return version_; }
+  uint64_t version() const;
+  /// When it was made: ids and versions of another collection mean something else.
+  double began() const { return began_; }
   /// Whether all that was there at the start has been read once.
   bool is_complete() const { return complete_; }
   const std::filesystem::path& root() const { return root_; }
@@ -66,6 +68,7 @@ class RunCollection {
   bool wait(std::chrono::milliseconds time);
 
   const std::filesystem::path root_;
+  const double began_ = clock_now();
   mutable std::shared_mutex mutex_;
   std::vector<std::shared_ptr<CollectedRun>> runs_;
   std::set<std::string> names_;

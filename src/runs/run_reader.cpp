@@ -38,6 +38,15 @@ std::string text_of(const nlohmann::json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+/// A step, which may be any number in a file of strangers.
+int64_t step_of(double value, int64_t otherwise) {
+  return std::abs(value) <= 1e18 ? int64_t(value) : otherwise;
+}
+
+int64_t whole_number_of(const nlohmann::json& object, const char* key, int64_t otherwise = 0) {
+  return step_of(number_of(object, key, double(otherwise)), otherwise);
+}
+
 bool is_place(std::string_view key) { return key == "step" || key == "epoch" || key == "time"; }
 
 }  // namespace
@@ -119,8 +128,7 @@ RunReader::RunReader(RunReader&&) noexcept = default;
 RunReader& RunReader::operator=(RunReader&&) noexcept = default;
 
 fs::path RunReader::best_source() const {
-  std::error_code unknown;
-  if (!fs::is_directory(path_, unknown)) return path_;
+  if (folder_ != path_) return is_file(path_) ? path_ : fs::path();
   for (const auto* name : {kRunLogFile, "log.jsonl", "log.csv", "trainer_state.json"})
     if (is_file(path_ / name)) return path_ / name;
   const auto newest = newest_checkpoint(path_);
@@ -142,7 +150,7 @@ bool RunReader::poll(size_t bytes) {
     source = best_source();
   } catch (const Error&) {  // the folder cannot be listed for the moment
   }
-  if (source.empty()) return false;
+  if (source.empty()) return false;  // what was read of a run that is gone stays
   bool changed = false;
   if (source != file_ || (lines_ && !lines_->is_same())) {
     start_over(source);
@@ -178,8 +186,8 @@ bool RunReader::read_state() {
   data_.said = RunStatus::unknown;
   if (const auto history = state.find("log_history"); history != state.end() && history->is_array())
     for (const auto& entry : *history) take_entry(entry);
-  data_.step = std::max(data_.step, int64_t(number_of(state, "global_step")));
-  data_.max_steps = int64_t(number_of(state, "max_steps"));
+  data_.step = std::max(data_.step, whole_number_of(state, "global_step"));
+  data_.max_steps = whole_number_of(state, "max_steps");
   data_.epoch = number_of(state, "epoch");
   if (const auto best = state.find("best_metric"); best != state.end() && best->is_number())
     data_.best_metric = best->get<double>();
@@ -252,10 +260,9 @@ void RunReader::take_json_line(std::string_view line) {
     if (entry.is_object()) take_entry(entry);
     return;
   }
-  if (!std::isfinite(step) || std::abs(step) > 1e18) step = double(data_.step);
+  data_.step = step_of(step, data_.step);
   for (size_t i = 0; i < line_.size(); ++i)
-    series_at(i, line_[i].first).add(int64_t(step), line_[i].second, time);
-  data_.step = int64_t(step);
+    series_at(i, line_[i].first).add(data_.step, line_[i].second, time);
   if (std::isfinite(epoch)) data_.epoch = epoch;
   data_.last_sign = std::max(data_.last_sign, time);
   keep_message({time, "", std::string(line)});
@@ -263,7 +270,7 @@ void RunReader::take_json_line(std::string_view line) {
 
 void RunReader::take_entry(const nlohmann::json& entry) {
   if (!entry.is_object()) return;
-  const auto step = int64_t(number_of(entry, "step", double(data_.step)));
+  const auto step = whole_number_of(entry, "step", data_.step);
   const auto time = number_of(entry, "time");
   size_t position = 0;
   for (const auto& [key, value] : entry.items())
@@ -279,19 +286,19 @@ void RunReader::take_event(const nlohmann::json& event) {
   const auto time = number_of(event, "time");
   data_.last_sign = std::max(data_.last_sign, time);
   if (kind == "begin") {
-    data_.session_step = data_.step = int64_t(number_of(event, "step"));
-    data_.max_steps = int64_t(number_of(event, "max_steps"));
+    data_.session_step = data_.step = whole_number_of(event, "step");
+    data_.max_steps = whole_number_of(event, "max_steps");
     data_.session_began = time;
     if (data_.began == 0) data_.began = time;
     data_.host = text_of(event, "host");
-    data_.process = int64_t(number_of(event, "pid"));
-    data_.process_start = int64_t(number_of(event, "process_start"));
+    data_.process = whole_number_of(event, "pid");
+    data_.process_start = whole_number_of(event, "process_start");
     data_.said = RunStatus::running;
     data_.end_reason.clear();
     if (const auto found = event.find("settings"); found != event.end()) data_.settings = *found;
     if (const auto found = event.find("model"); found != event.end()) data_.model = *found;
-    if (const auto count = number_of(event, "parameters"); count > 0)
-      data_.parameters = int64_t(count);
+    if (const auto count = whole_number_of(event, "parameters"); count > 0)
+      data_.parameters = count;
     for (auto& [key, series] : data_.series) series.drop_after(data_.step);
     keep_message({time, "info",
                   data_.step > 0 ? "resumed after step " + std::to_string(data_.step) : "started"});
@@ -314,7 +321,7 @@ void RunReader::take_event(const nlohmann::json& event) {
 }
 
 void RunReader::take_progress(const nlohmann::json& event, double time) {
-  data_.step = int64_t(number_of(event, "step", double(data_.step)));
+  data_.step = whole_number_of(event, "step", data_.step);
   data_.epoch = number_of(event, "epoch", data_.epoch);
   if (const auto rate = number_of(event, "steps_per_second"); rate > 0)
     data_.series["steps_per_second"].add(data_.step, rate, time);

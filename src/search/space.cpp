@@ -68,8 +68,15 @@ std::map<std::string, Distribution> parse_space(const json& space) {
 }
 
 GridSampler::Grid grid_of(const std::map<std::string, Distribution>& space) {
+  constexpr double kMostValues = 1e6;  // as many as a grid may have combinations
   GridSampler::Grid grid;
   for (const auto& [name, distribution] : space) {
+    const auto step = distribution.step();
+    if (step && (distribution.high() - distribution.low()) / *step >= kMostValues)
+      throw Error("G-SEARCH-1", ErrorKind::usage,
+                  fmt::format("the parameter '{}' has more than {:.0f} values, too many for a grid",
+                              name, kMostValues),
+                  "Give it a larger step, or use the random or the TPE sampler.");
     const auto values = distribution.all_values();
     if (!values)
       throw Error(

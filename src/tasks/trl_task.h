@@ -14,6 +14,8 @@ namespace gradus::tasks {
 struct SplitFlags {
   std::string dataset_train_split = "train";
   std::string dataset_test_split = "test";
+  std::optional<std::string> dataset_config = std::nullopt;
+  bool dataset_streaming = false;
 };
 
 /// trl's flags for a base model in 4 bits (QLoRA).
@@ -21,6 +23,15 @@ struct QuantizationFlags {
   bool load_in_4bit = false;
   std::string bnb_4bit_quant_type = "nf4";
   bool use_bnb_nested_quant = false;
+  std::optional<std::string> bnb_4bit_quant_storage = std::nullopt;
+  bool load_in_8bit = false;
+};
+
+/// trl's further flags of a model.
+struct TrlModelFlags {
+  std::optional<std::string> attn_implementation = std::nullopt;
+  std::optional<std::vector<std::string>> lora_target_parameters = std::nullopt;
+  bool ignore_bias_buffers = false;
 };
 
 /// A task of trl's scripts: model, adapter and data by flags, all else in the trainer.
@@ -47,6 +58,7 @@ class TrlTask : public Task {
   DataFlags data_;
   SplitFlags splits_;
   QuantizationFlags quantization_;
+  TrlModelFlags further_;
 };
 
 /// The whole of a task whose `TrainerClass` needs nothing beside its options.

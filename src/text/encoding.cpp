@@ -14,7 +14,7 @@ namespace {
 }
 
 Value nested_pairs(const std::vector<std::pair<int64_t, int64_t>>& pairs) {
-  auto list = nlohmann::json::array();
+  auto list = nlohmann::ordered_json::array();
   for (const auto& [begin, end] : pairs) list.push_back({begin, end});
   return Value::nested(std::move(list));
 }

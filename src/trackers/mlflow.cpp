@@ -7,6 +7,7 @@
 #include <gradus/trackers/mlflow.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "trackers/background_tracker.h"
@@ -90,10 +91,29 @@ MlflowParameters mlflow_parameters(TrackedRun run) {
     else
       parameters.emplace_back(key, std::move(text));
   }
-  const auto most = tracked::environment("MLFLOW_MAX_LOG_PARAMS");
-  if (!most.empty() && most.find_first_not_of("0123456789") == std::string::npos)
-    parameters.resize(std::min(parameters.size(), size_t(std::stoul(most))));
+  const auto text = tracked::environment("MLFLOW_MAX_LOG_PARAMS");
+  size_t most = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), most);
+  if (error == std::errc() && end == text.data() + text.size())
+    parameters.resize(std::min(parameters.size(), most));
   return parameters;
+}
+
+/// Those of MLFLOW_TAGS. One that cannot be read costs the tags, not the run.
+std::map<std::string, std::string> mlflow_tags() {
+  std::map<std::string, std::string> tags;
+  const auto text = tracked::environment("MLFLOW_TAGS");
+  if (text.empty()) return tags;
+  try {
+    const auto given = parse_json(text, "MLFLOW_TAGS");
+    if (!given.is_object())
+      throw Error("G-TRACK-2", ErrorKind::usage, "MLFLOW_TAGS is no object of names and values");
+    for (const auto& [key, value] : given.items())
+      if (mlflow_objection(key).empty()) tags[key] = python_text(value);
+  } catch (const Error& error) {
+    log_warning("mlflow: " + error.message() + "; the tags are left out");
+  }
+  return tags;
 }
 
 /// Whether the folder has runs, of which MLflow goes on writing there.
@@ -140,13 +160,7 @@ class MlflowWriter : public TrackerWriter {
                                              {"mlflow.runName", name}}});
     }
     if (is_described_) return;
-    std::map<std::string, std::string> tags;
-    if (const auto text = tracked::environment("MLFLOW_TAGS"); !text.empty()) {
-      const auto given = parse_json(text, "MLFLOW_TAGS");
-      for (const auto& [key, value] : given.items())
-        if (mlflow_objection(key).empty()) tags[key] = python_text(value);
-    }
-    store_->describe_run(run_id_, mlflow_parameters(run), tags);
+    store_->describe_run(run_id_, mlflow_parameters(run), mlflow_tags());
     is_described_ = true;
   }
 

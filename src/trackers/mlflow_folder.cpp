@@ -156,8 +156,9 @@ class MlflowFolder : public MlflowStore {
 
   fs::path find_run(const std::string& run_id) {
     if (run_folder_.filename() == run_id) return run_folder_;
-    for (const auto& entry : fs::directory_iterator(root_))
-      if (fs::exists(entry.path() / run_id / "meta.yaml"))
+    std::error_code unknown;  // of a folder that is not there
+    for (const auto& entry : fs::directory_iterator(root_, unknown))
+      if (fs::exists(entry.path() / run_id / "meta.yaml", unknown))
         return run_folder_ = entry.path() / run_id;
     throw Error("G-TRACK-2", ErrorKind::io, root_.string() + " has no run " + run_id,
                 "MLFLOW_RUN_ID names the run; unset it to begin a new one.");

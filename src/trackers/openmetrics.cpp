@@ -2,8 +2,10 @@
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
+#include <gradus/core/printable.h>
 #include <gradus/trackers/openmetrics.h>
 
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <mutex>
@@ -43,6 +45,18 @@ std::string metric_number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
   return dump_json(nlohmann::json(value));
+}
+
+/// The port that the text names; says when it names none.
+std::optional<int> port_in(const std::string& text) {
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error == std::errc() && end == text.data() + text.size()) return port;
+  log_warning(
+      fmt::format("openmetrics: GRADUS_OPENMETRICS_PORT: expected a port from 0 to 65535, "
+                  "received \"{}\"; {} is used",
+                  printable(text), kDefaultPort));
+  return std::nullopt;
 }
 
 class OpenMetricsTracker : public Tracker {
@@ -116,7 +130,7 @@ class OpenMetricsTracker : public Tracker {
 
 std::shared_ptr<Tracker> openmetrics_tracker(std::optional<int> port) {
   const auto named = tracked::environment("GRADUS_OPENMETRICS_PORT");
-  if (!port && !named.empty()) port = std::atoi(named.c_str());
+  if (!port && !named.empty()) port = port_in(named);
   return std::make_shared<OpenMetricsTracker>(port.value_or(kDefaultPort));
 }
 

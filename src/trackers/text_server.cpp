@@ -65,7 +65,11 @@ void TextServer::serve() {
     if (::poll(entries, 2, -1) < 0 && errno != EINTR) return;
     if (entries[1].revents != 0) return;
     const int connection = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (connection < 0) continue;
+    if (connection < 0) {
+      // Without free descriptors the client would be found waiting again at once.
+      if (errno == EMFILE || errno == ENFILE) ::poll(&entries[1], 1, 100);
+      continue;
+    }
     answer(connection);
     ::close(connection);
   }

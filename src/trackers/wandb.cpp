@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
+#include <gradus/core/log.h>
+#include <gradus/core/printable.h>
 #include <gradus/trackers/wandb.h>
 #include <unistd.h>
 
@@ -117,6 +119,11 @@ class WandbWriter : public TrackerWriter {
   void choose_run() {
     start_ = now();
     id_ = tracked::environment("WANDB_RUN_ID");
+    if (id_.find_first_of("/\\#?%:") != std::string::npos || id_.starts_with('.')) {
+      log_warning(fmt::format("wandb: WANDB_RUN_ID {} is not used: W&B takes no /\\#?%: in it",
+                              printable(id_)));
+      id_.clear();
+    }
     if (id_.empty()) id_ = tracked::random_text(8, "0123456789abcdefghijklmnopqrstuvwxyz");
     if (root_.empty()) root_ = tracked::environment("WANDB_DIR");
     folder_ = root_ / "wandb" /

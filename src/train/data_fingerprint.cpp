@@ -25,7 +25,8 @@ void add_value(Crc32& sum, const Value& value) {
     for (const auto& text : value.strings()) add_text(sum, text);
     return;
   }
-  if (value.is_nested()) return add_text(sum, dump_json(value.json()));
+  // The order of keys says nothing: a row is the same in another one.
+  if (value.is_nested()) return add_text(sum, dump_json(nlohmann::json(value.json())));
   const auto tensor = value.to_tensor().detach().to(torch::kCPU).contiguous();
   add_bytes(sum, tensor.sizes().data(), tensor.sizes().size() * sizeof(int64_t));
   add_bytes(sum, tensor.const_data_ptr(), tensor.nbytes());

@@ -10,6 +10,7 @@ namespace {
 constexpr size_t kUsualSteps = 64;
 constexpr size_t kFewestSteps = 16;
 constexpr double kLeastDeviation = 0.05;         // of the median
+constexpr double kLeastOfFirst = 0.001;          // of the median of the first losses
 constexpr double kDistanceToDeviation = 1.4826;  // for normal numbers
 
 double middle_value(std::vector<double> values) {
@@ -49,9 +50,12 @@ std::optional<LossWatch::Spike> LossWatch::judge(Place place, double loss) const
   std::vector<double> values(usual_.begin(), usual_.end());
   const double median = middle_value(values);
   for (auto& value : values) value = std::abs(value - median);
+  // Where everything has been learned losses are nearly zero, and differ by rounding alone.
   const double deviation =
-      std::max(kDistanceToDeviation * middle_value(values), kLeastDeviation * std::abs(median));
-  const bool is_high = usual_.size() >= kFewestSteps && loss > median + threshold_ * deviation;
+      std::max({kDistanceToDeviation * middle_value(values), kLeastDeviation * std::abs(median),
+                kLeastOfFirst * first_level_});
+  const bool is_high =
+      usual_.size() >= kFewestSteps && deviation > 0 && loss > median + threshold_ * deviation;
   if (std::isfinite(loss) && !is_high) return std::nullopt;
   return Spike{place, loss, median, deviation};
 }
@@ -59,6 +63,8 @@ std::optional<LossWatch::Spike> LossWatch::judge(Place place, double loss) const
 void LossWatch::accept(double loss) {
   usual_.push_back(loss);
   if (usual_.size() > kUsualSteps) usual_.pop_front();
+  if (++accepted_ == kFewestSteps)
+    first_level_ = std::abs(middle_value({usual_.begin(), usual_.end()}));
 }
 
 std::optional<LossWatch::Spike> LossWatch::take_current(Place place) {
@@ -119,6 +125,8 @@ void LossWatch::drop() {
 
 nlohmann::json LossWatch::state() const {
   return {{"usual", std::vector<double>(usual_.begin(), usual_.end())},
+          {"accepted", accepted_},
+          {"first_level", first_level_},
           {"left_out", std::vector<Place>(left_out_.begin(), left_out_.end())}};
 }
 
@@ -126,6 +134,9 @@ void LossWatch::load(const nlohmann::json& state) {
   drop();
   const auto usual = state.at("usual").get<std::vector<double>>();
   usual_.assign(usual.begin(), usual.end());
+  // Files of early versions do not have these.
+  accepted_ = state.value("accepted", usual_.size());
+  first_level_ = state.value("first_level", 0.0);
   const auto places = state.at("left_out").get<std::vector<Place>>();
   left_out_ = {places.begin(), places.end()};
 }

@@ -17,7 +17,8 @@ namespace gradus {
 /// Losses are collected on the run's device, which nobody waits for; `look` reads them all at once.
 /// A loss is a spike when it lies more than `threshold` standard deviations above the median of the
 /// last 64 steps that were none. The deviation follows from the median distance to the median and
-/// counts as at least 5 % of it. Nothing is a spike before 16 steps, unless it is not finite.
+/// counts as at least 5 % of it and a thousandth of the median of the first 16 losses. Nothing is a
+/// spike before 16 steps, unless it is not finite.
 class LossWatch {
  public:
   /// A step: the pass and its first batch.
@@ -73,6 +74,8 @@ class LossWatch {
   torch::Device device_;
   double threshold_;
   std::deque<double> usual_;
+  size_t accepted_ = 0;     // losses that were usual
+  double first_level_ = 0;  // the median of the first of them
   std::vector<Place> pending_;
   std::vector<double> on_host_;  // of the pending steps and the one under way, on a CPU
   torch::Tensor on_device_;      // the same elsewhere

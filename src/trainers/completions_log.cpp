@@ -48,6 +48,12 @@ std::string repeated(const char* piece, size_t count) {
   return all;
 }
 
+/// Objects with their keys in the order that a checkpoint has them in, so that a resumed run writes
+/// the same files.
+Value with_sorted_keys(const Value& value) {
+  return value.is_nested() ? Value::nested(nlohmann::json(value.json())) : value;
+}
+
 /// How a cell is shown: numbers with two digits, conversations message by message.
 std::string shown_cell(const Value& value) {
   if (value.is_null()) return "";
@@ -134,7 +140,8 @@ void CompletionsLog::add(const std::vector<std::pair<std::string, std::vector<Va
   const auto count = cells.empty() ? 0 : cells.front().second.size();
   for (size_t i = 0; i < count; ++i) {
     Example row;
-    for (const auto& [name, values] : cells) row.set(name, i < values.size() ? values[i] : Value());
+    for (const auto& [name, values] : cells) 
+      row.set(name, i < values.size() ? with_sorted_keys(values[i]) : Value());
     rows_.push_back(std::move(row));
     if (rows_.size() > most_) rows_.pop_front();
   }

@@ -110,14 +110,14 @@ void extract_prompt(Example& row, const RowReader& read) {
     row.set("rejected", rejected.substr(shared));
     return;
   }
-  const auto chosen = nlohmann::json(read.messages("chosen")),
-             rejected = nlohmann::json(read.messages("rejected"));
+  const auto chosen = read.messages("chosen"), rejected = read.messages("rejected");
   const auto shorter = std::min(chosen.size(), rejected.size());
   size_t same = 0;
-  while (same < shorter && chosen[same] == rejected[same]) ++same;
+  // In any order of keys.
+  while (same < shorter && nlohmann::json(chosen[same]) == nlohmann::json(rejected[same])) ++same;
   if (same == shorter && shorter > 0) --same;
-  const auto part = [&](const nlohmann::json& list, size_t from, size_t to) {
-    auto result = nlohmann::json::array();
+  const auto part = [&](const ordered_json& list, size_t from, size_t to) {
+    auto result = ordered_json::array();
     for (size_t i = from; i < to; ++i) result.push_back(list[i]);
     return Value::nested(std::move(result));
   };
@@ -180,6 +180,13 @@ std::vector<Example> unpaired(const std::vector<Example>& pairs) {
   return rows;
 }
 
+constexpr const char* kAllMargins = "Give every row a margin, or none.";
+
+bool has_value(const Example& row, const char* name) {
+  const auto* value = row.find(name);
+  return value != nullptr && !value->is_null();
+}
+
 bool label_of(const PreferenceRow& row) {
   const auto& value = row.read().column("label");
   if (value.is_bool()) return value.boolean();
@@ -197,7 +204,7 @@ DatasetRef prepare_reward_rows(const DatasetRef& rows, const PreferencePreparati
   const bool has_ids = first.contains("chosen_ids") && first.contains("rejected_ids"),
              has_old_ids =
                  first.contains("chosen_input_ids") && first.contains("rejected_input_ids"),
-             is_chat = is_conversational(first);
+             is_chat = is_conversational(first), has_margin = has_value(first, "margin");
   std::vector<Example> made;
   for (int64_t i = 0; i < source.size(); ++i) {
     auto given = source.get(i);
@@ -215,8 +222,11 @@ DatasetRef prepare_reward_rows(const DatasetRef& rows, const PreferencePreparati
       for (const auto* name : {"chosen", "rejected"})
         pair.check_length(row[std::string(name) + "_ids"].ints().size(), name);
     }
-    if (const auto* margin = given.find("margin"); margin != nullptr && !margin->is_null())
-      row.set("margin", margin->number());
+    if (has_value(given, "margin") || has_margin) {
+      const RowReader read(given, where, i, kPairForms);
+      if (!has_margin) read.refuse("it has a margin, but row 0 has none", kAllMargins);
+      row.set("margin", read.number("margin"));
+    }
     const auto longer =
         int64_t(std::max(row["chosen_ids"].ints().size(), row["rejected_ids"].ints().size()));
     if (how.max_length && longer > *how.max_length) continue;

@@ -109,16 +109,18 @@ class RewardProcess {
     if (!status_) ::waitpid(process_, nullptr, 0);
   }
 
-  /// Writes a line and waits for one. Throws `NoAnswer`.
+  /// Writes a line and waits for one. What was written beside it is returned with it, or, when it
+  /// comes later, in place of the next answer. Throws `NoAnswer`.
   std::string ask(const std::string& question, double timeout) {
     const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         std::chrono::duration<double>(timeout));
     size_t written = 0;
+    read_answer();
+    if (!pending_.empty()) return pending_;  // to an earlier question
     for (;;) {
-      if (const auto line = pending_.find('\n'); line != std::string::npos) {
-        auto answer = pending_.substr(0, line);
-        pending_.erase(0, line + 1);
-        return answer;
+      if (pending_.find('\n') != std::string::npos) {
+        if (pending_.ends_with('\n')) pending_.pop_back();
+        return std::exchange(pending_, {});
       }
       if (pending_.size() > kLongestAnswer) throw NoAnswer{"its answer has no end"};
       const auto left =
@@ -239,13 +241,16 @@ class RewardCommand {
     auto& columns = question["columns"] = json::object();
     for (const auto& [name, values] : in.columns) {
       auto& column = columns[name] = json::array();
-      for (const auto& value : values) column.push_back(sources::json_from_value(value));
+      for (const auto& value : values) column.push_back(json(sources::json_from_value(value)));
     }
     return question;
   }
 
   std::vector<double> rewards_of(const std::string& line, size_t count) const {
     const std::string form = R"(Answer every line with one line {"rewards": [number, ...]}.)";
+    if (line.find('\n') != std::string::npos)
+      refuse(fmt::format("wrote more than one line for one question: {}", beginning_of(line)),
+             form + " Everything else belongs to its error output.");
     json answer;
     try {
       answer = parse_json(line, "the answer");

@@ -2,14 +2,18 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/randperm.h>
 #include <ATen/ops/stack.h>
+#include <fmt/format.h>
+#include <gradus/core/error.h>
 
 #include <cmath>
 #include <numeric>
+#include <string_view>
 
 #include "core/parsed_json.h"
 #include "trainers/advantages.h"
 #include "trainers/nan_statistics.h"
 #include "trainers/rollout_parts.h"
+#include "trainers/row_reader.h"
 
 namespace gradus {
 
@@ -48,6 +52,20 @@ std::map<std::string, double> logged_means(const std::map<std::string, std::vect
   return means;
 }
 
+/// Rewards take texts or conversations, not both.
+void check_prompts_alike(const std::vector<Example>& rows, const std::vector<int64_t>& places) {
+  const auto form = [](const Example& row) {
+    return std::string_view(is_message_list(row.find("prompt"), "role") ? "a list of messages"
+                                                                        : "a text");
+  };
+  for (size_t i = 1; i < rows.size(); ++i)
+    if (const auto first = form(rows[0]), other = form(rows[i]); first != other)
+      throw Error("G-TRL-2", ErrorKind::data,
+                  fmt::format("the data set: the prompt of row {} is {}, that of row {} is {}",
+                              places[0], first, places[i], other),
+                  "Give all prompts the same form.");
+}
+
 }  // namespace
 
 Batch RolloutTrainer::make_batch(const Batch& loaded, const DatasetRef& source, bool training) {
@@ -56,6 +74,7 @@ Batch RolloutTrainer::make_batch(const Batch& loaded, const DatasetRef& source, 
   const std::vector<int64_t> places(numbers.data_ptr<int64_t>(),
                                     numbers.data_ptr<int64_t>() + numbers.numel());
   auto rows = source.map_style()->get_many(places);
+  check_prompts_alike(rows, places);
   if (r.settings.only_prompts)
     for (auto& row : rows)
       if (const auto* prompt = row.find("prompt")) row = {{"prompt", *prompt}};

@@ -30,11 +30,20 @@ void RowReader::refuse(const std::string& what, const std::string& advice) const
 
 const Value& RowReader::column(const std::string& name) const {
   const auto* value = row_.find(name);
-  if (value == nullptr || value->is_null())
+  if (value == nullptr)
     refuse(
         fmt::format("there is no column {}; the row has {}", name, fmt::join(row_.names(), ", ")),
         advice_);
+  if (value->is_null()) refuse(name + " is null", advice_);
   return *value;
+}
+
+double RowReader::number(const std::string& name) const {
+  const auto& value = column(name);
+  if (!value.is_double() && !value.is_int())
+    refuse(fmt::format("{} must be a number, received {}", name, value.type_name()),
+           "Give every row a number, or leave the column out.");
+  return value.number();
 }
 
 const std::string& RowReader::text(const std::string& name) const {
@@ -56,23 +65,41 @@ std::vector<int64_t> RowReader::list(const std::string& name) const {
          "Give one number for each token.");
 }
 
+std::vector<int64_t> RowReader::list_for(const std::string& name, size_t tokens) const {
+  auto numbers = list(name);
+  if (numbers.size() != tokens)
+    refuse(fmt::format("{} token ids, but {} numbers in {}", tokens, numbers.size(), name),
+           "Give one number for each token.");
+  return numbers;
+}
+
 ordered_json RowReader::messages(const std::string& name) const {
   const auto& value = column(name);
   if (!value.is_nested() || !value.json().is_array())
     refuse(fmt::format("{} must be a list of messages, received {}", name, value.type_name()),
            "Give a list of objects with role and content.");
-  return ordered_json(value.json());
+  return value.json();
 }
 
 ChatOptions RowReader::chat_options() const {
   ChatOptions options;
-  if (const auto* tools = row_.find("tools"); tools != nullptr && !tools->is_null())
-    options.tools =
-        tools->is_string() ? ordered_json_or_discarded(tools->str()) : ordered_json(tools->json());
+  if (const auto* tools = row_.find("tools"); tools != nullptr && !tools->is_null()) {
+    const bool is_empty_list = tools->is_ints() && tools->ints().empty();
+    if (!tools->is_string() && !tools->is_nested() && !is_empty_list)
+      refuse(fmt::format("tools must be a list of JSON schemas, received {}", tools->type_name()),
+             "Give a list of JSON schemas, or leave the column out.");
+    options.tools = tools->is_string()   ? ordered_json_or_discarded(tools->str())
+                    : tools->is_nested() ? tools->json()
+                                         : ordered_json::array();
+  }
   if (options.tools.is_discarded())
     refuse("tools is not valid JSON", "Give a list of JSON schemas, or leave the column out.");
-  if (const auto* more = row_.find("chat_template_kwargs"); more != nullptr && more->is_nested())
-    options.variables = ordered_json(more->json());
+  if (const auto* more = row_.find("chat_template_kwargs"); more != nullptr && !more->is_null()) {
+    if (!more->is_nested() || !more->json().is_object())
+      refuse("chat_template_kwargs must be an object, received " + more->type_name(),
+             "Give an object with the variables of the chat template, or leave the column out.");
+    options.variables = more->json();
+  }
   return options;
 }
 

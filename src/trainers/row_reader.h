@@ -27,10 +27,14 @@ class RowReader {
 
   /// The value of a column, not null.
   const Value& column(const std::string& name) const;
+  /// A number.
+  double number(const std::string& name) const;
   /// A text.
   const std::string& text(const std::string& name) const;
   /// A list of whole numbers.
   std::vector<int64_t> list(const std::string& name) const;
+  /// A list of whole numbers, one for each of `tokens` tokens.
+  std::vector<int64_t> list_for(const std::string& name, size_t tokens) const;
   /// A list of messages.
   nlohmann::ordered_json messages(const std::string& name) const;
   /// The columns `tools` and `chat_template_kwargs`, for the chat template.

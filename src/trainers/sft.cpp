@@ -155,8 +155,11 @@ SFTTrainer::Prepared SFTTrainer::prepare(SFTTrainerOptions given, const SFTConfi
                                                 .padding_free = is_padding_free(args),
                                                 .pad_to_multiple_of = args.pad_to_multiple_of});
 
-  SftPreparation how{
-      .tokenizer = *tokenizer, .args = args, .formatting_func = given.formatting_func};
+  SftPreparation how{.tokenizer = *tokenizer,
+                     .args = args,
+                     .longest = longest_input(*options.model),
+                     .vocabulary = known_tokens(*options.model),
+                     .formatting_func = given.formatting_func};
   const auto& rows = given.train_dataset.map_style();
   const auto sample = rows && rows->size() > 0 ? rows->get(0) : Example();
   how.completion_only = args.completion_only_loss.value_or(sample.contains("prompt") &&

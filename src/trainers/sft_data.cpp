@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "data/numpy_random.h"
 
@@ -41,10 +42,16 @@ class SftRow {
     std::vector<int64_t> ids;
     if (row_.contains("input_ids")) {
       ids = read_.list("input_ids");
-      if (row_.contains("labels")) return made(ids, read_.list("labels"));
+      check_known("input_ids", ids);
+      if (row_.contains("labels")) {
+        auto labels = read_.list_for("labels", ids.size());
+        check_known("labels", labels);
+        return made(std::move(ids), std::move(labels));
+      }
       if (how_.completion_only && row_.contains("completion_mask"))
-        masks.push_back(read_.list("completion_mask"));
-      if (row_.contains("assistant_masks")) masks.push_back(read_.list("assistant_masks"));
+        masks.push_back(read_.list_for("completion_mask", ids.size()));
+      if (row_.contains("assistant_masks"))
+        masks.push_back(read_.list_for("assistant_masks", ids.size()));
     } else {
       if (how_.formatting_func) row_.set("text", how_.formatting_func(row_));
       if (from_value) to_messages(row_);
@@ -55,16 +62,33 @@ class SftRow {
     auto labels = ids;
     for (const auto& mask : masks)
       for (size_t i = 0; i < labels.size(); ++i)
-        if (i >= mask.size() || mask[i] == 0) labels[i] = -100;
+        if (mask[i] == 0) labels[i] = -100;
     return made(std::move(ids), std::move(labels));
   }
 
  private:
   Example made(std::vector<int64_t> ids, std::vector<int64_t> labels) const {
-    if (ids.size() != labels.size())
-      read_.refuse(fmt::format("{} token ids, but {} labels", ids.size(), labels.size()),
-                   "Give each token one label; -100 leaves it out of the loss.");
+    check_length(ids.size());
     return {{"input_ids", std::move(ids)}, {"labels", std::move(labels)}};
+  }
+
+  /// Refuses tokens that the model does not know.
+  void check_known(const char* name, const std::vector<int64_t>& ids) const {
+    const bool are_labels = name == std::string_view("labels");
+    for (const auto id : ids)
+      if (how_.vocabulary && !(are_labels && id == -100) && (id < 0 || id >= *how_.vocabulary))
+        read_.refuse(fmt::format("{} holds {}, but the model knows the tokens 0 to {}", name, id,
+                                 *how_.vocabulary - 1),
+                     are_labels ? "Give each token one label; -100 leaves it out of the loss."
+                                : "Make the tokens with the tokenizer of the model's folder.");
+  }
+
+  /// Refuses a row that the model cannot take.
+  void check_length(size_t tokens) const {
+    const auto length = std::min(int64_t(tokens), how_.args.max_length.value_or(int64_t(tokens)));
+    if (how_.longest && length > *how_.longest)
+      read_.refuse(fmt::format("{} tokens, but the model takes {} at most", length, *how_.longest),
+                   fmt::format("Set --max_length {} or less.", *how_.longest));
   }
 
   /// Old conversations with "from" and "value".
@@ -78,8 +102,9 @@ class SftRow {
         if (!message.is_object()) continue;
         for (const auto& [from, to] : {std::pair("from", "role"), std::pair("value", "content")})
           if (message.contains(from)) {
-            message[to] = message[from];
+            auto said = message[from];
             message.erase(from);
+            message[to] = std::move(said);
           }
       }
       row.set(name == "conversations" ? "messages" : name, Value::nested(std::move(list)));
@@ -88,10 +113,12 @@ class SftRow {
   }
 
   std::vector<int64_t> tokens(std::vector<std::vector<int64_t>>& masks) const {
-    if (!row_.contains("prompt"))
-      return is_conversational(row_)
+    if (!row_.contains("prompt")) {
+      const bool has_text = row_.contains(how_.args.dataset_text_field);
+      return is_conversational(row_) || (!has_text && row_.contains("messages"))
                  ? chat_tokens(read_.messages("messages"), masks)
                  : how_.tokenizer.encode(read_.text(how_.args.dataset_text_field)).ids();
+    }
     std::vector<int64_t> prompt, all;
     if (is_conversational(row_)) {
       auto options = read_.chat_options();
@@ -151,6 +178,16 @@ bool truncated(Example& row, const SFTConfig& args) {
   return has_label;
 }
 
+/// Joined rows count positions through; the first of them is the longest.
+void check_packed(const Dataset& rows, const SftPreparation& how, const std::string& where) {
+  const auto length = int64_t(rows.get(0)["input_ids"].ints().size());
+  if (how.args.packing_strategy == "wrapped" && how.longest && length > *how.longest)
+    throw Error("G-TRL-2", ErrorKind::data,
+                fmt::format("the packed rows of {} have {} tokens, but the model takes {} at most",
+                            where, length, *how.longest),
+                fmt::format("Set --max_length {} or less.", *how.longest));
+}
+
 std::shared_ptr<Dataset> shuffled_rows(const std::shared_ptr<Dataset>& rows, int64_t seed) {
   return rows->select(data::NumpyRandom(uint64_t(seed)).permutation(rows->size()));
 }
@@ -181,6 +218,7 @@ std::shared_ptr<const Dataset> prepare_sft_rows(const DatasetRef& rows,
     if (args.shuffle_dataset) prepared = shuffled_rows(prepared, args.seed);
     prepared = pack_dataset(prepared, {.seq_length = *args.max_length,
                                        .strategy = packing_strategy(args.packing_strategy)});
+    check_packed(*prepared, preparation, where);
   }
   if (args.shuffle_dataset) prepared = shuffled_rows(prepared, args.seed);
   return prepared;

@@ -14,6 +14,8 @@ struct SftPreparation {
   const SFTConfig& args;
   bool completion_only = false;  ///< Labels of prompts are -100.
   bool packing = false;
+  std::optional<int64_t> longest = {};     ///< What the model can take; unset: anything.
+  std::optional<int64_t> vocabulary = {};  ///< How many tokens it knows; unset: not said.
   std::function<std::string(const Example&)> formatting_func = nullptr;
 };
 

@@ -72,4 +72,10 @@ std::optional<int64_t> longest_input(const Model& model) {
   return known != nullptr ? known->position_limit() : std::nullopt;
 }
 
+std::optional<int64_t> known_tokens(const Model& model) {
+  const auto config = model.config();  // null: a model of the user's own
+  if (!config.is_object() || !config.contains("vocab_size")) return std::nullopt;
+  return config["vocab_size"].get<int64_t>();
+}
+
 }  // namespace gradus

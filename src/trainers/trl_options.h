@@ -39,6 +39,9 @@ std::shared_ptr<Model> with_adapter(const std::shared_ptr<Model>& given,
 /// How many tokens the model can take, where it has a table of positions.
 std::optional<int64_t> longest_input(const Model& model);
 
+/// How many tokens a model of the library knows; unset for others.
+std::optional<int64_t> known_tokens(const Model& model);
+
 /// The sets for evaluation after `prepare(rows, name)`.
 template <class Prepare>
 EvalDatasets prepared_sets(const EvalDatasets& sets, const Prepare& prepare) {

@@ -36,8 +36,8 @@ def skip(why):
     sys.exit(77)
 
 
-def start_server(folder):
-    process = subprocess.Popen([GRADUS, "serve", str(folder), "--port", "0"],
+def start_server(folder, port="0"):
+    process = subprocess.Popen([GRADUS, "serve", str(folder), "--port", port],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = process.stdout.readline()
     found = re.search(r"(http://127.0.0.1:\d+/)", line)
@@ -314,7 +314,7 @@ def small_page(folder):
     for number in range(8):
         runs.write_run(folder / f"run-{number}", number)
     live = folder / "live"
-    live.mkdir()
+    live.mkdir(parents=True)
     noise = random.Random(99)
     with open(live / "run_log.jsonl", "w") as out:
         began = time.time() - 60
@@ -356,6 +356,48 @@ def small_page(folder):
             for each in (dark, phone):
                 assert not each.problems(), each.problems()
             test_report(browser, folder)
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def odd_page(folder):
+    """Names that JavaScript's objects have already, addresses that make no sense, a server that is
+    started anew while the page is open."""
+    for number, name in enumerate(("b", "d")):
+        runs.write_run(folder / name, number, steps=100)
+    with open(folder / "d" / "run_log.jsonl", "a") as out:
+        entry = {"step": 100, "__proto__": 5.0, "constructor": 6.0, "loss": float("nan")}
+        out.write(json.dumps(entry) + "\n")
+    server, address = start_server(folder)
+    port = address.rstrip("/").rsplit(":", 1)[1]
+    try:
+        with chromium.Chromium() as browser:
+            page = browser.open(address, 1280, 800)
+            page.wait("gradus.app.runs.length === 2")
+            page.run("gradus.app.show('table')")
+            page.wait("document.querySelectorAll('#table tbody tr').length === 2")
+            heads = page.run("[...document.querySelectorAll('#table th')].map(e => e.textContent)")
+            assert "__proto__" in heads and "constructor" in heads, heads
+            page.run("gradus.app.openRun(gradus.app.runs.find(run => run.name === 'd').id)")
+            page.wait("location.hash.includes('run=d')")
+            assert not page.problems(), page.problems()
+
+            server.terminate()
+            server.wait(timeout=30)
+            runs.write_run(folder / "a", 3, steps=100)  # the others get new numbers
+            server, _ = start_server(folder, port)
+            page.wait("gradus.app.runs.length === 3 && gradus.app.runs[0].name === 'a'")
+            page.wait("document.querySelector('#run h2')?.textContent === 'd'")
+
+            for words in ("view=nonsense", "view=__proto__", "view=run&run=nobody&part=nonsense",
+                          "runs=nobody&smoothing=x&axis=no&log=7&colour=no"):
+                page.call("Page.navigate", url="about:blank")
+                page.call("Page.navigate", url=f"{address}#{words}")
+                page.wait("gradus.app.runs.length === 3 && !!document.querySelector("
+                          "'#curves:not([hidden]), #run:not([hidden])')")
+            problems = [each for each in page.problems() if "ERR_CONNECTION" not in each]
+            assert not problems, problems
     finally:
         server.terminate()
         server.wait(timeout=30)
@@ -479,7 +521,11 @@ def main():
         skip("Chromium is missing: the page is not tested; tools/setup --browser installs it")
     folder = Path(tempfile.mkdtemp(prefix="gradus-page-"))
     try:
-        (large_page if OPTIONS.large else small_page)(folder)
+        if OPTIONS.large:
+            large_page(folder)
+        else:
+            small_page(folder / "small")
+            odd_page(folder / "odd")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -29,17 +29,17 @@ class Server:
         self.process = subprocess.Popen([GRADUS, "serve", str(folder), "--port", "0", *flags],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
-        found = re.search(r"http://127.0.0.1:(\d+)/(?:\?token=(\S+))?", line)
+        found = re.search(r"http://(127.0.0.\d):(\d+)/(?:\?token=(\S+))?", line)
         if not found:
             error = self.process.stderr.read()
             if "G-SERVE-1" in error or "G-SERVE-2" in error:
                 print(error.strip())
                 sys.exit(77)
             raise AssertionError(line + error)
-        self.port, self.token = int(found[1]), found[2]
+        self.host, self.port, self.token = found[1], int(found[2]), found[3]
 
     def get(self, path, method="GET", body=None, **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
         connection.putrequest(method, path, skip_host="Host" in headers)
         for name, value in headers.items():
             connection.putheader(name.replace("_", "-"), value)
@@ -120,6 +120,17 @@ def test_tokens(folder):
         cookie = headers["Set-Cookie"]
         assert "HttpOnly" in cookie and "SameSite=Strict" in cookie, cookie
         assert server.get("/api/runs", Cookie=cookie.split(";")[0])[0] == 200
+    finally:
+        server.close()
+    for token in ("a;b c&d=e#f", "bücher-und-mehr", "line\nbreak", ""):
+        done = subprocess.run([GRADUS, "serve", str(folder), "--token", token],
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and "G-SERVE-4" in done.stderr, (token, done.stderr)
+    server = Server(folder, "--host", "127.0.0.2")  # the address that it prints answers
+    try:
+        own = f"127.0.0.2:{server.port}"
+        assert server.get("/api/runs", Host=own, Origin=f"http://{own}")[0] == 200
+        assert server.get("/api/runs", Host=f"127.0.0.3:{server.port}")[0] == 421
     finally:
         server.close()
     done = subprocess.run([GRADUS, "serve", str(folder), "--host", "0.0.0.0", "--token", "short"],

@@ -13,6 +13,8 @@
 #include <gradus/trainers/on_policy_distillation.h>
 #include <gradus/trainers/rloo.h>
 
+#include <set>
+
 #include "answer_jobs.h"
 
 using nlohmann::json;
@@ -99,9 +101,11 @@ json answer_of(gradus::Trainer& trainer, const json& job) {
   trainer.on(gradus::Event::pre_optimizer_step,
              [&](const gradus::CallbackContext& at, gradus::TrainerControl&) {
                if (at.state.global_step > 0) return;
+               std::set<const void*> seen;  // tied tensors have two names
                for (const auto& item : at.model->named_module().named_parameters()) {
                  const auto& gradient = item.value().grad();
                  if (!gradient.defined()) continue;
+                 if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
                  const auto all = gradient.to(torch::kDouble).flatten().contiguous();
                  gradients[item.key()] = std::vector<double>(all.data_ptr<double>(),
                                                              all.data_ptr<double>() + all.numel());

@@ -193,6 +193,14 @@ def main():
         refused("too few rows", cwd, "G-TRL-1", "6 rows", *EXACT, "--steps_per_generation", "8")
         refused("weights", cwd, "G-TRL-1", "reward_weights", *EXACT, "--reward_weights", "1")
         refused("vLLM", cwd, "G-TRL-1", "use_vllm", *EXACT, "--use_vllm")
+        mixed = [{"prompt": "Anna"}, {"prompt": [{"role": "user", "content": "Anna"}]}]
+        (cwd / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in mixed))
+        (cwd / "template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+        (cwd / "llama/chat_template.jinja").write_text((cwd / "template.jinja").read_text())
+        refused("texts and messages", cwd, "G-TRL-2", "a list of messages", "--train_file",
+                "mixed.jsonl", "--reward_funcs", "length:4", "--num_generations", "2")
+        refused("two answers", cwd, "G-RWD-2", "more than one line for one question",
+                *process(cwd, "twice.py", f"{ANSWER}\n    {ANSWER}"))
         refused("long prompt", cwd, "G-TRL-2", "room for", "--train_file", "long.jsonl",
                 "--reward_funcs", "length:4")
     print(f"{len(failures)} failures")

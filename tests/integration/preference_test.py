@@ -123,6 +123,16 @@ def main():
         refused("no answer", cwd, "G-TRL-2", "assistant", "reward", "--train_file",
                 "no_answer.jsonl", "--chat_template_path", "template.jinja")
         refused("no rejected", cwd, "G-TRL-2", "rejected", *dpo, "no_rejected.jsonl")
+        pair = {"chosen": "Anna may", "rejected": "Anna sleeps"}
+        for margins, text in (([1, "x"], "row 1: margin must be a number, received text"),
+                              ([1, None], "row 1: margin is null"),
+                              ([None, 1], "row 1: it has a margin, but row 0 has none")):
+            (cwd / "margins.jsonl").write_text("".join(
+                json.dumps(dict(pair, margin=margin)) + "\n" for margin in margins))
+            refused(text, cwd, "G-TRL-2", text, "reward", "--train_file", "margins.jsonl")
+        (cwd / "long_pair.jsonl").write_text(json.dumps(dict(pair, chosen="Anna may " * 90)) + "\n")
+        refused("reward, longer than the context", cwd, "G-TRL-2", "64 at most", "reward",
+                "--train_file", "long_pair.jsonl", "--model_name_or_path", "gpt2")
         refused("label", cwd, "G-TRL-2", "true or false", "kto", "--train_file", "no_label.jsonl")
         refused("prompt too long", cwd, "G-TRL-2", "max_length", *dpo, "long.jsonl",
                 "--max_length", "20")

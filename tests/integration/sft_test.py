@@ -52,6 +52,24 @@ def refused(name, cwd, identifier, text, *words):
         fail(name, f"expected {identifier} with {text!r}", done.stderr)
 
 
+CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+# Rows that cannot be used, and what is said about the last of them.
+BAD_ROWS = [
+    ([{"text": "a"}, {"text": None}], "row 1: text is null"),
+    ([{"messages": CHAT}, {"messages": None}], "row 1: messages is null"),
+    ([{"messages": CHAT}, {"messages": "a"}],
+     "row 1: messages must be a list of messages, received text"),
+    ([{"messages": CHAT, "tools": 5}], "row 0: tools must be a list of JSON schemas, received int"),
+    ([{"messages": CHAT, "chat_template_kwargs": "x"}],
+     "row 0: chat_template_kwargs must be an object, received text"),
+    ([{"input_ids": [1, 2]}, {"input_ids": [1, 99999]}], "row 1: input_ids holds 99999"),
+    ([{"input_ids": [1, 2], "labels": [1, -1]}], "row 0: labels holds -1"),
+    ([{"input_ids": [1, 2], "labels": [1]}], "row 0: 2 token ids, but 1 numbers in labels"),
+    ([{"input_ids": [1, 2], "completion_mask": [1]}],
+     "row 0: 2 token ids, but 1 numbers in completion_mask"),
+]
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         cwd = Path(folder)
@@ -65,6 +83,11 @@ def main():
             "--eval_strategy", "steps", "--eval_steps", "3", "--packing", "--max_length", "24",
             "--output_dir", "text")
         run("adapter", cwd, *adapter, "--output_dir", "whole")
+        # One word is a list of one in a file, too.
+        (cwd / "lora.yaml").write_text("use_peft: true\nlora_target_modules: all-linear\n"
+                                       "attn_implementation: sdpa\ndataset_config: default\n")
+        run("options in a file", cwd, "--train_file", "pairs.jsonl", "--config", "lora.yaml",
+            "--output_dir", "listed")
         run("resumed", cwd, *adapter, "--output_dir", "on", "--resume_from_checkpoint",
             "whole/checkpoint-4")
         run("adapter in 4 bits", cwd, *adapter, "--load_in_4bit", "--use_bnb_nested_quant",
@@ -115,6 +138,7 @@ def main():
                     fail("training a loaded adapter", f"exit code {done.returncode}", done.stderr)
         (cwd / "no_answer.jsonl").write_text(json.dumps(
             {"messages": [{"role": "user", "content": "Anna may"}]}) + "\n")
+        (cwd / "long.jsonl").write_text(json.dumps({"text": "Anna may " * 5000}) + "\n")
         (cwd / "template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
         refused("no answer", cwd, "G-TRL-2", "assistant", "--train_file", "no_answer.jsonl",
                 "--chat_template_path", "template.jinja")
@@ -124,6 +148,18 @@ def main():
                 "--use_peft", "--lora_target_modules", "q_prj", "k_prj")
         refused("not conversations", cwd, "G-TRL-1", "assistant_only_loss", "--train_file",
                 "text.jsonl", "--assistant_only_loss")
+        for rows, text in BAD_ROWS:
+            (cwd / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            refused(text, cwd, "G-TRL-2", text, "--train_file", "bad.jsonl",
+                    "--chat_template_path", "template.jinja", "--completion_only_loss", "true")
+        refused("too long for the model", cwd, "G-TRL-2", "tokens, but the model takes",
+                "--model_name_or_path", "gpt2", "--train_file", "long.jsonl")
+        for flags, text in ((["--load_in_8bit"], "--load_in_8bit"),
+                            (["--dataset_streaming"], "--dataset_streaming"),
+                            (["--lora_target_parameters", "x"], "--lora_target_parameters")):
+            refused(text, cwd, "G-TASK-8", text, "--train_file", "text.jsonl", *flags)
+        refused("no such task type", cwd, "G-PEFT-1", "task_type must be one of", "--train_file",
+                "text.jsonl", "--use_peft", "--lora_task_type", "CHAT")
         refused("prompts too long", cwd, "G-TRL-2", "max_length", "--train_file", "pairs.jsonl",
                 "--max_length", "1")
     print(f"{len(failures)} failures")

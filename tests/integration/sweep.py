@@ -136,6 +136,21 @@ def check_errors(folder):
     assert "fixed value" in said, said
     said = sweep(folder, space(folder), "--n_trials", "1", code=2)
     assert "--output_dir" in said, said
+    # What belongs to the sweep, a grid without end, a metric that no evaluation has.
+    words = ["--output_dir", "bad5", "--n_trials", "3"]
+    for change in [{"parameters": {"output_dir": ["a", "b"]}},
+                   {"arguments": {"task": "sft", "resume_from_checkpoint": "x"}}]:
+        said = sweep(folder, space(folder, **change), *words, code=2)
+        assert "no flag for trials" in said, said
+    said = sweep(folder, space(folder), *words, "--", "--output_dir=x", code=2)
+    assert "no flag for trials" in said and not (folder / "x").exists(), said
+    for step in (1, 1e-300):
+        wide = {"learning_rate": {"low": 0, "high": 10**12, "step": step}}
+        said = sweep(folder, space(folder, parameters=wide), *words, "--sampler", "grid", code=2)
+        assert "too many for a grid" in said, said
+    said = sweep(folder, space(folder, metric="eval_los"), *words, code=2)
+    assert "G-CLI-10" in said and "no metric 'eval_los'" in said and "eval_loss" in said, said
+    assert not (folder / "bad5/run-1").exists(), "the other trials would fail, too"
 
 
 def check_kills(folder):

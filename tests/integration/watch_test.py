@@ -179,6 +179,34 @@ def test_several_runs(folder):
         terminal.close()
 
 
+def test_a_folder_that_waits(folder):
+    """A folder without runs is shown until the first one comes, however it is written."""
+    for number, words in enumerate((["waits0/"], ["waits1", "./waits1/."])):
+        place = folder / f"waits{number}"
+        place.mkdir()
+        terminal = Terminal(100, 30, "env", "-C", folder, GRADUS, "watch", *words)
+        try:
+            terminal.wait("nothing yet")
+            (place / "one").mkdir()
+            write_log(place / "one" / "log.jsonl", 300)
+            screen = terminal.wait(f"waits{number}/one", "step 300")
+            assert "runs (" not in screen and "nothing yet" not in screen, screen
+        finally:
+            terminal.close()
+
+
+def test_a_terminal_that_cannot_draw(folder):
+    (folder / "dumb").mkdir()
+    write_log(folder / "dumb" / "log.jsonl", 300)
+    for kind in ("TERM=dumb", "TERM="):
+        terminal = Terminal(80, 40, "env", kind, GRADUS, "watch", folder / "dumb")
+        try:
+            screen = terminal.wait("step 300", "exit code 0")
+            assert "q quit" not in screen, screen
+        finally:
+            terminal.close()
+
+
 def run(*words, **more):
     return subprocess.run([GRADUS, *map(str, words)], capture_output=True, text=True, timeout=120,
                           **more)
@@ -202,6 +230,41 @@ def test_text(folder):
     (folder / "text" / "log.jsonl").write_text('{"step": 1, "\x1b[31mred": 1.0}\n')
     done = run("watch", folder / "text", "--once")
     assert "\x1b" not in done.stdout, done.stdout
+
+
+def test_numbers_at_the_axis(folder):
+    """What stands at an axis is never cut: "4.887e-" is no number."""
+    (folder / "axis").mkdir()
+    with open(folder / "axis" / "log.jsonl", "w") as out:
+        for step in range(1, 100):
+            out.write(json.dumps({"step": step, "a": 4.887e-7 * step, "b": -1.234e-5 * step,
+                                  "c": 1.7e308 * (-1)**step}) + "\n")
+    done = run("watch", folder / "axis", "--once")
+    before = [line.split("│")[0].split() for line in done.stdout.splitlines() if "│" in line]
+    labels = [words[-1] for words in before if words]
+    assert {"4.8e-05", "4.9e-07", "2e+308", "-2e+308"} <= set(labels), done.stdout
+    assert " -1e-05 │" in done.stdout, done.stdout
+
+
+def test_report(folder):
+    """`gradus report`: a picture of the runs that have curves, and clear words where none has."""
+    for number in range(9):
+        (folder / "report" / f"a{number}").mkdir(parents=True)
+        (folder / "report" / f"a{number}" / "log.jsonl").write_text('{"step": 1, "loss": NaN}\n')
+    done = run("report", folder / "report", "--png", folder / "x.png")
+    assert done.returncode == 2 and "no finite value" in done.stderr, done.stderr
+    for number in range(10):
+        (folder / "report" / f"b{number}").mkdir()
+        write_log(folder / "report" / f"b{number}" / "log.jsonl", 10)
+    done = run("report", folder / "report", "--png", folder / "x.png")
+    assert done.returncode == 0 and "first 8 of 10 runs" in done.stderr, done.stderr
+    assert done.stdout == f"{folder}/x.png\n", done.stdout
+    done = run("report", folder / "report", "--png", folder / "x.png", "--metrics", "los")
+    assert done.returncode == 2 and "Did you mean loss?" in done.stderr, done.stderr
+    words = [GRADUS, "report", str(folder / "report"), "--png", "/dev/stdout"]
+    done = subprocess.run(words, capture_output=True, timeout=60)
+    assert done.returncode == 0 and done.stdout == (folder / "x.png").read_bytes(), done.stderr
+    assert os.path.islink("/dev/stdout")
 
 
 def test_a_search_as_text(folder):
@@ -257,12 +320,16 @@ def main():
     folder = Path(tempfile.mkdtemp(prefix="gradus-watch-"))
     try:
         test_text(folder)
+        test_numbers_at_the_axis(folder)
+        test_report(folder)
         test_a_search_as_text(folder)
         if not shutil.which("tmux"):
             print("tmux is missing: the view in a terminal is not tested; tools/setup --browser "
                   "installs it")
             sys.exit(77)
         test_several_runs(folder)
+        test_a_folder_that_waits(folder)
+        test_a_terminal_that_cannot_draw(folder)
         test_a_search(folder)
         test_a_long_log(folder)
         test_a_live_run(folder)

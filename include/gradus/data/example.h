@@ -48,8 +48,8 @@ class Value {
   Value(Floats value) : value_(std::move(value)) {}
   /// A list of texts.
   Value(Strings value) : value_(std::move(value)) {}
-  /// JSON that none of the other types can hold.
-  static Value nested(nlohmann::json value);
+  /// JSON that none of the other types can hold. Objects keep the order of their keys.
+  static Value nested(nlohmann::ordered_json value);
 
   // Which type it holds. Exactly one of these is true.
 
@@ -85,7 +85,8 @@ class Value {
   const Ints& ints() const;             ///< The list of integers.
   const Floats& floats() const;         ///< The list of floats.
   const Strings& strings() const;       ///< The list of texts.
-  const nlohmann::json& json() const;   ///< The nested JSON.
+  /// The nested JSON.
+  const nlohmann::ordered_json& json() const;
 
   /// A number, list or tensor as a tensor: int64, float32 for floats, or bool. Throws `Error`
   /// G-DATA-2 for text and null.
@@ -94,7 +95,7 @@ class Value {
   std::string type_name() const;
 
  private:
-  using Nested = std::shared_ptr<const nlohmann::json>;
+  using Nested = std::shared_ptr<const nlohmann::ordered_json>;
   std::variant<std::monostate, bool, int64_t, double, std::string, torch::Tensor, Ints, Floats,
                Strings, Nested>
       value_;

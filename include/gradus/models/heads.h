@@ -47,6 +47,7 @@ class BackboneModel : public PreTrainedModel {
   bool is_recordable() const override { return options_.is_recordable; }
   nlohmann::json memory() const override { return body_->memory(); }
   void load_memory(const nlohmann::json& memory) override { body_->load_memory(memory); }
+  std::optional<int64_t> position_limit() const override { return body_->position_limit(); }
   std::optional<AttentionShape> attention_shape(const Batch& inputs) const override;
   /// The body.
   Backbone& body() { return *body_; }
@@ -90,7 +91,6 @@ class CausalLM : public BackboneModel {
   bool shifts_labels() const override { return options_.shifts_labels; }
   bool counts_shifted_labels() const override { return options_.counts_shifted_labels; }
   bool can_generate() const override { return true; }
-  std::optional<int64_t> position_limit() const override { return body_->position_limit(); }
   torch::Tensor decode(const Batch& inputs, layers::KeyValueCache& cache) override;
   bool decodes_in_place() const override { return body_->decodes_in_place(); }
 

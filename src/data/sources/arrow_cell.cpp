@@ -22,7 +22,7 @@ namespace {
 
 using arrow::Array;
 using arrow::Type;
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 Error broken(const Array& column, const std::string& what) {
   return {"G-SRC-8", ErrorKind::data,
@@ -206,7 +206,7 @@ Json struct_cell(const Array& column, int64_t row) {
   return object;
 }
 
-Json parse_stored(const std::string& text) { return parse_json(text, "a JSON cell"); }
+Json parse_stored(const std::string& text) { return parse_ordered_json(text, "a JSON cell"); }
 
 }  // namespace
 

@@ -36,7 +36,7 @@ ColumnKind kind_of_type(const arrow::DataType& type);
 /// G-SRC-8, not a crash.
 Value read_cell(const arrow::Array& column, int64_t row);
 /// The same as JSON, for cells inside structs and lists.
-nlohmann::json read_json_cell(const arrow::Array& column, int64_t row);
+nlohmann::ordered_json read_json_cell(const arrow::Array& column, int64_t row);
 /// A binary cell that holds a tensor (see arrow_writer.cpp).
 Value read_tensor_cell(const arrow::Array& column, int64_t row);
 

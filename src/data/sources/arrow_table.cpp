@@ -155,7 +155,7 @@ Value ArrowColumns::read(size_t column, const arrow::Array& array, int64_t row) 
   auto value = read_cell(array, row);
   if (codings[column] == CellCoding::json && value.is_string() &&
       array.type_id() != arrow::Type::EXTENSION)
-    return value_from_json(parse_json(value.str(), "column " + infos[column].name));
+    return value_from_json(parse_ordered_json(value.str(), "column " + infos[column].name));
   return infos[column].kind == ColumnKind::number || infos[column].kind == ColumnKind::numbers
              ? as_kind(std::move(value), infos[column].kind)
              : value;

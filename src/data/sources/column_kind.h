@@ -17,10 +17,10 @@ Value as_kind(Value value, ColumnKind kind);
 
 /// A JSON value as a cell: flat lists of one type as such a list, bools in a list as 0 and 1, all
 /// else nested.
-Value value_from_json(nlohmann::json value);
+Value value_from_json(nlohmann::ordered_json value);
 
 /// Back again; tensors become (nested) lists.
-nlohmann::json json_from_value(const Value& value);
+nlohmann::ordered_json json_from_value(const Value& value);
 
 /// The columns asked for, in that order, of those there are. Throws G-SRC-6 naming `where`.
 std::vector<std::string> choose_columns(const std::vector<std::string>& present,

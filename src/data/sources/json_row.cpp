@@ -1,22 +1,22 @@
 #include "data/sources/json_row.h"
 
 #include <gradus/core/error.h>
-#include <gradus/core/json.h>
 
 #include <limits>
 
+#include "core/parsed_json.h"
 #include "data/sources/column_kind.h"
 
 namespace gradus::sources {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;  // of trees
 
 constexpr int64_t kDeepest = 256;  // trees are walked by recursion elsewhere
 
 // Receives the parser's events and puts a row together. Values of the row's keys are scalars, flat
 // lists, or trees.
-class RowHandler : public nlohmann::json_sax<Json> {
+class RowHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit RowHandler(const std::vector<std::string>& wanted) : wanted_(wanted) {}
 
@@ -79,7 +79,7 @@ class RowHandler : public nlohmann::json_sax<Json> {
     skip_ = !wanted_.empty() && std::find(wanted_.begin(), wanted_.end(), column_) == wanted_.end();
     return true;
   }
-  bool parse_error(size_t at, const std::string&, const Json::exception& error) override {
+  bool parse_error(size_t at, const std::string&, const nlohmann::json::exception& error) override {
     position = at;
     reason = error.what();
     // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error …"
@@ -182,10 +182,10 @@ bool may_hold_special_number(std::string_view text) {
          text.find("Infinity") != std::string_view::npos;
 }
 
-// The slow way, for rows with bare NaN or Infinity. The order of keys is the alphabet's.
+// The slow way, for rows with bare NaN or Infinity.
 std::optional<Example> parse_special(std::string_view text,
                                      const std::vector<std::string>& wanted) try {
-  auto tree = parse_json(text);
+  auto tree = parse_ordered_json(text);
   if (!tree.is_object()) return std::nullopt;
   Example row;
   for (auto& [name, value] : tree.items())
@@ -200,7 +200,7 @@ std::optional<Example> parse_special(std::string_view text,
 
 Example parse_json_row(std::string_view text, const std::vector<std::string>& wanted) {
   RowHandler handler(wanted);
-  if (Json::sax_parse(text.begin(), text.end(), &handler)) return std::move(handler.row);
+  if (nlohmann::json::sax_parse(text.begin(), text.end(), &handler)) return std::move(handler.row);
   if (may_hold_special_number(text))
     if (auto row = parse_special(text, wanted)) return std::move(*row);
   throw NotARow(handler.reason, handler.position);

@@ -53,6 +53,13 @@ bool has_other_vocabulary(const LoraConfig& config, const nlohmann::json& model)
   return before.contains("vocab_size") && before["vocab_size"] != model["vocab_size"];
 }
 
+/// With bias=all peft's files have the biases of a module that is trained as a whole again, under
+/// its own names, which it ignores when it reads them.
+bool is_written_beside(const std::string& key) {
+  return key.find(".modules_to_save.") != std::string::npos ||
+         key.find(".original_module.") != std::string::npos;
+}
+
 bool trains_bias(const LoraConfig& config, bool adapted) {
   return config.bias == "all" || (config.bias == "lora_only" && adapted);
 }
@@ -394,7 +401,7 @@ void PeftModel::read_adapter(const std::filesystem::path& directory, const std::
   for (const auto& [key, tensor] : read_safetensors_folder(directory, "adapter_model"))
     if (places.contains(key) || vocabulary.contains(key))
       found.insert(key, tensor);
-    else
+    else if (!is_written_beside(key))
       unexpected.push_back(key);
   if (!unexpected.empty())
     throw Error(

@@ -48,7 +48,7 @@ std::optional<kernels::LowRank> fused_adapter(const LayerAdapter* adapter, const
   const auto* advice =
       what == "position_ids"
           ? "The row is longer than the model's positions. Use shorter rows (--block_size, "
-            "--max_seq_length or a shorter prompt), or a model with more positions."
+            "--max_seq_length, --max_length or a shorter prompt), or a model with more positions."
           : "The tokenizer and the model do not belong together. Use the tokenizer of the model's "
             "folder, or resize_token_embeddings().";
   throw Error("G-MODEL-9", ErrorKind::model,

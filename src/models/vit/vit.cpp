@@ -126,8 +126,10 @@ class ViTLayer : public torch::nn::Module {
     };
     layers::AttentionOptions options;
     options.dropout = is_training() ? config_.attention_dropout : 0.0;
-    return layers::attention(by_heads(query_->forward(x)), by_heads(key_->forward(x)),
-                             by_heads(value_->forward(x)), {}, options);
+    // In this order: the dropout of adapters draws, and arguments have none.
+    const auto query = by_heads(query_->forward(x)), key = by_heads(key_->forward(x)),
+               value = by_heads(value_->forward(x));
+    return layers::attention(query, key, value, {}, options);
   }
 
   ViTConfig config_;

@@ -121,8 +121,10 @@ Tensor SpeechBlock::attend(const Tensor& x, const layers::AttentionMask& mask,
   layers::AttentionOptions options;
   options.dropout = is_training() ? attention_dropout_ : 0.0;
   options.weights = weights;
-  const auto y = layers::attention(by_heads(query_->forward(x)), by_heads(key_->forward(x)),
-                                   by_heads(value_->forward(x)), mask, options);
+  // In this order: the dropout of adapters draws, and arguments have none.
+  const auto query = by_heads(query_->forward(x)), key = by_heads(key_->forward(x)),
+             value = by_heads(value_->forward(x));
+  const auto y = layers::attention(query, key, value, mask, options);
   return layers::dropout(attended_->forward(y), hidden_dropout_, is_training());
 }
 

@@ -270,6 +270,18 @@ TEST_F(ConfigFile, JsonFillsToo) {
   EXPECT_EQ(args.hub_token, std::nullopt) << "the placeholder of to_dict is no token";
 }
 
+TEST_F(ConfigFile, ATokenInAngleBracketsIsNoPlaceholder) {
+  EXPECT_EQ(parse({write("run.yaml", "hub_token: <|im_end|>\n")}).args.hub_token, "<|im_end|>");
+  EXPECT_EQ(parse({write("run.json", R"({"hub_token": "</s>"})")}).args.hub_token, "</s>");
+}
+
+TEST_F(ConfigFile, OneValueIsAListOfOne) {
+  const auto yaml = parse({write("run.yaml", "label_names: all-linear\nweights: 2\n")});
+  EXPECT_EQ(yaml.args.label_names, Words{"all-linear"});
+  EXPECT_EQ(yaml.data.weights, std::vector<double>{2});
+  EXPECT_EQ(parse({write("run.json", R"({"label_names": "a"})")}).args.label_names, Words{"a"});
+}
+
 TEST_F(ConfigFile, MayBeGivenAsAFlag) {
   const auto file = write("run.yaml", "learning_rate: 2e-5\n");
   EXPECT_EQ(parse({"--max_steps", "3", "--config", file}).args.learning_rate, 2e-5);

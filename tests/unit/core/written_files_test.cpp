@@ -1,6 +1,8 @@
 // Files that are written: under names that nobody can prepare, never through a link.
+#include <fcntl.h>
 #include <gradus/core/files.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,6 +79,24 @@ TEST_F(WrittenFiles, OverwritingChangesTheFileThatWasOpened) {
   file.append("x");
   file.flush();  // still at the end
   EXPECT_EQ(read_file(victim()), "precious");
+}
+
+TEST_F(WrittenFiles, APipeThatTheUserNamesIsWrittenToAndStays) {
+  const auto pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  write_named_file(pipe, "picture");
+  char got[16] = {};
+  EXPECT_EQ(::read(reader, got, sizeof got), 7);
+  EXPECT_STREQ(got, "picture");
+  ::close(reader);
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  write_named_file(folder_ / "new", "a file");
+  EXPECT_EQ(read_file(folder_ / "new"), "a file");
+  expect_error([] { write_named_file("/dev/full", "x"); }, "G-IO-2",
+               {"cannot write /dev/full: No space left on device"});
+  EXPECT_TRUE(fs::is_character_file("/dev/full"));
 }
 
 TEST_F(WrittenFiles, AFailedWriteLeavesNothingBehind) {

@@ -104,6 +104,41 @@ TEST_F(RunReading, StartsOverWhenTheFileWasReplaced) {
   EXPECT_EQ(values(reader, "loss").size(), 3U);
 }
 
+TEST_F(RunReading, KeepsWhatWasReadOfAFolderThatIsGone) {
+  const auto run = folder_ / "run";
+  fs::create_directories(run);
+  std::ofstream(run / "log.jsonl") << "{\"step\": 1, \"loss\": 3.0}\n";
+  RunReader of_folder(run), of_file(run / "log.jsonl");
+  of_folder.poll();
+  of_file.poll();
+  fs::remove_all(run);
+  std::ofstream(run) << "a file in its place";
+  for (auto* reader : {&of_folder, &of_file}) {
+    EXPECT_FALSE(reader->poll());
+    EXPECT_EQ(values(*reader, "loss"), (std::vector<double>{3}));
+  }
+  fs::remove(run);
+  fs::create_directories(run);
+  std::ofstream(run / "log.jsonl") << "{\"step\": 1, \"loss\": 5.0}\n";
+  for (auto* reader : {&of_folder, &of_file}) {
+    EXPECT_TRUE(reader->poll());
+    EXPECT_EQ(values(*reader, "loss"), (std::vector<double>{5}));
+  }
+}
+
+TEST_F(RunReading, TakesNoStepThatIsNone) {
+  append("run_log.jsonl",
+         "{\"event\": \"begin\", \"step\": -1e300, \"max_steps\": Infinity, \"pid\": 1e300}\n"
+         "{\"step\": 7, \"loss\": 1}\n"
+         "{\"event\": \"progress\", \"step\": 1e300, \"steps_per_second\": 2}\n"
+         "{\"step\": NaN, \"list\": [], \"other\": 2}\n");
+  RunReader reader(folder_);
+  EXPECT_TRUE(reader.poll());
+  EXPECT_EQ(reader.data().step, 7);
+  EXPECT_EQ(reader.data().max_steps, 0);
+  EXPECT_EQ(reader.data().find("other")->step(0), 7);
+}
+
 TEST_F(RunReading, ReadsTablesAndStates) {
   append("log.csv", "step,loss,\"eval,x\"\n1,3,\n2,,0.5\n");
   RunReader table(folder_);

@@ -223,7 +223,7 @@ TEST(MapRows, CacheHoldsEveryKindAndWidensColumns) {
   EXPECT_TRUE(torch::equal(back->get(0).at("t").tensor(), torch::arange(6).view({2, 3})));
   EXPECT_EQ(back->get(1).at("t").tensor().scalar_type(), torch::kBFloat16);
   EXPECT_TRUE(back->get(2).at("e").is_null());
-  EXPECT_EQ(back->get(3).at("e").json(), (nlohmann::json{{"k", {1, nullptr}}}));
+  EXPECT_EQ(back->get(3).at("e").json(), (nlohmann::ordered_json{{"k", {1, nullptr}}}));
 }
 
 TEST(MapRows, AnErrorLeavesNothingInTheCache) {
@@ -290,9 +290,9 @@ TEST(JsonRow, MakesFlatListsAndTrees) {
   EXPECT_EQ(row.at("f").floats(), (Value::Floats{1, 2.5}));
   EXPECT_EQ(row.at("s").strings(), (Value::Strings{"a", "b"}));
   EXPECT_TRUE(row.at("e").ints().empty());
-  EXPECT_EQ(row.at("m").json(), (nlohmann::json{1, "a"}));
-  EXPECT_EQ(row.at("n").json(), (nlohmann::json{1, nullptr}));
-  EXPECT_EQ(row.at("o").json(), nlohmann::json::parse(R"({"k": [1, {"l": true}]})"));
+  EXPECT_EQ(row.at("m").json(), (nlohmann::ordered_json{1, "a"}));
+  EXPECT_EQ(row.at("n").json(), (nlohmann::ordered_json{1, nullptr}));
+  EXPECT_EQ(row.at("o").json(), nlohmann::ordered_json::parse(R"({"k": [1, {"l": true}]})"));
   EXPECT_EQ(row.at("b").ints(), (Value::Ints{1, 0}));
   EXPECT_EQ(row.at("big").number(), 18446744073709551615.0);
   EXPECT_EQ(row.at("t").str(), "ä🙂");
@@ -306,6 +306,17 @@ TEST(JsonRow, MakesFlatListsAndTrees) {
                sources::NotARow);
   for (const auto* bad : {"", "{", "[1]", "1", "{\"a\": 1} x", "{\"a\" 1}", "{'a': 1}", "null"})
     EXPECT_THROW(sources::parse_json_row(bad, {}), sources::NotARow) << bad;
+}
+
+TEST(JsonRow, KeepsTheOrderOfKeys) {
+  // A chat template writes tools as they stand.
+  const char* rows[] = {R"({"tools": [{"type": "f", "name": "b", "a": 1}], "x": 1})",
+                        R"({"tools": [{"type": "f", "name": "b", "a": 1}], "x": NaN})"};
+  for (const auto* text : rows) {
+    const auto row = sources::parse_json_row(text, {});
+    EXPECT_EQ(row.at("tools").json().dump(), R"([{"type":"f","name":"b","a":1}])");
+    EXPECT_EQ(row.names(), (std::vector<std::string>{"tools", "x"}));
+  }
 }
 
 TEST(JsonScanner, FindsElementsFedByteByByte) {

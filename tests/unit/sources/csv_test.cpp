@@ -21,7 +21,8 @@ sources::SourceFile csv_file(const std::string& path) {
 
 std::string row_text(const Example& row) {
   auto cells = nlohmann::json::array();
-  for (const auto& [name, value] : row) cells.push_back(sources::json_from_value(value));
+  for (const auto& [name, value] : row)
+    cells.emplace_back(nlohmann::json(sources::json_from_value(value)));
   return dump_json(cells);
 }
 

@@ -161,7 +161,7 @@ TEST(Tokenizer, TurnsIntoARowAndABatch) {
   EXPECT_EQ(extra.names(),
             (std::vector<std::string>{"input_ids", "token_type_ids", "attention_mask",
                                       "special_tokens_mask", "offset_mapping", "length"}));
-  EXPECT_EQ(extra.at("offset_mapping").json()[0], json({0, 0}));
+  EXPECT_EQ(json(extra.at("offset_mapping").json()[0]), json({0, 0}));
 }
 
 TEST(Tokenizer, IdsOnlyGivesTheSameIds) {

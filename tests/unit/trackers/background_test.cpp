@@ -5,6 +5,7 @@
 #include <gradus/core/log.h>
 #include <gradus/trackers/csv.h>
 #include <gradus/trackers/mlflow.h>
+#include <gradus/trackers/openmetrics.h>
 #include <gradus/trackers/trackio.h>
 #include <gradus/trackers/wandb.h>
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <future>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -280,6 +282,41 @@ TEST_F(BackgroundTrackers, MlflowLeavesOutNamesThatItRefusesAndKeepsTheRest) {
   EXPECT_TRUE(warned("the metric '../../../../up' is left out"));
   EXPECT_TRUE(warned("the parameter 'a=b' is left out"));
   EXPECT_TRUE(warned("'loss/part' is left out"));
+}
+
+TEST_F(BackgroundTrackers, SettingsThatCannotBeUsedCostNoEntry) {
+  const std::map<std::string, std::string> settings = {
+      {"MLFLOW_TAGS", "{broken"},
+      {"MLFLOW_MAX_LOG_PARAMS", "99999999999999999999999"},
+      {"WANDB_RUN_ID", "../../elsewhere"},
+      {"GRADUS_OPENMETRICS_PORT", "99999"}};
+  for (const auto& [name, value] : settings) ::setenv(name.c_str(), value.c_str(), 1);
+  const auto file = folder_ / "mlflow.db";
+  auto trackers = {mlflow_tracker("sqlite:///" + file.string()), wandb_tracker(folder_ / "w"),
+                   openmetrics_tracker()};
+  for (const auto& tracker : trackers) {
+    tracker->begin({{"seed", 1}}, nullptr);
+    tracker->log({{"loss", 1.0}}, 1);
+    tracker->finish();
+  }
+  ::setenv("MLFLOW_RUN_ID", "none", 1);
+  const auto lost = mlflow_tracker((folder_ / "nowhere").string());
+  lost->begin({{"seed", 1}}, nullptr);
+  lost->log({{"loss", 1.0}}, 1);
+  lost->finish();
+  ::unsetenv("MLFLOW_RUN_ID");
+  for (const auto& [name, value] : settings) ::unsetenv(name.c_str());
+  EXPECT_TRUE(warned("MLFLOW_TAGS is not valid JSON"));
+  EXPECT_TRUE(warned("the tags are left out"));
+  EXPECT_TRUE(warned("WANDB_RUN_ID ../../elsewhere is not used"));
+  EXPECT_TRUE(warned("expected a port from 0 to 65535, received \"99999\""));
+  EXPECT_TRUE(warned("nowhere has no run none"));
+  SqliteDatabase database(file);
+  EXPECT_EQ(database.run("SELECT \"key\", value FROM metrics"),
+            (std::vector<std::vector<SqlValue>>{{"loss", 1.0}}));
+  EXPECT_EQ(database.run("SELECT \"key\" FROM params").size(), 1u);
+  for (const auto& entry : fs::recursive_directory_iterator(folder_ / "w"))
+    EXPECT_EQ(entry.path().string().find("elsewhere"), std::string::npos) << entry.path();
 }
 
 TEST_F(BackgroundTrackers, WandbRecordsLieInBlocks) {

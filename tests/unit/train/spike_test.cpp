@@ -37,6 +37,42 @@ TEST(LossWatch, NothingIsFarAboveAtFirst) {
   EXPECT_TRUE(watched({INFINITY}).look());
 }
 
+TEST(LossWatch, WhatIsNearlyZeroIsNotFarAbove) {
+  // Learned by heart: losses differ by rounding.
+  std::vector<double> losses(60, 0.0);
+  for (size_t i = 0; i < 16; ++i) losses[i] = 2.0 / double(i + 1);
+  losses[3] = 1e9;  // what comes once at first is no measure
+  losses[40] = 1e-6;
+  losses[45] = 1e-3;
+  EXPECT_FALSE(watched(losses).look());
+  losses[50] = 0.5;
+  const auto spike = watched(losses).look();
+  ASSERT_TRUE(spike);
+  EXPECT_EQ(spike->place, (LossWatch::Place{0, 50}));
+  // Nothing but zeros says nothing about what is far.
+  std::vector<double> zeros(40, 0.0);
+  zeros[30] = 1e-9;
+  EXPECT_FALSE(watched(zeros).look());
+}
+
+TEST(LossWatch, TheFirstLevelIsInTheCheckpoint) {
+  auto watch = watched(std::vector<double>(16, 1.0));
+  watch.look();
+  for (int i = 0; i < 70; ++i) {
+    watch.add(torch::tensor(0.0));
+    watch.end_step({0, i});
+  }
+  watch.look();
+  LossWatch other(torch::kCPU, 8);
+  other.load(json::parse(watch.state().dump()));
+  for (auto* each : {&watch, &other}) {
+    each->add(torch::tensor(1e-6));
+    EXPECT_FALSE(each->take_current({0, 0}));
+    each->add(torch::tensor(0.5));
+    EXPECT_TRUE(each->take_current({0, 0}));
+  }
+}
+
 TEST(LossWatch, IsInTheCheckpoint) {
   auto watch = watched(std::vector<double>(20, 1.0));
   watch.look();

@@ -114,5 +114,16 @@ TEST(Rewards, ACommandAnswersLineByLine) {
       {"without rewards", R"("columns": {"level": [1, null]})", R"("prompts": ["p", "q"])"});
 }
 
+TEST(Rewards, ACommandGivesOneLineForEachQuestion) {
+  // The next question would be answered by the second line.
+  RewardBatch batch;
+  batch.in.completions = {"a"};
+  const auto twice = command_reward(
+      "test",
+      {.command = R"(while read x; do printf '{"rewards": [1]}\n{"rewards": [2]}\n'; done)"});
+  expect_error([&] { twice.function()(batch.in); }, "G-RWD-2",
+               {"more than one line for one question"});
+}
+
 }  // namespace
 }  // namespace gradus
