@@ -146,6 +146,8 @@ def main():
                 "text.jsonl")
         refused("no such layer", cwd, "G-PEFT-2", "q_proj", "--train_file", "text.jsonl",
                 "--use_peft", "--lora_target_modules", "q_prj", "k_prj")
+        refused("one name is an expression", cwd, "G-PEFT-2", "write .*q_proj.", "--train_file",
+                "text.jsonl", "--use_peft", "--lora_target_modules", "q_proj")
         refused("not conversations", cwd, "G-TRL-1", "assistant_only_loss", "--train_file",
                 "text.jsonl", "--assistant_only_loss")
         for rows, text in BAD_ROWS:
