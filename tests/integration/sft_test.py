@@ -85,7 +85,8 @@ def main():
         run("adapter", cwd, *adapter, "--output_dir", "whole")
         # One word is a list of one in a file, too.
         (cwd / "lora.yaml").write_text("use_peft: true\nlora_target_modules: all-linear\n"
-                                       "attn_implementation: sdpa\ndataset_config: default\n")
+                                       "attn_implementation: sdpa\ndataset_config: default\n"
+                                       "pad_to_multiple_of: auto\n")
         run("options in a file", cwd, "--train_file", "pairs.jsonl", "--config", "lora.yaml",
             "--output_dir", "listed")
         run("resumed", cwd, *adapter, "--output_dir", "on", "--resume_from_checkpoint",
