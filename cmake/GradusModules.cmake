@@ -12,6 +12,8 @@ if(GRADUS_WERROR)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-fpch-preprocess)  # lets ccache see through the precompiled header
+  # A compiler that does not look for garbage before it has 2 GB takes a tenth less time.
+  add_compile_options(--param=ggc-min-heapsize=2000000)
   if(GRADUS_UNITY)
     add_compile_options(-Wno-subobject-linkage)  # g++ takes a .cpp in a unity file for a header
   endif()

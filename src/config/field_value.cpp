@@ -175,10 +175,14 @@ json to_json(const T& value) {
   }
 }
 
+bool says_unset(const json& value, const Rule& rule) {
+  return !rule.unset_word.empty() && value == std::string(rule.unset_word);
+}
+
 template <class T>
 void set_from_json(T& field, const json& value, const FieldContext& context) {
   if constexpr (kIsOptional<T>) {
-    if (value.is_null() ||
+    if (value.is_null() || says_unset(value, context.rule) ||
         (value == false && !context.rule.when_true.empty() && context.rule.when_false.empty())) {
       field.reset();
     } else {
@@ -200,7 +204,8 @@ void set_from_words(T& field, const Words& words, const FieldContext& context) {
   if constexpr (kIsOptional<T>) {
     using Inner = typename T::value_type;
     Inner inner{};
-    const bool none = !std::is_same_v<Inner, std::string> && words.size() == 1 && is_none(words[0]);
+    const bool none = !std::is_same_v<Inner, std::string> && words.size() == 1 &&
+                      (is_none(words[0]) || says_unset(words[0], context.rule));
     if (!none) set_from_words(inner, words, context);
     const bool off = !none && !context.rule.when_true.empty() && context.rule.when_false.empty() &&
                      to_json(inner) == "";

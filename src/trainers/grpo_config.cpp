@@ -34,8 +34,8 @@ constexpr OptionRow<GRPOConfig> kGrpoRows[] = {
      any_value(), "Accepted: for DeepSpeed."},
     {&GRPOConfig::shuffle_dataset, "shuffle_dataset", Group::trainer, any_value(),
      "Takes the prompts in a new order in every pass."},
-    {&GRPOConfig::pad_to_multiple_of, "pad_to_multiple_of", Group::trainer, at_least(1),
-     "Rounds padded lengths up."},
+    {&GRPOConfig::pad_to_multiple_of, "pad_to_multiple_of", Group::trainer,
+     at_least(1).unset_by("auto"), "Rounds padded lengths up."},
     {&GRPOConfig::generation_batch_size, "generation_batch_size", Group::trainer, at_least(1),
      "Completions that are made at once, in all processes; unset: those of steps_per_generation "
      "steps."},
@@ -166,6 +166,10 @@ constexpr OptionRow<GRPOConfig> kGrpoRows[] = {
     {&GRPOConfig::transformers_continuous_batching_config,
      "transformers_continuous_batching_config", Group::trainer, holds(Shape::dictionary),
      "Accepted and not used."},
+    {&GRPOConfig::use_transformers_paged, "use_transformers_paged", Group::trainer, any_value(),
+     "Accepted and not used."},
+    {&GRPOConfig::vllm_importance_sampling_cap, "vllm_importance_sampling_cap", Group::trainer,
+     any_value(), "Accepted and not used."},
 };
 
 /// Combinations that work, but not as their papers have them.

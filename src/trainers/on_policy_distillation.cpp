@@ -40,7 +40,7 @@ constexpr OptionRow<OnPolicyDistillationConfig> kOnPolicyRows[] = {
     {&OnPolicyDistillationConfig::shuffle_dataset, "shuffle_dataset", Group::trainer, any_value(),
      "Takes the prompts in a new order in every pass."},
     {&OnPolicyDistillationConfig::pad_to_multiple_of, "pad_to_multiple_of", Group::trainer,
-     at_least(1), "Rounds padded lengths up."},
+     at_least(1).unset_by("auto"), "Rounds padded lengths up."},
     {&OnPolicyDistillationConfig::temperature, "temperature", Group::trainer, above(0),
      "Of sampling; the log probabilities of the loss are divided by it, too."},
     {&OnPolicyDistillationConfig::top_p, "top_p", Group::trainer, within(0, 1),

@@ -170,11 +170,10 @@ std::vector<Example> unpaired(const std::vector<Example>& pairs) {
   for (size_t begin = 0; begin < pairs.size(); begin += batch)
     for (const bool is_chosen : {true, false})
       for (size_t i = begin; i < std::min(begin + batch, pairs.size()); ++i) {
-        Example row;
-        for (const auto& [name, value] : pairs[i])
+        Example row{{"completion", pairs[i][is_chosen ? "chosen" : "rejected"]},
+                    {"label", is_chosen}};
+        for (const auto& [name, value] : pairs[i])  // a label of the pair counts for both
           if (name != "chosen" && name != "rejected") row.set(name, value);
-        row.set("completion", pairs[i][is_chosen ? "chosen" : "rejected"]);
-        row.set("label", is_chosen);
         rows.push_back(std::move(row));
       }
   return rows;

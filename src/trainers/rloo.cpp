@@ -31,8 +31,8 @@ constexpr OptionRow<RLOOConfig> kRlooRows[] = {
      any_value(), "Accepted: for DeepSpeed."},
     {&RLOOConfig::shuffle_dataset, "shuffle_dataset", Group::trainer, any_value(),
      "Takes the prompts in a new order in every pass."},
-    {&RLOOConfig::pad_to_multiple_of, "pad_to_multiple_of", Group::trainer, at_least(1),
-     "Rounds padded lengths up."},
+    {&RLOOConfig::pad_to_multiple_of, "pad_to_multiple_of", Group::trainer,
+     at_least(1).unset_by("auto"), "Rounds padded lengths up."},
     {&RLOOConfig::generation_batch_size, "generation_batch_size", Group::trainer, at_least(1),
      "Completions that are made at once, in all processes; unset: those of steps_per_generation "
      "steps."},
@@ -113,6 +113,8 @@ constexpr OptionRow<RLOOConfig> kRlooRows[] = {
      Group::trainer, any_value(), "Accepted and not used."},
     {&RLOOConfig::transformers_continuous_batching_config,
      "transformers_continuous_batching_config", Group::trainer, holds(Shape::dictionary),
+     "Accepted and not used."},
+    {&RLOOConfig::use_transformers_paged, "use_transformers_paged", Group::trainer, any_value(),
      "Accepted and not used."},
 };
 

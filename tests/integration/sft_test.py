@@ -85,7 +85,8 @@ def main():
         run("adapter", cwd, *adapter, "--output_dir", "whole")
         # One word is a list of one in a file, too.
         (cwd / "lora.yaml").write_text("use_peft: true\nlora_target_modules: all-linear\n"
-                                       "attn_implementation: sdpa\ndataset_config: default\n")
+                                       "attn_implementation: sdpa\ndataset_config: default\n"
+                                       "pad_to_multiple_of: auto\n")
         run("options in a file", cwd, "--train_file", "pairs.jsonl", "--config", "lora.yaml",
             "--output_dir", "listed")
         run("resumed", cwd, *adapter, "--output_dir", "on", "--resume_from_checkpoint",
@@ -146,6 +147,8 @@ def main():
                 "text.jsonl")
         refused("no such layer", cwd, "G-PEFT-2", "q_proj", "--train_file", "text.jsonl",
                 "--use_peft", "--lora_target_modules", "q_prj", "k_prj")
+        refused("one name is an expression", cwd, "G-PEFT-2", "write .*q_proj.", "--train_file",
+                "text.jsonl", "--use_peft", "--lora_target_modules", "q_proj")
         refused("not conversations", cwd, "G-TRL-1", "assistant_only_loss", "--train_file",
                 "text.jsonl", "--assistant_only_loss")
         for rows, text in BAD_ROWS:

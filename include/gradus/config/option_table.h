@@ -94,6 +94,8 @@ struct Rule {
   /// A text option that may be given as a boolean: the words that true and false stand for.
   std::string_view when_true = {};
   std::string_view when_false = {};  ///< empty: not set
+  /// A word that says that an option is not set, beside `none`; empty: there is none.
+  std::string_view unset_word = {};
 
   /// The words to choose from, as they are now; empty: any value.
   std::vector<std::string> choices() const;
@@ -102,6 +104,12 @@ struct Rule {
   constexpr Rule typed(std::string_view name) const {
     Rule rule = *this;
     rule.type = name;
+    return rule;
+  }
+  /// The same rule for an option that is unset by a word of its own, such as "auto".
+  constexpr Rule unset_by(std::string_view word) const {
+    Rule rule = *this;
+    rule.unset_word = word;
     return rule;
   }
   /// The same rule for text that may also be given as a boolean.

@@ -124,6 +124,9 @@ struct GRPOConfig {
   /// Accepted and not used.
   bool use_transformers_continuous_batching = false;
   nlohmann::json transformers_continuous_batching_config = nullptr;  ///< Accepted and not used.
+  bool use_transformers_paged = false;  ///< The same under its old name.
+  /// Accepted and not used.
+  std::optional<double> vllm_importance_sampling_cap = std::nullopt;
 
   /// The table of the fields that this struct adds.
   static std::span<const OptionRow<GRPOConfig>> own_options();

@@ -75,6 +75,7 @@ struct RLOOConfig {
   /// Accepted and not used.
   bool use_transformers_continuous_batching = false;
   nlohmann::json transformers_continuous_batching_config = nullptr;  ///< Accepted and not used.
+  bool use_transformers_paged = false;  ///< The same under its old name.
 
   /// The table of the fields that this struct adds.
   static std::span<const OptionRow<RLOOConfig>> own_options();

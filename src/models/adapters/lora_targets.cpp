@@ -144,6 +144,9 @@ std::vector<std::string> shortened(const std::vector<std::string>& names, PreTra
                                  PreTrainedModel& base) {
   const auto names = linear_names(base);
   std::string advice;
+  if (wanted.is_single() && std::ranges::find(names, wanted.words().front()) != names.end())
+    advice = fmt::format("A single one is a regular expression for whole names: write .*{}.",
+                         wanted.words().front());
   for (const auto& word : wanted.words())
     if (advice.empty()) advice = did_you_mean(word, names);
   throw Error("G-PEFT-2", ErrorKind::model,

@@ -8,6 +8,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tanh.h>
@@ -120,10 +121,24 @@ class BigBirdBody : public EncoderBody {
     const auto longest = bigbird::longest_full_attention(config_.block_size, config_.random_blocks);
     if (!is_sparse_ || tokens > longest) return;
     is_sparse_ = false;
+    draw_as_new_attention();
     log_warning(fmt::format(
         "A text of {} tokens is too short for block-sparse attention, which needs more than {}. "
         "From now on attention is full.",
         tokens, longest));
+  }
+
+  /// transformers makes new attention modules for full attention and gives them the weights of the
+  /// old ones. Their own first values are never used, but drawn: the dropout that follows depends
+  /// on it.
+  void draw_as_new_attention() const {
+    const torch::NoGradGuard no_grad;
+    auto weight = at::empty({config_.width, config_.width}, at::kFloat),
+         bias = at::empty({config_.width}, at::kFloat);
+    for (int64_t linear = 0; linear < 3 * config_.blocks; ++linear) {
+      weight.uniform_(-1.0, 1.0);
+      if (config_.attention_bias) bias.uniform_(-1.0, 1.0);
+    }
   }
 
   BackboneOutput forward_full(const BackboneInputs& inputs) {

@@ -65,6 +65,25 @@ TEST(BigBird, AShortTextMakesAttentionFullForGood) {
   EXPECT_EQ(attentions(*other, 40).eq(0).sum().item<int64_t>(), 0);
 }
 
+TEST(BigBird, DropoutAfterTheChangeIsThatOfTransformers) {
+  auto config = bigbird_config();
+  config["hidden_dropout_prob"] = 0.5;
+  const auto dropped = [&](const char* attention, bool draws) {
+    config["attention_type"] = attention;
+    torch::manual_seed(1);
+    const auto model = AutoModel::from_config(config);
+    model->train();
+    torch::manual_seed(2);
+    // set_attention_type("original_full") makes three new linear layers for each block.
+    for (int64_t i = 0; draws && i < 6; ++i) {
+      torch::empty({16, 16}).uniform_();
+      torch::empty({16}).uniform_();
+    }
+    return model->forward(text_of(9))["last_hidden_state"];
+  };
+  EXPECT_TRUE(dropped("block_sparse", false).equal(dropped("original_full", true)));
+}
+
 TEST(BigBird, PadsTextsToWholeBlocksAndCutsThatOff) {
   const auto model = AutoModel::from_config(bigbird_config());
   EXPECT_EQ(model->forward(text_of(17))["last_hidden_state"].sizes(),

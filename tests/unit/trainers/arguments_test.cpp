@@ -2,6 +2,7 @@
 #include <gradus/config/parse_args.h>
 #include <gradus/trainers/registry.h>
 #include <gradus/trainers/seq2seq.h>
+#include <gradus/trainers/sft.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
@@ -36,6 +37,16 @@ TEST(Seq2SeqTrainingArguments, ComeFromACommandLine) {
   EXPECT_EQ(args.max_steps, 5);
   EXPECT_EQ(args.generation_max_length, 7);
   EXPECT_EQ(args.learning_rate, 1e-3);
+}
+
+TEST(SftConfig, TakesTheWordsThatTrlTakes) {
+  const auto args =
+      SFTConfig::from_json({{"pad_to_multiple_of", "auto"}, {"eos_token", "<|im_end|>"}});
+  EXPECT_EQ(args.pad_to_multiple_of, std::nullopt);
+  EXPECT_EQ(args.eos_token, "<|im_end|>");
+  EXPECT_EQ(SFTConfig::from_json(args.to_dict()).eos_token, std::nullopt) << "a hidden one";
+  const char* argv[] = {"program", "--pad_to_multiple_of", "auto"};
+  EXPECT_EQ(parse_args<SFTConfig>(3, argv).pad_to_multiple_of, std::nullopt);
 }
 
 TEST(TrainerTable, KnowsItsTrainersAndTheirArguments) {
