@@ -140,7 +140,7 @@ void CompletionsLog::add(const std::vector<std::pair<std::string, std::vector<Va
   const auto count = cells.empty() ? 0 : cells.front().second.size();
   for (size_t i = 0; i < count; ++i) {
     Example row;
-    for (const auto& [name, values] : cells) 
+    for (const auto& [name, values] : cells)
       row.set(name, i < values.size() ? with_sorted_keys(values[i]) : Value());
     rows_.push_back(std::move(row));
     if (rows_.size() > most_) rows_.pop_front();

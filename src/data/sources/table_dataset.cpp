@@ -118,7 +118,8 @@ Value as_kind(Value value, ColumnKind kind) {
   const auto& ints = value.ints();
   if (kind == ColumnKind::numbers) return Value::Floats(ints.begin(), ints.end());
   if (ints.empty() && kind == ColumnKind::texts) return Value::Strings();
-  if (ints.empty() && kind == ColumnKind::nested) return Value::nested(nlohmann::ordered_json::array());
+  if (ints.empty() && kind == ColumnKind::nested)
+    return Value::nested(nlohmann::ordered_json::array());
   return value;
 }
 
