@@ -13,6 +13,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr double kMostGridValues = 1e6;
+
 [[noreturn]] void refuse_distribution(const std::string& what, const std::string& advice = {}) {
   throw Error("G-SEARCH-1", ErrorKind::usage, "a parameter of a search " + what, advice);
 }
@@ -128,7 +130,15 @@ bool Distribution::contains(double number) const {
 }
 
 json Distribution::value_of(double number) const {
-  if (kind_ == Kind::categorical) return choices_.at(size_t(number));
+  // A file may hold anything. Whole numbers may lie outside of bounds that were changed since.
+  const double least = kind_ == Kind::integer ? -0x1p63 : low_;
+  const double most = kind_ == Kind::integer ? std::nextafter(0x1p63, 0) : high_;
+  if (kind_ != Kind::real && !(number >= least && number <= most))
+    throw Error("G-SEARCH-2", ErrorKind::data,
+                fmt::format("a trial of the study has the parameter {}, expected {} to {}", number,
+                            least, most),
+                "The file is damaged, or was changed by another program.");
+  if (kind_ == Kind::categorical) return choices_[size_t(number)];
   if (kind_ == Kind::integer) return int64_t(number);
   return number;
 }
@@ -149,8 +159,12 @@ std::optional<std::vector<json>> Distribution::all_values() const {
   if (kind_ == Kind::categorical) return choices_;
   if (log_ || !step_) return std::nullopt;
   std::vector<json> all;
-  const auto count = int64_t(std::round((high_ - low_) / *step_)) + 1;
-  for (int64_t i = 0; i < count; ++i) all.push_back(value_of(low_ + double(i) * *step_));
+  const double count = std::round((high_ - low_) / *step_) + 1;
+  if (!(count <= kMostGridValues))
+    refuse_distribution(
+        fmt::format("has {:.0f} values, a grid takes at most {:.0f}", count, kMostGridValues),
+        "Give it a larger step, or use the random or the TPE sampler.");
+  for (int64_t i = 0; i < int64_t(count); ++i) all.push_back(value_of(low_ + double(i) * *step_));
   return all;
 }
 
