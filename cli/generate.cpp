@@ -34,7 +34,11 @@ std::atomic<int> g_generate_signal = 0;
 void stop_on_signals() {
   struct sigaction action = {};
   action.sa_handler = [](int signal) { g_generate_signal = signal; };
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction before{};
+    ::sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
+  }
 }
 
 /// A text that was made, and from what.

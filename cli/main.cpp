@@ -1,16 +1,23 @@
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gradus/core/error.h>
+#include <gradus/core/files.h>
+#include <gradus/core/log.h>
 #include <gradus/core/memory.h>
 #include <gradus/core/nearest.h>
 #include <gradus/core/printable.h>
 #include <gradus/tasks/task.h>
 #include <gradus/version.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
 #include <iostream>
+#include <string_view>
 
 #include "cli.h"
 #include "reference.h"
@@ -166,7 +173,21 @@ bool take_json_flag(std::vector<std::string>& words) { return std::erase(words, 
 void print_line(const std::string& text) { print_text(text + "\n"); }
 void print_text(const std::string& text) {
   static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
-  std::cout << (terminal ? printable(text) : text) << std::flush;
+  const auto shown = terminal ? printable(text) : text;
+  for (std::string_view rest = shown; !rest.empty();) {
+    const auto count = ::write(STDOUT_FILENO, rest.data(), rest.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) {  // a pipe that its reader made so
+      pollfd output{STDOUT_FILENO, POLLOUT, 0};
+      ::poll(&output, 1, -1);
+      continue;
+    }
+    if (count <= 0)
+      throw Error("G-IO-2", ErrorKind::io,
+                  "cannot write to the standard output: " + system_reason(errno),
+                  "What was printed is not complete. Check free space, or who reads the pipe.");
+    rest.remove_prefix(size_t(count));
+  }
 }
 
 namespace {
@@ -198,8 +219,12 @@ int report_error(const Error& error) {
 
 int dispatch(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    (words.empty() ? std::cerr : std::cout) << usage();
-    return words.empty() ? 2 : 0;
+    if (words.empty()) {
+      log_print(usage());
+      return 2;
+    }
+    print_text(usage());
+    return 0;
   }
   if (words[0] == "--version" || words[0] == "-V") {
     print_line(fmt::format("gradus {}", kVersion));
@@ -217,10 +242,33 @@ int dispatch(const std::vector<std::string>& words) {
               did_you_mean(words[0], names) + " `gradus --help` lists them.");
 }
 
+// Without these, the first files that are opened would be standard input, output and errors, and
+// what is printed would be written into them.
+void open_standard_files() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(file, F_GETFD) >= 0) continue;
+    // Results that nobody can receive are an error; messages are not.
+    const int opened = ::open("/dev/null", file == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+    if (opened >= 0 && opened != file) {
+      ::dup2(opened, file);
+      ::close(opened);
+    }
+  }
+}
+
+// What the standard library says about a path, as other errors of files.
+Error error_of_path(const std::filesystem::filesystem_error& error) {
+  const auto path = error.path1().string();
+  return {"G-IO-1", ErrorKind::io,
+          "cannot use " + (path.empty() ? "a path" : path) + ": " + error.code().message(),
+          "Check that the path is right and may be read by this user."};
+}
+
 }  // namespace
 }  // namespace gradus::cli
 
 int main(int argc, char** argv) {
+  gradus::cli::open_standard_files();
   // A full pipe or a file-size limit is an error to report, not a reason to die.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
@@ -238,6 +286,8 @@ int main(int argc, char** argv) {
     std::cerr << "gradus: LibTorch failed: " << gradus::printable(error.what_without_backtrace())
               << " [G-CLI-2]" << std::endl;
     return 1;
+  } catch (const std::filesystem::filesystem_error& error) {
+    return gradus::cli::report_error(gradus::cli::error_of_path(error));
   } catch (const std::exception& error) {
     std::cerr << "gradus: " << gradus::printable(error.what()) << " [G-CLI-3]" << std::endl;
     return 1;

@@ -164,7 +164,9 @@ void wait_for_the_end() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action{};
     action.sa_handler = [](int) { g_serve_stop = 1; };
-    ::sigaction(signal, &action, nullptr);
+    struct sigaction before{};  // of nohup, which lets it go on
+    ::sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
   }
   while (g_serve_stop == 0) ::poll(nullptr, 0, 500);
 }

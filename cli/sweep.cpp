@@ -7,6 +7,7 @@
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/core/nearest.h>
+#include <gradus/core/printable.h>
 #include <gradus/search/space.h>
 #include <signal.h>
 #include <string.h>
@@ -86,8 +87,17 @@ constexpr const char* kSweepUsage =
     "Trains with parameters from a space and says which were best. Started again, a sweep goes on "
     "where it was.\n\n";
 
-volatile sig_atomic_t g_sweep_signal = 0;
-void note_sweep_signal(int signal) { g_sweep_signal = signal; }
+volatile sig_atomic_t g_sweep_signal = 0;   // the last one
+volatile sig_atomic_t g_sweep_signals = 0;  // how many there were
+void note_sweep_signal(int signal) {
+  g_sweep_signal = signal;
+  g_sweep_signals = g_sweep_signals + 1;
+}
+// Those that were ignored when the program started, by nohup say, stay so, in the trials as well.
+bool is_signal_ignored(int signal) {
+  struct sigaction now{};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
 
 std::string this_program() {
   char path[4096] = {};
@@ -140,8 +150,8 @@ class Sweep {
       }
       if (jobs_.empty()) break;
       collect();
-      if (g_sweep_signal != 0 && !passed_on_) {
-        passed_on_ = true;  // the trials save and end
+      if (const int received = g_sweep_signals; received != passed_on_) {
+        passed_on_ = received;  // the trials save and end; a second one ends them at once
         for (const auto& job : jobs_) ::kill(job.process, SIGTERM);
       }
       std::this_thread::sleep_for(20ms);
@@ -215,7 +225,8 @@ class Sweep {
       ::setenv("GRADUS_TRIAL", variable.c_str(), 1);
       ::setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 0);
       ::signal(SIGPIPE, SIG_DFL);
-      for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+      for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+        if (!is_signal_ignored(signal)) ::signal(signal, SIG_DFL);
       ::setpgid(0, 0);  // Ctrl-C of the terminal goes to the sweep, which passes it on
       ::execv(words[0], words.data());
       ::_exit(127);
@@ -292,7 +303,7 @@ class Sweep {
     if (now.value) said += fmt::format(", {} {:.6g}", options_.metric, *now.value);
     said += ", " + dump_json(now.params());
     if (now.state == search::TrialState::fail) said += "; see " + log.string() + end_of_log(log);
-    log_print(said + "\n");
+    log_print(printable(said) + "\n");
   }
 
   int report() {
@@ -326,7 +337,7 @@ class Sweep {
   std::map<std::string, search::Distribution> space_;
   search::Study study_;
   std::vector<Job> jobs_;
-  bool passed_on_ = false;
+  int passed_on_ = 0;  // signals
 };
 
 void check_sweep(const SweepOptions& options, Words train_words) {
@@ -374,7 +385,8 @@ int sweep(Words words) {
   set.check();
   check_sweep(options, train_words);
   make_directory(*options.output_dir);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, note_sweep_signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (!is_signal_ignored(signal)) ::signal(signal, note_sweep_signal);
   return Sweep(options, std::move(train_words)).run();
 }
 

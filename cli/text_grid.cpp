@@ -1,5 +1,7 @@
 #include "text_grid.h"
 
+#include <gradus/core/printable.h>
+
 #include "trackers/terminal_text.h"
 
 namespace gradus::cli {
@@ -31,8 +33,12 @@ const char* colour_of(Style style) {
 TextGrid::TextGrid(size_t width, size_t height)
     : width_(width), height_(height), cells_(width * height) {}
 
-size_t TextGrid::put(size_t x, size_t y, std::string_view text, Style style, size_t room) {
+size_t TextGrid::put(size_t x, size_t y, std::string_view words, Style style, size_t room) {
   if (y >= height_ || x >= width_) return 0;
+  // Names and messages of a run may come from a stranger; what lies beyond the width is not shown.
+  constexpr size_t kBytesOfColumn = 16;
+  const auto shown = printable(words.substr(0, (width_ - x) * kBytesOfColumn));
+  std::string_view text = shown;
   const size_t end = room < width_ - x ? x + room : width_;
   const size_t begin = x;
   while (!text.empty()) {

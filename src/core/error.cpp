@@ -1,11 +1,15 @@
 #include <gradus/core/error.h>
 #include <gradus/core/printable.h>
 
+#include <algorithm>
+
 namespace gradus {
 namespace {
 
 std::string render(const std::string& id, const std::string& message, const std::string& advice) {
-  std::string text = "gradus: " + message + " [" + id + "]";
+  // The first line ends with the id, however many there are.
+  const auto end = std::min(message.find('\n'), message.size());
+  std::string text = "gradus: " + message.substr(0, end) + " [" + id + "]" + message.substr(end);
   if (advice.empty()) return text;
   text += "\n  ";
   for (const char c : advice) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 #include <set>
@@ -25,6 +26,7 @@ class StderrSink : public LogSink {
     const std::scoped_lock lock(mutex_);
     while (!text.empty()) {
       const auto n = ::write(STDERR_FILENO, text.data(), text.size());
+      if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return;  // nothing sensible can be done about a closed stderr
       text.remove_prefix(size_t(n));
     }

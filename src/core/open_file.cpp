@@ -29,6 +29,12 @@ void check_regular(const std::filesystem::path& file, mode_t mode) {
 
 }  // namespace
 
+void check_regular_file(const std::filesystem::path& file) {
+  struct stat info{};
+  if (::stat(file.c_str(), &info) != 0) throw cannot_read(file, errno);
+  check_regular(file, info.st_mode);
+}
+
 int open_for_reading(const std::filesystem::path& file) {
   // Opening alone may wait for a writer, or rewind a tape: the kind is looked at before and, since
   // the name may have changed hands, after.

@@ -38,7 +38,10 @@ InterruptScope::InterruptScope() {
   action.sa_handler = handle;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, &g_former);
+  sigaction(SIGINT, nullptr, &g_former);
+  // A program that was started with SIGINT ignored, by nohup or in the background, goes on.
+  const bool is_ignored = (g_former.sa_flags & SA_SIGINFO) == 0 && g_former.sa_handler == SIG_IGN;
+  if (!is_ignored) sigaction(SIGINT, &action, nullptr);
 }
 
 InterruptScope::~InterruptScope() { sigaction(SIGINT, &g_former, nullptr); }

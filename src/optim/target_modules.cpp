@@ -9,9 +9,19 @@
 namespace gradus {
 namespace {
 
+/// libstdc++ tries all ways to match at once with this flag: no expression takes exponential time,
+/// and no text deep recursion. Back references are refused.
+constexpr auto kPolynomial = std::regex::ECMAScript | std::regex_constants::__polynomial;
+constexpr size_t kLongestExpression = 1000;  // they are compiled by recursion
+
 bool matches_whole(const std::string& expression, const std::string& text) {
+  if (expression.size() > kLongestExpression)
+    throw Error("G-OPTIM-10", ErrorKind::usage,
+                "optim_target_modules: an expression of " + std::to_string(expression.size()) +
+                    " characters, at most " + std::to_string(kLongestExpression) + " are read",
+                "Give names of layers, parts of them, or all-linear.");
   try {
-    return std::regex_match(text, std::regex(expression));
+    return std::regex_match(text, std::regex(expression, kPolynomial));
   } catch (const std::regex_error& error) {
     throw Error(
         "G-OPTIM-10", ErrorKind::usage,

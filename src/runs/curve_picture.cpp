@@ -43,6 +43,8 @@ bool has_points(const PictureChart& chart) {
 
 /// Text that fits into `room` pixels.
 std::string fitting(std::string text, double size, double room) {
+  constexpr size_t kLongest = 500;  // longer ones do not fit
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "..";
   while (text.size() > 3 && Canvas::text_width(text, size) > room)
     text = text.substr(0, text.size() - (text.ends_with("..") ? 3 : 1)) + "..";
   return text;

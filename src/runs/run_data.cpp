@@ -69,7 +69,8 @@ RunStatus status_of(const RunData& run, double now) {
   if (run.host == tracked::host_name())
     return process_start_of(run.process) == run.process_start ? RunStatus::running
                                                               : RunStatus::lost;
-  return now - run.last_sign < kLongestSilence ? RunStatus::running : RunStatus::lost;
+  // A sign from the future is none: clocks differ by seconds.
+  return std::abs(now - run.last_sign) < kLongestSilence ? RunStatus::running : RunStatus::lost;
 }
 
 double clock_now() {

@@ -128,7 +128,15 @@ bool Distribution::contains(double number) const {
 }
 
 json Distribution::value_of(double number) const {
-  if (kind_ == Kind::categorical) return choices_.at(size_t(number));
+  // A file may hold anything. Whole numbers may lie outside of bounds that were changed since.
+  const double least = kind_ == Kind::integer ? -0x1p63 : low_;
+  const double most = kind_ == Kind::integer ? std::nextafter(0x1p63, 0) : high_;
+  if (kind_ != Kind::real && !(number >= least && number <= most))
+    throw Error("G-SEARCH-2", ErrorKind::data,
+                fmt::format("a trial of the study has the parameter {}, expected {} to {}", number,
+                            least, most),
+                "The file is damaged, or was changed by another program.");
+  if (kind_ == Kind::categorical) return choices_[size_t(number)];
   if (kind_ == Kind::integer) return int64_t(number);
   return number;
 }

@@ -45,9 +45,11 @@ nlohmann::json this_process() {
 bool is_gone(const nlohmann::json& process) {
   if (!process.is_object()) return false;
   const auto here = this_process();
-  if (process.value("host", "") != here.value("host", "")) return false;
-  if (process.value("boot", "") != here.value("boot", "")) return true;
-  return start_of_process(process.value("pid", int64_t(0))) != process.value("start", "?");
+  const auto noted = [&](const char* key) { return process.value(key, nlohmann::json()); };
+  if (noted("host") != here.at("host")) return false;
+  if (noted("boot") != here.at("boot")) return true;
+  const auto pid = noted("pid");
+  return !pid.is_number_integer() || start_of_process(pid.get<int64_t>()) != noted("start");
 }
 
 }  // namespace gradus::search

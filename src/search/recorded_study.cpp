@@ -6,33 +6,10 @@
 #include <cmath>
 
 #include "search/process_owner.h"
-#include "trackers/sqlite_database.h"
+#include "search/study_row.h"
 
 namespace gradus::search {
 namespace {
-
-using Rows = std::vector<std::vector<SqlValue>>;
-
-/// A field of a row. A file may hold anything.
-template <class T>
-const T& field(const SqlValue& value) {
-  if (const auto* found = std::get_if<T>(&value)) return *found;
-  throw Error("G-SEARCH-2", ErrorKind::data, "the study holds a value of another kind");
-}
-
-double number_field(const SqlValue& value) {
-  if (const auto* whole = std::get_if<int64_t>(&value)) return double(*whole);
-  const auto* real = std::get_if<double>(&value);
-  return real != nullptr ? *real : std::nan("");
-}
-
-/// A number, with the word for those that SQL does not have.
-double typed_number(const SqlValue& value, const SqlValue& kind) {
-  const auto& word = field<std::string>(kind);
-  if (word == "INF_POS") return HUGE_VAL;
-  if (word == "INF_NEG") return -HUGE_VAL;
-  return word == "NAN" ? std::nan("") : number_field(value);
-}
 
 /// Reads one study. All its rows come by a few statements, whatever the number of trials.
 class StudyRows {
@@ -44,32 +21,34 @@ class StudyRows {
     for (const auto& row : database_.run(
              "SELECT trial_id, number, state FROM trials WHERE study_id = ? ORDER BY number",
              {study_})) {
-      places_[field<int64_t>(row[0])] = found.size();
-      found.push_back({.id = field<int64_t>(row[0]),
-                       .number = field<int64_t>(row[1]),
-                       .state = state_of_name(field<std::string>(row[2]))});
+      places_[field_of<int64_t>(row[0])] = found.size();
+      found.push_back({.id = field_of<int64_t>(row[0]),
+                       .number = field_of<int64_t>(row[1]),
+                       .state = state_of_name(field_of<std::string>(row[2]))});
     }
     std::map<std::string, Distribution> known;  // most trials have the same
     for_each("param_name, param_value, distribution_json", "trial_params", found,
              [&](FrozenTrial& trial, const std::vector<SqlValue>& row) {
-               const auto& name = field<std::string>(row[1]);
-               const auto& text = field<std::string>(row[3]);
+               const auto& name = field_of<std::string>(row[1]);
+               const auto& text = field_of<std::string>(row[3]);
                if (!known.contains(text)) known.emplace(text, Distribution::from_json(text));
-               trial.numbers[name] = number_field(row[2]);
+               const auto number = trial.numbers[name] = number_of_field(row[2]);
+               static_cast<void>(known.at(text).value_of(number));  // refuses what is none
                trial.distributions.insert_or_assign(name, known.at(text));
              });
     for_each("value, value_type", "trial_values", found,
              [](FrozenTrial& trial, const std::vector<SqlValue>& row) {
-               trial.value = typed_number(row[1], row[2]);
+               trial.value = typed_number_of(row[1], row[2]);
              });
     for_each("step, intermediate_value, intermediate_value_type", "trial_intermediate_values",
              found, [](FrozenTrial& trial, const std::vector<SqlValue>& row) {
-               trial.intermediate_values[field<int64_t>(row[1])] = typed_number(row[2], row[3]);
+               trial.intermediate_values[field_of<int64_t>(row[1])] =
+                   typed_number_of(row[2], row[3]);
              });
     for_each("\"key\", value_json", "trial_system_attributes", found,
              [](FrozenTrial& trial, const std::vector<SqlValue>& row) {
-               trial.system_attrs[field<std::string>(row[1])] =
-                   parse_json(field<std::string>(row[2]), "an attribute of a trial");
+               trial.system_attrs[field_of<std::string>(row[1])] =
+                   parse_json(field_of<std::string>(row[2]), "an attribute of a trial");
              });
     return found;
   }
@@ -82,7 +61,7 @@ class StudyRows {
                                              " WHERE trial_id IN (SELECT trial_id FROM trials "
                                              "WHERE study_id = ?)",
                                          {study_}))
-      if (const auto place = places_.find(field<int64_t>(row[0])); place != places_.end())
+      if (const auto place = places_.find(field_of<int64_t>(row[0])); place != places_.end())
         work(trials[place->second], row);
   }
 
@@ -125,16 +104,17 @@ std::vector<RecordedStudy> read_studies(const std::filesystem::path& file) {
   database.run("BEGIN");  // all of it as of one moment
   std::vector<RecordedStudy> found;
   for (const auto& row : database.run("SELECT study_id, study_name FROM studies ORDER BY 2")) {
-    const auto id = field<int64_t>(row[0]);
+    const auto id = field_of<int64_t>(row[0]);
     const auto directions =
         database.run("SELECT direction FROM study_directions WHERE study_id = ?", {id});
     if (directions.size() != 1) continue;  // several objectives have no best trial
-    RecordedStudy study{.name = field<std::string>(row[1])};
-    if (field<std::string>(directions[0][0]) == "MAXIMIZE") study.direction = Direction::maximize;
+    RecordedStudy study{.name = field_of<std::string>(row[1])};
+    if (field_of<std::string>(directions[0][0]) == "MAXIMIZE")
+      study.direction = Direction::maximize;
     for (const auto& noted : database.run(
              "SELECT \"key\", value_json FROM study_user_attributes WHERE study_id = ?", {id}))
-      study.user_attrs[field<std::string>(noted[0])] =
-          parse_json(field<std::string>(noted[1]), "an attribute of a study");
+      study.user_attrs[field_of<std::string>(noted[0])] =
+          parse_json(field_of<std::string>(noted[1]), "an attribute of a study");
     study.trials = StudyRows(database, id).trials();
     found.push_back(std::move(study));
   }

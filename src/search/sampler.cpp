@@ -1,6 +1,7 @@
 // The random and the grid sampler, and the table of samplers.
 #include <fmt/format.h>
 #include <gradus/core/error.h>
+#include <gradus/core/json.h>
 #include <gradus/core/nearest.h>
 #include <gradus/search/sampler.h>
 
@@ -43,6 +44,13 @@ double draw_number(CountedRandom& random, const Distribution& of) {
 }  // namespace
 
 void CountedRandom::go_to(uint64_t seed, int64_t drawn) {
+  constexpr int64_t kMostDrawn = 1'000'000'000;  // a study of a million trials draws fewer
+  if (drawn > kMostDrawn)
+    throw Error("G-SEARCH-2", ErrorKind::data,
+                fmt::format("the study says that its sampler drew {} numbers, at most {} are "
+                            "believed",
+                            drawn, kMostDrawn),
+                "The file is damaged, or was changed by another program.");
   if (seed != seed_ || drawn < drawn_) *this = CountedRandom(seed);
   while (drawn_ < drawn) rand();
 }
@@ -83,11 +91,21 @@ GridSampler::GridSampler(Grid grid, uint64_t seed) : grid_(std::move(grid)) {
   order_ = NumpyRandomState(seed).permutation(count);
 }
 
+int64_t GridSampler::cell_of(const FrozenTrial& trial) const {
+  const auto cell = trial.system_attrs.value("grid_id", json());
+  if (!cell.is_number_integer() || cell.get<int64_t>() < 0 || cell.get<int64_t>() >= size())
+    throw Error("G-SEARCH-2", ErrorKind::data,
+                fmt::format("trial {} of the study has the place {} in a grid of {}", trial.number,
+                            dump_json(cell).substr(0, 40), size()),
+                "Name another study: this one was searched with another grid, or is damaged.");
+  return cell.get<int64_t>();
+}
+
 std::vector<int64_t> GridSampler::open(const StudyView& study) const {
   std::set<int64_t> taken;
   for (const auto& trial : study.trials)
-    if (trial.system_attrs.contains("grid_id"))
-      taken.insert(trial.system_attrs["grid_id"].get<int64_t>());
+    if (const auto cell = trial.system_attrs.value("grid_id", json()); cell.is_number_integer())
+      taken.insert(cell.get<int64_t>());
   std::vector<int64_t> left;
   for (int64_t cell = 0; cell < size(); ++cell)
     if (!taken.contains(cell)) left.push_back(cell);
@@ -107,7 +125,7 @@ double GridSampler::sample_one(const StudyView&, const FrozenTrial& trial, const
   if (found == grid_.end())
     throw Error("G-SEARCH-1", ErrorKind::usage, "the grid has no values for '" + name + "'",
                 "Name every parameter of the space in the grid.");
-  auto combination = order_.at(trial.system_attrs.at("grid_id").get<size_t>());
+  auto combination = order_[size_t(cell_of(trial))];
   for (auto axis = grid_.rbegin(); axis->first != name; ++axis)
     combination /= int64_t(axis->second.size());
   return distribution.number_of(found->second[size_t(combination % int64_t(found->second.size()))]);

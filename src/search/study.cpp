@@ -93,7 +93,7 @@ Study::Study(StudyOptions options)
       sampler_(options.sampler ? std::move(options.sampler) : std::make_shared<TPESampler>()),
       pruner_(options.pruner ? std::move(options.pruner) : std::make_shared<MedianPruner>()),
       file_(std::make_unique<StudyFile>(options.storage, options.study_name, direction_)) {
-  sampler_->load(file_->study_attr("system", kSampler));
+  load_sampler_state();
 }
 
 Study::~Study() = default;
@@ -105,7 +105,7 @@ std::vector<FrozenTrial> Study::trials() const { return file_->trials(); }
 // What the sampler has chosen together with others, else by itself.
 double Study::choose(Trial& trial, const FrozenTrial& now, const std::string& name,
                      const Distribution& distribution) {
-  sampler_->load(file_->study_attr("system", kSampler));  // another process may have drawn
+  load_sampler_state();  // another process may have drawn
   const auto all = trials();
   const StudyView view{all, direction_};
   if (!trial.together_) {
@@ -128,8 +128,19 @@ double Study::choose(Trial& trial, const FrozenTrial& now, const std::string& na
   return sampler_->sample_one(view, now, name, distribution);
 }
 
+void Study::load_sampler_state() {
+  try {
+    sampler_->load(file_->study_attr("system", kSampler));
+  } catch (const json::exception& error) {
+    throw Error(
+        "G-SEARCH-2", ErrorKind::data,
+        std::string("the study holds a state of its sampler that cannot be read: ") + error.what(),
+        "The file is damaged, or was changed by another program.");
+  }
+}
+
 Trial Study::begin_trial(const std::map<std::string, Distribution>& space) {
-  sampler_->load(file_->study_attr("system", kSampler));
+  load_sampler_state();
   const auto all = trials();
   for (const auto& left : all) {
     if (left.state != TrialState::running) continue;

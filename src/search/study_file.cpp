@@ -9,6 +9,8 @@
 #include <cmath>
 #include <ctime>
 
+#include "search/study_row.h"
+
 namespace gradus::search {
 namespace {
 
@@ -78,19 +80,6 @@ std::pair<SqlValue, std::string> stored_number(double value) {
   return {value, "FINITE"};
 }
 
-double number_in(const SqlValue& value) {
-  if (const auto* whole = std::get_if<int64_t>(&value)) return double(*whole);
-  if (const auto* real = std::get_if<double>(&value)) return *real;
-  return std::nan("");
-}
-
-double loaded_number(const SqlValue& value, const SqlValue& kind) {
-  const auto& word = std::get<std::string>(kind);
-  if (word == "INF_POS") return HUGE_VAL;
-  if (word == "INF_NEG") return -HUGE_VAL;
-  return word == "NAN" ? std::nan("") : number_in(value);
-}
-
 }  // namespace
 
 StudyFile::StudyFile(const std::filesystem::path& file, const std::string& name,
@@ -100,7 +89,7 @@ StudyFile::StudyFile(const std::filesystem::path& file, const std::string& name,
   together([&] {
     if (database_.columns("studies").empty()) make_tables();
     const auto revision = database_.run("SELECT version_num FROM alembic_version");
-    if (revision.empty() || std::get<std::string>(revision[0][0]) != kRevision)
+    if (revision.empty() || field_of<std::string>(revision[0][0]) != kRevision)
       throw Error("G-SEARCH-4", ErrorKind::data,
                   fmt::format("{} has the tables of another version of Optuna; expected {}",
                               file.string(), kRevision),
@@ -116,10 +105,10 @@ StudyFile::StudyFile(const std::filesystem::path& file, const std::string& name,
           "INSERT INTO study_directions (direction, study_id, objective) VALUES (?, ?, 0)",
           {word, found[0][0]});
     }
-    study_ = std::get<int64_t>(found[0][0]);
+    study_ = field_of<int64_t>(found[0][0]);
     const auto directions =
         database_.run("SELECT direction FROM study_directions WHERE study_id = ?", {study_});
-    if (directions.size() != 1 || std::get<std::string>(directions[0][0]) != word)
+    if (directions.size() != 1 || field_of<std::string>(directions[0][0]) != word)
       throw Error("G-SEARCH-4", ErrorKind::usage,
                   fmt::format("the study '{}' of {} does not {} one objective", name, file.string(),
                               direction == Direction::minimize ? "minimize" : "maximize"),
@@ -154,27 +143,28 @@ void StudyFile::read_details(std::vector<FrozenTrial>& trials) {
              "SELECT param_name, param_value, distribution_json FROM trial_params WHERE trial_id = "
              "? ORDER BY param_id",
              id)) {
-      const auto& name = std::get<std::string>(row[0]);
-      trial.numbers[name] = number_in(row[1]);
-      trial.distributions.insert_or_assign(name,
-                                           Distribution::from_json(std::get<std::string>(row[2])));
+      const auto& name = field_of<std::string>(row[0]);
+      const auto distribution = Distribution::from_json(field_of<std::string>(row[2]));
+      trial.numbers[name] = number_of_field(row[1]);
+      static_cast<void>(distribution.value_of(trial.numbers[name]));  // refuses what is none
+      trial.distributions.insert_or_assign(name, distribution);
     }
     for (const auto& row : database_.run(
              "SELECT value, value_type FROM trial_values WHERE trial_id = ? AND objective = 0", id))
-      trial.value = loaded_number(row[0], row[1]);
+      trial.value = typed_number_of(row[0], row[1]);
     for (const auto& row :
          database_.run("SELECT step, intermediate_value, intermediate_value_type FROM "
                        "trial_intermediate_values WHERE trial_id = ?",
                        id))
-      trial.intermediate_values[std::get<int64_t>(row[0])] = loaded_number(row[1], row[2]);
+      trial.intermediate_values[field_of<int64_t>(row[0])] = typed_number_of(row[1], row[2]);
     for (const char* which : {"user", "system"}) {
       auto& attrs = which[0] == 'u' ? trial.user_attrs : trial.system_attrs;
       for (const auto& row : database_.run(
                fmt::format("SELECT \"key\", value_json FROM trial_{}_attributes WHERE trial_id = ?",
                            which),
                id))
-        attrs[std::get<std::string>(row[0])] =
-            parse_json(std::get<std::string>(row[1]), "an attribute of a trial");
+        attrs[field_of<std::string>(row[0])] =
+            parse_json(field_of<std::string>(row[1]), "an attribute of a trial");
     }
   }
 }
@@ -186,9 +176,9 @@ std::vector<FrozenTrial> StudyFile::trials() {
     for (const auto& row : database_.run(
              "SELECT trial_id, number, state FROM trials WHERE study_id = ? ORDER BY number",
              {study_})) {
-      FrozenTrial trial{.id = std::get<int64_t>(row[0]),
-                        .number = std::get<int64_t>(row[1]),
-                        .state = state_of_name(std::get<std::string>(row[2]))};
+      FrozenTrial trial{.id = field_of<int64_t>(row[0]),
+                        .number = field_of<int64_t>(row[1]),
+                        .state = state_of_name(field_of<std::string>(row[2]))};
       if (const auto known = finished_.find(trial.id); known != finished_.end())
         all[trial.number] = known->second;
       else
@@ -214,8 +204,8 @@ FrozenTrial StudyFile::trial(int64_t id) {
     if (rows.empty())
       throw Error("G-SEARCH-4", ErrorKind::data, fmt::format("the study has no trial {}", id));
     one.push_back({.id = id,
-                   .number = std::get<int64_t>(rows[0][0]),
-                   .state = state_of_name(std::get<std::string>(rows[0][1]))});
+                   .number = field_of<int64_t>(rows[0][0]),
+                   .state = state_of_name(field_of<std::string>(rows[0][1]))});
     read_details(one);
   });
   return one.front();
@@ -229,7 +219,7 @@ int64_t StudyFile::add_trial() {
     database_.run(
         "INSERT INTO trials (number, study_id, state, datetime_start) VALUES (?, ?, 'RUNNING', ?)",
         {next[0][0], study_, utc_now()});
-    id = std::get<int64_t>(database_.run("SELECT last_insert_rowid()")[0][0]);
+    id = field_of<int64_t>(database_.run("SELECT last_insert_rowid()")[0][0]);
   });
   return id;
 }
@@ -274,7 +264,7 @@ json StudyFile::study_attr(const char* table, const std::string& key) {
       fmt::format("SELECT value_json FROM study_{}_attributes WHERE study_id = ? AND \"key\" = ?",
                   table),
       {study_, key});
-  return rows.empty() ? json() : parse_json(std::get<std::string>(rows[0][0]), "a study");
+  return rows.empty() ? json() : parse_json(field_of<std::string>(rows[0][0]), "a study");
 }
 
 bool StudyFile::finish(int64_t trial, TrialState state, std::optional<double> value) {

@@ -4,6 +4,8 @@
 #include <gradus/core/files.h>
 #include <sqlite3.h>
 
+#include "core/open_file.h"
+
 namespace gradus {
 namespace {
 
@@ -31,12 +33,30 @@ SqlValue column_value(sqlite3_stmt* statement, int at) {
   }
 }
 
-/// A file that is only looked at may come from strangers: tables are read, views and triggers,
-/// which are programs, do not run.
+/// Longer than any text of a study or a tracker.
+constexpr int kLongestValue = 64 << 20;
+
+/// A file may come from strangers: tables are used, views and triggers, which are programs and may
+/// never end, do not run, and no expression makes a value of gigabytes.
 void forbid_code(sqlite3* handle) {
   for (const int option : {SQLITE_DBCONFIG_ENABLE_VIEW, SQLITE_DBCONFIG_ENABLE_TRIGGER,
                            SQLITE_DBCONFIG_TRUSTED_SCHEMA})
     ::sqlite3_db_config(handle, option, 0, nullptr);
+  ::sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, kLongestValue);
+}
+
+/// SQLite opens the file and what lies beside it without a look at their kind; a FIFO would make it
+/// wait for ever.
+void check_database_files(const std::filesystem::path& file) {
+  for (const char* end : {"", "-journal", "-wal", "-shm"}) {
+    const auto part = std::filesystem::path(file.string() + end);
+    std::error_code unknown;
+    const auto kind = std::filesystem::status(part, unknown).type();
+    using Kind = std::filesystem::file_type;
+    if (kind == Kind::fifo || kind == Kind::socket || kind == Kind::character ||
+        kind == Kind::block)
+      check_regular_file(part);
+  }
 }
 
 }  // namespace
@@ -44,6 +64,7 @@ void forbid_code(sqlite3* handle) {
 SqliteDatabase::SqliteDatabase(const std::filesystem::path& file, Access access) : file_(file) {
   const bool writes = access == Access::write;
   if (writes && file.has_parent_path()) make_directory(file.parent_path());
+  check_database_files(file);
   const int flags = (writes ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY) |
                     SQLITE_OPEN_NOMUTEX;
   if (::sqlite3_open_v2(file.c_str(), &handle_, flags, nullptr) != SQLITE_OK) {
@@ -52,7 +73,7 @@ SqliteDatabase::SqliteDatabase(const std::filesystem::path& file, Access access)
     throw Error("G-TRACK-2", ErrorKind::io, "cannot open " + file.string() + ": " + reason);
   }
   ::sqlite3_busy_timeout(handle_, 5000);
-  if (!writes) forbid_code(handle_);
+  forbid_code(handle_);
 }
 
 SqliteDatabase::~SqliteDatabase() {

@@ -109,6 +109,11 @@ TrainerState TrainerState::from_json(const json& from) {
   } catch (const json::exception& error) {
     throw fail(std::string("has a value of the wrong type: ") + error.what());
   }
+  if (const auto history = from.find("log_history"); history != from.end() && history->is_array())
+    for (const auto& entry : *history)
+      if (!entry.is_object() || !entry.value("step", json(0)).is_number())
+        throw fail("has an entry of log_history that is no object with a number as step: " +
+                   dump_json(entry).substr(0, 60));
   return state;
 }
 

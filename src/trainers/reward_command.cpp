@@ -27,8 +27,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr size_t kMostShown = 200;                  ///< Bytes of an answer in a message.
-constexpr size_t kLongestAnswer = size_t{1} << 30;  ///< A line that does not end is none.
+constexpr size_t kMostShown = 200;                   ///< Bytes of an answer in a message.
+constexpr size_t kLongestAnswer = size_t{64} << 20;  ///< A line that does not end is none.
+constexpr size_t kLongestSaid = size_t{64} << 10;    ///< The same of its error output.
+constexpr int kBlocksAtOnce = 64;                    ///< Read before the clock is looked at again.
 constexpr auto kTimeToLeave = std::chrono::milliseconds(500);
 
 /// A file descriptor that is closed.
@@ -53,6 +55,11 @@ class Descriptor {
 /// The process died or did not answer, and asking once more may help.
 struct NoAnswer {
   std::string reason;
+};
+
+/// The process wrote more than one line for one question: whose answer is which?
+struct UnaskedLine {
+  std::string text;
 };
 
 std::string beginning_of(const std::string& text) {
@@ -109,19 +116,21 @@ class RewardProcess {
     if (!status_) ::waitpid(process_, nullptr, 0);
   }
 
-  /// Writes a line and waits for one. What was written beside it is returned with it, or, when it
-  /// comes later, in place of the next answer. Throws `NoAnswer`.
+  /// Writes a line and waits for one. Throws `NoAnswer`, and `UnaskedLine` where there are more.
   std::string ask(const std::string& question, double timeout) {
+    check_nothing_unasked();
     const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         std::chrono::duration<double>(timeout));
     size_t written = 0;
-    read_answer();
-    if (!pending_.empty()) return pending_;  // to an earlier question
     for (;;) {
-      if (pending_.find('\n') != std::string::npos) {
-        if (pending_.ends_with('\n')) pending_.pop_back();
-        return std::exchange(pending_, {});
+      if (const auto line = pending_.find('\n', searched_); line != std::string::npos) {
+        auto answer = pending_.substr(0, line);
+        pending_.erase(0, line + 1);
+        searched_ = 0;
+        check_nothing_unasked();
+        return answer;
       }
+      searched_ = pending_.size();
       if (pending_.size() > kLongestAnswer) throw NoAnswer{"its answer has no end"};
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
@@ -132,7 +141,7 @@ class RewardProcess {
       ::poll(places, 3, int(std::min<int64_t>(left, 100)));
       pass_on_errors();
       if (places[2].revents != 0) written += write_some(question, written);
-      if (!read_answer() && pending_.find('\n') == std::string::npos)
+      if (!read_answer() && pending_.find('\n', searched_) == std::string::npos)
         throw NoAnswer{how_it_ended()};
     }
   }
@@ -150,29 +159,42 @@ class RewardProcess {
     return count > 0 ? size_t(count) : 0;  // a process that is gone is noticed when it is read
   }
 
-  /// What there is of the answer; false at its end.
+  /// What the process has written since its last answer would be taken for the next one.
+  void check_nothing_unasked() {
+    read_answer();
+    if (pending_.find_first_not_of(" \t\r\n") != std::string::npos)
+      throw UnaskedLine{beginning_of(pending_)};
+    pending_.clear();
+    searched_ = 0;
+  }
+
+  /// What there is of the answer, a part of it where it does not end; false at its end.
   bool read_answer() {
     char block[1 << 16];
-    for (;;) {
+    for (int i = 0; i < kBlocksAtOnce; ++i) {
       const auto count = ::read(output_.number(), block, sizeof block);
       if (count == 0) return false;
       if (count < 0) return errno == EAGAIN || errno == EINTR;
       pending_.append(block, size_t(count));
     }
+    return true;
   }
 
   /// Whole lines of its error output go to the log.
   void pass_on_errors() {
     char block[1 << 12];
-    for (;;) {
+    for (int i = 0; i < kBlocksAtOnce; ++i) {
       const auto count = ::read(errors_.number(), block, sizeof block);
       if (count <= 0) break;
       said_.append(block, size_t(count));
     }
-    for (auto line = said_.find('\n'); line != std::string::npos; line = said_.find('\n')) {
-      log_warning("reward command: " + said_.substr(0, line));
-      said_.erase(0, line + 1);
+    size_t begin = 0;
+    for (auto line = said_.find('\n'); line != std::string::npos; line = said_.find('\n', begin)) {
+      log_warning("reward command: " + said_.substr(begin, line - begin));
+      begin = line + 1;
     }
+    said_.erase(0, begin);
+    if (said_.size() > kLongestSaid) log_warning("reward command: " + std::exchange(said_, {}));
   }
 
   bool is_gone() {
@@ -198,6 +220,7 @@ class RewardProcess {
   std::optional<int> status_;
   Descriptor input_, output_, errors_;
   std::string pending_;  ///< Read, but not yet a whole line.
+  size_t searched_ = 0;  ///< So much of it holds no line break.
   std::string said_;     ///< The same of its error output.
 };
 
@@ -213,6 +236,9 @@ class RewardCommand {
       try {
         if (!process_) process_ = std::make_unique<RewardProcess>(options_.command);
         return rewards_of(process_->ask(question, options_.timeout), in.completions.size());
+      } catch (const UnaskedLine& line) {
+        refuse("wrote more than one line for one question: " + line.text,
+               "Answer every line with one line, and write everything else to the error output.");
       } catch (const NoAnswer& failure) {
         process_.reset();
         if (attempt >= options_.restarts)
@@ -248,9 +274,6 @@ class RewardCommand {
 
   std::vector<double> rewards_of(const std::string& line, size_t count) const {
     const std::string form = R"(Answer every line with one line {"rewards": [number, ...]}.)";
-    if (line.find('\n') != std::string::npos)
-      refuse(fmt::format("wrote more than one line for one question: {}", beginning_of(line)),
-             form + " Everything else belongs to its error output.");
     json answer;
     try {
       answer = parse_json(line, "the answer");

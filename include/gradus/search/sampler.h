@@ -103,6 +103,7 @@ class GridSampler : public Sampler {
 
  private:
   std::vector<int64_t> open(const StudyView& study) const;
+  int64_t cell_of(const FrozenTrial& trial) const;
 
   Grid grid_;
   std::vector<int64_t> order_;  // which combination the cell of a trial is

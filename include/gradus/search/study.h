@@ -126,6 +126,7 @@ class Study {
                 const Distribution& distribution);
   Trial begin_trial(const std::map<std::string, Distribution>& space);
   void keep_sampler_state();
+  void load_sampler_state();
 
   Direction direction_;
   std::shared_ptr<Sampler> sampler_;
