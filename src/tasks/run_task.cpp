@@ -81,6 +81,33 @@ void check_evaluation(const TrainingArguments& args) {
     refuse("--prediction_loss_only leaves nothing for --do_predict to write", "Leave one out.");
 }
 
+[[noreturn]] void refuse_dropped_batches(const char* what, const TrainingArguments& args) {
+  throw Error("G-TASK-14", ErrorKind::usage,
+              fmt::format("--dataloader_drop_last leaves nothing to {}: there are fewer rows than a "
+                          "batch has (--per_device_eval_batch_size {})",
+                          what, args.per_device_eval_batch_size),
+              "Leave it out, or lower --per_device_eval_batch_size.");
+}
+
+// Python finds out after the training, and then in an array that is None.
+void check_dropped_batches(const PreparedTask& prepared, const TrainingArguments& args) {
+  if (!args.dataloader_drop_last) return;
+  const auto too_few = [&](std::optional<int64_t> rows) {
+    return rows && *rows < args.eval_batch_size();
+  };
+  if (args.do_eval && too_few(prepared.trainer.eval_dataset.single().size()))
+    refuse_dropped_batches("evaluate on", args);
+  if (args.do_predict && prepared.predict_dataset && too_few(prepared.predict_dataset.size()))
+    refuse_dropped_batches("predict on", args);
+}
+
+// Several processes may have no batch where one would.
+const PredictionOutput& with_predictions(const PredictionOutput& output,
+                                         const TrainingArguments& args) {
+  if (output.prediction_parts.empty()) refuse_dropped_batches("predict on", args);
+  return output;
+}
+
 void train_stage(Trainer& trainer, const TrainingArguments& args, std::optional<int64_t> rows,
                  TaskResult& result) {
   auto output = trainer.train(
@@ -140,11 +167,12 @@ Metrics predict_stage(Trainer& trainer, const PreparedTask& prepared, const fs::
     trainer.save_metrics("predict", output.metrics);
   }
   const bool writes = trainer.is_world_process_zero();
-  if (prepared.write_predictions && writes) prepared.write_predictions(output, folder);
+  if (prepared.write_predictions && writes)
+    prepared.write_predictions(with_predictions(output, trainer.args()), folder);
   for (const auto& further : prepared.further_sets) {
     if (!further.predict_dataset) continue;
     const auto found = trainer.predict(further.predict_dataset, {}, "predict");
-    if (writes) further.write_predictions(found, folder);
+    if (writes) further.write_predictions(with_predictions(found, trainer.args()), folder);
   }
   return output.metrics;
 }
@@ -176,6 +204,7 @@ TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signa
   if (args.do_train && train_rows == 0)
     throw Error("G-TASK-10", ErrorKind::data, "there is no row to train on",
                 "Give more data, or leave less of it for the evaluation.");
+  check_dropped_batches(prepared, args);
   const auto trainer =
       prepared.make_trainer
           ? prepared.make_trainer(std::move(prepared.trainer))

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+#include <gradus/core/error.h>
 #include <gradus/trainers/question_answering.h>
 
 namespace gradus {
@@ -43,6 +45,14 @@ bool AnswerScoring::is_wanted() const {
 void AnswerScoring::add_scores(EvalLoopOutput& output, const std::string& stage,
                                const std::string& metric_key_prefix) const {
   if (output.prediction.prediction_parts.empty()) return;
+  const auto rows = output.prediction.prediction_parts.front().size(0),
+             expected = features_.map_style()->size();
+  if (rows < expected)
+    throw Error("G-TASK-16", ErrorKind::usage,
+                fmt::format("there are predictions for {} of {} parts of texts: "
+                            "--dataloader_drop_last leaves out the rows of the last, short batch",
+                            rows, expected),
+                "Leave --dataloader_drop_last out: every question needs an answer.");
   const auto answers = post_process_function_(*examples_.map_style(), *features_.map_style(),
                                               output.prediction.prediction_parts, stage);
   const auto prefix = metric_key_prefix + "_";

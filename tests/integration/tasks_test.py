@@ -425,6 +425,12 @@ def classification(cwd):
     refused("text-classification: larger tokenizer", cwd, 1, "G-TASK-12", *base,
             "--model_name_or_path", "bert", "--tokenizer_name", "gpt2", "--train_file",
             "classes.csv", "--output_dir", "bad")
+    for what in ("eval", "predict"):
+        refused(f"text-classification: every row to {what} on is dropped", cwd, 2,
+                "--per_device_eval_batch_size 9999", what, "--task", "text-classification",
+                "--model_name_or_path", "classes-bert", "--validation_file", "classes.csv",
+                "--test_file", "classes.csv", "--dataloader_drop_last",
+                "--per_device_eval_batch_size", "9999", "--output_dir", "bad", *SHORT[6:])
     refused("text-classification: unknown label", cwd, 1, "the label 'same'", "eval", "--task",
             "text-classification", "--model_name_or_path", "classes-bert", "--validation_file",
             "one.csv", "--output_dir", "bad", *SHORT[6:])

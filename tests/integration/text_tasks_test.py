@@ -192,6 +192,11 @@ def questions(cwd, lines):
     resumed("written", cwd, written)
     refused("rows of a question are cut off", cwd, 1, "no row left", *written, "--max_eval_samples",
             "3", "--max_seq_length", "8")
+    for rows_of_batch in ("7", "11"):  # the number of rows is no multiple of one of them
+        done = gradus(cwd, *written, "--per_device_eval_batch_size", rows_of_batch,
+                      "--dataloader_drop_last", "--output_dir", "dropped", "--overwrite_output_dir")
+        expect("rows are dropped", done.returncode in (0, 2) and
+               ("G-TASK-16" in done.stderr) == (done.returncode == 2), done.stderr[-500:])
     refused("questions without answers", cwd, 1, "--version_2_with_negative", *base, "--train_file",
             "qa2.jsonl", "--validation_file", "qa2.jsonl")
     write_rows(cwd / "texts.jsonl", [row | {"answers": "the cat"} for row in rows])
