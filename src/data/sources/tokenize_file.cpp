@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace sources {
 namespace {
 
-using Json = nlohmann::json;
+using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 fs::path with_suffix(const fs::path& prefix, const char* suffix) {
@@ -26,17 +26,17 @@ fs::path with_suffix(const fs::path& prefix, const char* suffix) {
 }
 
 // Everything the result depends on; a run is continued only with the same.
-Json signature_of(const std::vector<SourceFile>& files, const TokenizeOptions& options) {
-  auto inputs = Json::array();
+json signature_of(const std::vector<SourceFile>& files, const TokenizeOptions& options) {
+  auto inputs = json::array();
   for (const auto& file : files)
     inputs.push_back({{"path", file.path.string()}, {"bytes", int64_t(fs::file_size(file.path))}});
   const auto& load = options.load;
   return {{"files", inputs},
           {"text_column", options.text_column},
-          {"eos_token_id", options.eos_token_id ? Json(*options.eos_token_id) : Json()},
+          {"eos_token_id", options.eos_token_id ? json(*options.eos_token_id) : json()},
           {"vocab_size", options.vocab_size},
           {"tokenizer", options.tokenizer_key},
-          {"field", load.field ? Json(*load.field) : Json()},
+          {"field", load.field ? json(*load.field) : json()},
           {"text_unit", int(load.text_unit)},
           {"keep_linebreaks", load.keep_linebreaks},
           {"skip_bad_rows", load.skip_bad_rows},
@@ -46,11 +46,11 @@ Json signature_of(const std::vector<SourceFile>& files, const TokenizeOptions& o
 struct Progress {
   int64_t documents = 0;
   int64_t tokens = 0;
-  Json source;  // of the stream; null: from the start
+  json source;  // of the stream; null: from the start
 };
 
 // The share of the input's bytes that lie before a stream's state, where the state speaks of bytes.
-std::optional<double> share_done(const std::vector<SourceFile>& files, const Json& state) {
+std::optional<double> share_done(const std::vector<SourceFile>& files, const json& state) {
   if (!state.is_object() || !state.contains("file")) {
     if (state.is_object() && state.value("rows", int64_t{0}) > 0)
       return double(state.value("row", int64_t{0})) / double(state["rows"].get<int64_t>());
@@ -156,7 +156,7 @@ class Tokenizing {
     struct Batch {
       std::vector<std::string> texts;
       std::vector<std::vector<uint32_t>> ids;
-      Json source;
+      json source;
     };
     auto batch = std::make_shared<Batch>();
     while (int64_t(batch->texts.size()) < options_.batch_size) {
@@ -184,7 +184,7 @@ class Tokenizing {
                       [this, batch] { put(batch->ids, std::move(batch->source)); }};
   }
 
-  void put(const std::vector<std::vector<uint32_t>>& documents, Json source) {
+  void put(const std::vector<std::vector<uint32_t>>& documents, json source) {
     std::string ids, starts;
     auto tokens = done_.tokens;
     const auto put_id = [&](uint32_t id) {
@@ -211,7 +211,7 @@ class Tokenizing {
   void save_progress() {
     ids_->sync();
     index_->sync();
-    const Json progress = {{"version", 1},
+    const json progress = {{"version", 1},
                            {"signature", signature_},
                            {"documents", done_.documents},
                            {"tokens", done_.tokens},
@@ -243,7 +243,7 @@ class Tokenizing {
   const TokenizeOptions& options_;
   LoadOptions load_;
   std::vector<SourceFile> files_;
-  Json signature_;
+  json signature_;
   int64_t width_;
   std::shared_ptr<IterableDataset> stream_;
   std::unique_ptr<AppendFile> ids_, index_;
