@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "core/parsed_json.h"
 #include "data/sources/column_kind.h"
 #include "data/sources/source_errors.h"
 
