@@ -343,6 +343,7 @@ std::vector<Flag> plan_flags() {
 }
 
 int plan_run(Task& task, const TrainingArguments& args, const PlanRequest& request) {
+  if (request.is_dry_run) check_run_start(args);
   device::load_cuda();
   const bool has_gpu = !args.use_cpu && device::gpu_count() > 0;
   const bool measures = request.is_dry_run || request.flags.measure.value_or(has_gpu);
@@ -356,6 +357,7 @@ int plan_run(Task& task, const TrainingArguments& args, const PlanRequest& reque
     document["not_counted"] = more;
   add_measured(document, found);
   if (request.is_dry_run) document["dry_run"] = true;
+  if (args.process_index() != 0) return 0;  // of several, one speaks
   if (request.json) {
     print_line(dump_json(document, 2));
     return 0;

@@ -93,6 +93,22 @@ def check_dry_run(folder):
     assert "30 steps in 3 passes" in text and "nothing was kept" in text, text
     assert "3 checkpoints" in text, text
     assert sorted(path.name for path in folder.iterdir()) == before
+    # What the run itself would be refused for.
+    for more in (["--resume_from_checkpoint", "nowhere"], ["--resume_from_checkpoint", "true"]):
+        assert "G-CKPT-1" in run(folder, "train", *LANGUAGE, "--dry_run", *more, code=1)
+    said = run(folder, "train", *LANGUAGE, "--resume_from_checkpoint", "nowhere", code=1)
+    assert "no complete checkpoint in the folder .;" in said, said
+    assert not (folder / "out").exists() or not list((folder / "out").glob("checkpoint-*"))
+    (folder / "out/checkpoint-10").mkdir(parents=True)
+    run(folder, "train", *LANGUAGE, "--max_steps", "2", "--save_steps", "2",
+        "--overwrite_output_dir")
+    assert "G-TASK-2" in run(folder, "train", *LANGUAGE, "--dry_run", code=2)
+    run(folder, "train", *LANGUAGE, "--dry_run", "--overwrite_output_dir")
+    run(folder, "train", *LANGUAGE, "--dry_run", "--resume_from_checkpoint", "last")
+    shutil.rmtree(folder / "out")
+    two = run(folder, "launch", "--nproc", "2", "--", GRADUS, "train", *LANGUAGE, "--dry_run",
+              GLOO_SOCKET_IFNAME="lo")
+    assert two.count("nothing was kept") == 1, two
     said = run(folder, "train", *LANGUAGE, "--dry_run", "--train_file", "no.bin", code=2)
     assert "no.bin" in said, said
 
