@@ -153,7 +153,7 @@ def rewards_of_a_process(cwd):
 
 
 def spikes(cwd):
-    """A step whose loss jumps is named, also where batches have more rows than there are prompts."""
+    """A step whose loss jumps is named, also where a pass has more rows than there are prompts."""
     for action in ("none", "rollback"):
         done = run(f"spikes, {action}", cwd, "grpo", *process(cwd, "good.py", ANSWER),
                    "--max_steps", "40", "--spike_threshold", "0.001", "--spike_action", action,
