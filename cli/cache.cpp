@@ -169,7 +169,8 @@ int cache(Words words) {
     print_files(cached_files(), options.json, "files");
     return 0;
   }
-  const auto spared = int64_t(options.days.value_or(0) * 86400);
+  constexpr double kForever = 1e15;  // seconds; more than a time can hold must not become less
+  const auto spared = int64_t(std::min(options.days.value_or(0) * 86400, kForever));
   const auto limit = options.cache_limit ? cache_limit_bytes(*options.cache_limit) : 0;
   print_files(shrink_cache(limit, spared), options.json, "removed");
   return 0;

@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <numeric>
+#include <set>
 
 #include "cli.h"
 #include "device/nvml.h"
@@ -50,10 +51,21 @@ struct Found {
   TrainingPlan plan;
   PlannedStep step;
   torch::Device device = torch::kCPU;
+  double saved_weights = 0;  // bytes of the model's file; of an adapter where one is trained
   std::vector<double> step_seconds = {};
   double watts = 0;
   int64_t peak = 0;  // bytes on the device
 };
+
+/// The tokens of a row, as the model's blocks see them; 0 where the batch does not say.
+int64_t tokens_in(const torch::Tensor* input, const json& config) {
+  if (input == nullptr) return 0;  // completions that are not made yet
+  if (input->dim() == 2) return input->size(1);
+  const auto patch = config.is_object() ? config.find("patch_size") : config.end();
+  if (input->dim() != 4 || patch == config.end() || !patch->is_number_integer()) return 1;
+  const auto side = patch->get<int64_t>();
+  return side > 0 ? (input->size(2) / side) * (input->size(3) / side) + 1 : 1;
+}
 
 /// Looks at model, data and steps.
 class PlanCallback : public TrainerCallback {
@@ -65,16 +77,21 @@ class PlanCallback : public TrainerCallback {
                       const CallbackContext& at) override {
     found.plan = plan_training(wanted_, *at.train_dataloader, wanted_.train_batch_size());
     const auto first = at.train_dataloader->iterate(0).next();
-    const auto length_of = [&](const std::string& name) {
-      const auto* input = first ? first->find(name) : nullptr;
-      return input != nullptr && input->dim() == 2 ? input->size(1) : 1;
-    };
+    const auto* input = first ? first->find(at.model->main_input_name()) : nullptr;
+    const auto* labels = first ? first->find("labels") : nullptr;
     // Frozen weights may still wait in host memory.
     for (const auto& parameter : at.model->parameters())
       if (found.device.is_cpu()) found.device = parameter.device();
-    found.step = PlannedStep::of(*at.model, wanted_, length_of(at.model->main_input_name()),
+    found.step = PlannedStep::of(*at.model, wanted_, tokens_in(input, at.model->config()),
                                  for_a_card_ || found.device.is_cuda());
-    found.step.target_tokens = length_of("labels");
+    found.step.target_tokens = labels != nullptr && labels->dim() == 2 ? labels->size(1) : 1;
+    if (input != nullptr && input->dim() > 0)
+      found.step.sequences = std::max<int64_t>(input->size(0) / wanted_.train_batch_size(), 1);
+    std::set<const void*> counted;  // tied weights once
+    const auto saved = at.model->saved_weights();
+    for (const auto& item : saved.tensors)
+      if (counted.insert(item.value().const_data_ptr()).second)
+        found.saved_weights += double(item.value().nbytes());
     if (!makes_steps_) throw OnlyLooked();
     device::reset_peak_memory(found.device);
     last_ = seconds_now();
@@ -192,10 +209,9 @@ int64_t times_in_run(const std::string& strategy, const StepsOrRatio& every,
 
 json describe_run(const TrainingArguments& args, const Found& found) {
   const auto& plan = found.plan;
-  const double weights =
-      4.0 * double(found.step.parameters - found.step.half) + 2.0 * double(found.step.half);
-  const double checkpoint =
-      weights + (args.save_only_model ? 0.0 : 8.0 * double(found.step.trainable));
+  const double weights = found.saved_weights;
+  const double state = optimizer_state_bytes(found.step.optim) * double(found.step.trainable);
+  const double checkpoint = weights + (args.save_only_model ? 0.0 : state);
   const auto saves = times_in_run(args.save_strategy, args.save_steps, plan);
   const auto kept = args.save_total_limit ? std::min(saves, *args.save_total_limit) : saves;
   return {{"rows", plan.num_examples},
@@ -230,7 +246,7 @@ std::optional<double> memory_to_plan_for(const PlanFlags& flags, const Found& fo
 
 void add_memory(json& document, const Found& found, const std::optional<double>& memory) {
   if (memory) document["memory_of_card"] = *memory;
-  if (!knows_activations(found.step.config)) return;
+  if (!knows_activations(found.step.config) || found.step.tokens == 0) return;
   const auto terms = plan_memory(found.step);
   document["memory"] = terms_as_json(terms);
   if (!memory) return;
@@ -240,6 +256,14 @@ void add_memory(json& document, const Found& found, const std::optional<double>&
   for (const auto& each : memory_advice(found.step, *memory))
     advice.push_back({{"flag", each.flag}, {"total", each.total}, {"cost", each.cost}});
   document["advice"] = advice;
+}
+
+// What a trainer holds beside the model and its step.
+std::string not_counted(const std::string& trainer) {
+  if (trainer == "DPOTrainer" || trainer == "KTOTrainer") return "a reference policy";
+  if (trainer == "GRPOTrainer" || trainer == "RLOOTrainer")
+    return "a reference policy and the making of completions";
+  return trainer == "DistillationTrainer" ? "the teacher" : "";
 }
 
 void add_measured(json& document, const Found& found) {
@@ -255,12 +279,13 @@ void add_measured(json& document, const Found& found) {
 }
 
 std::string run_as_text(const json& run) {
+  const auto tokens = run["tokens_per_row"].get<int64_t>();
   return fmt::format(
-      "{} rows, {} a step, {} tokens a row; {} steps in {} passes on {}\n"
+      "{} rows, {} a step{}; {} steps in {} passes on {}\n"
       "{} parameters, {} of them trained\n"
       "{} logs, {} evaluations, {} checkpoints of about {}: {} on disk at most\n",
       run["rows"].get<int64_t>(), run["rows_per_step"].get<int64_t>(),
-      run["tokens_per_row"].get<int64_t>(), run["steps"].get<int64_t>(),
+      tokens > 1 ? fmt::format(", {} tokens a row", tokens) : "", run["steps"].get<int64_t>(),
       run["epochs"].get<int64_t>(), run["device"].get<std::string>(),
       run["parameters"].get<int64_t>(), run["trainable_parameters"].get<int64_t>(),
       run["logs"].get<int64_t>(), run["evaluations"].get<int64_t>(),
@@ -270,13 +295,14 @@ std::string run_as_text(const json& run) {
 
 std::string memory_as_text(const json& document) {
   if (!document.contains("memory"))
-    return "The activations of this architecture are not known beforehand; --measure measures "
-           "them.\n";
+    return "The activations of this run are not known beforehand; --measure measures them.\n";
   std::string text = "memory of a step:\n";
   for (const char* term :
        {"weights", "masters", "optimizer", "gradients", "activations", "loss", "other", "total"})
     if (const double bytes = document["memory"][term]; bytes > 0)
       text += fmt::format("  {:<12} {:>10}\n", term, format_byte_size(bytes));
+  if (document.contains("not_counted"))
+    text += "  Not counted: " + document["not_counted"].get<std::string>() + ".\n";
   if (!document.contains("fits")) return text;
   const double memory = document["memory_of_card"];
   text += fmt::format(
@@ -318,6 +344,7 @@ std::vector<Flag> plan_flags() {
 }
 
 int plan_run(Task& task, const TrainingArguments& args, const PlanRequest& request) {
+  if (request.is_dry_run) check_run_start(args);
   device::load_cuda();
   const bool has_gpu = !args.use_cpu && device::gpu_count() > 0;
   const bool measures = request.is_dry_run || request.flags.measure.value_or(has_gpu);
@@ -328,8 +355,11 @@ int plan_run(Task& task, const TrainingArguments& args, const PlanRequest& reque
                                  request.flags.gpu_memory.has_value() && !args.use_cpu);
   json document = {{"run", describe_run(args, found)}};
   add_memory(document, found, memory_to_plan_for(request.flags, found));
+  if (const auto more = not_counted(task.trainer()); !more.empty() && document.contains("memory"))
+    document["not_counted"] = more;
   add_measured(document, found);
   if (request.is_dry_run) document["dry_run"] = true;
+  if (args.process_index() != 0) return 0;  // of several, one speaks
   if (request.json) {
     print_line(dump_json(document, 2));
     return 0;

@@ -42,8 +42,7 @@ bool is_one_of(const std::string& text, const std::set<std::string>& names) {
 
 const std::set<std::string> kGptTypes = {"gpt2"};
 const std::set<std::string> kLlamaTypes = {"llama", "mistral", "qwen2", "qwen3"};
-const std::set<std::string> kBertTypes = {"bert", "roberta",  "distilbert",
-                                          "vit",  "wav2vec2", "hubert"};
+const std::set<std::string> kBertTypes = {"bert", "roberta", "distilbert", "vit"};
 const std::set<std::string> kT5Types = {"t5", "mt5"};
 
 // Attention and feed-forward with their norms: the sum before each norm, the normed stream,
@@ -126,9 +125,93 @@ std::optional<ModelShape> shape_of(const json& config) {
   return shape;
 }
 
+// Chunks of the fused loss, as kernels/cross_entropy.cpp cuts them.
+double chunk_rows(double rows, double vocabulary) {
+  const double most = std::clamp(std::floor(double(int64_t{1} << 28) / vocabulary), 128.0, 4096.0);
+  return std::min(rows, most);
+}
+
+double sequences_of(const PlannedStep& step) { return double(step.rows) * double(step.sequences); }
+
+// What is kept for the backward pass, by blocks that are kept or computed again.
+struct KeptBytes {
+  double all = 0;         // everything that every block keeps
+  double boundaries = 0;  // what goes in between blocks
+  double last = 0;        // the last block, with the gradients of its backward pass
+  double first = 0;       // the same of the first one, where the backward pass ends
+};
+
+KeptBytes kept_bytes(const PlannedStep& step, const ModelShape& shape, double narrow, double wide) {
+  KeptBytes kept;
+  const double source = sequences_of(step) * double(step.tokens);
+  // A learned bias is there once for all blocks, for every row where there is padding. Its gradient
+  // is there twice: of the block at hand and of those before.
+  const double bias = shape.bias_heads * source * double(step.tokens) * narrow;
+  for (const auto& block : shape.blocks) {
+    const double rows =
+        block.reads_target ? sequences_of(step) * double(step.target_tokens) : source;
+    const double one =
+        (block.narrow * narrow + block.wide * wide) * rows + block.narrow_source * narrow * source;
+    kept.all += double(block.layers) * one;
+    kept.boundaries += double(block.layers) * block.hidden * wide * rows;
+    kept.last = one + block.backward * narrow * rows;
+    if (kept.first == 0) kept.first = kept.last + 2 * bias;
+  }
+  kept.all += bias;
+  kept.boundaries += bias;
+  kept.first += bias;
+  return kept;
+}
+
+// The loss of a language model: the logits of a chunk or of all tokens. The gradient of the head
+// and that of the stream stay while the blocks' gradients are computed.
+struct LossBytes {
+  double logits = 0, gradients = 0;
+};
+
+LossBytes loss_bytes(const PlannedStep& step, const ModelShape& shape, double narrow) {
+  if (shape.vocabulary <= 0) return {};
+  const bool writes_target = shape.blocks.back().reads_target;
+  const double rows = sequences_of(step) * double(writes_target ? step.target_tokens : step.tokens);
+  const bool head_is_trained = step.trainable == step.parameters;
+  return {.logits = step.keeps_logits || !step.fused
+                        ? rows * shape.vocabulary * (narrow + 4)
+                        : chunk_rows(rows, shape.vocabulary) * shape.vocabulary * narrow,
+          .gradients = (head_is_trained ? shape.vocabulary * shape.hidden * narrow : 0) +
+                       rows * shape.hidden * narrow};
+}
+
+// Gradients grow while activations are given back, so the peak is at the loss, in the first block
+// that is computed again after it, or at the end of the backward pass.
+void add_backward(MemoryTerms& terms, const PlannedStep& step, const ModelShape& shape,
+                  double narrow, double wide) {
+  const auto kept = kept_bytes(step, shape, narrow, wide);
+  const auto loss = loss_bytes(step, shape, narrow);
+  const double gradients = double(step.trainable) * (step.master_weights ? 2 : 4);
+  // With accumulation those of the batches before are there all the time.
+  const double lasting = step.accumulation > 1 ? gradients : 0;
+  const double before = step.checkpointing ? kept.boundaries : kept.all;
+  const double at_loss = before + loss.logits + loss.gradients;
+  const double after_loss = step.checkpointing ? before + kept.last + loss.gradients : 0;
+  const double at_end = gradients + (step.checkpointing ? kept.first : 0);
+  terms.gradients = lasting;
+  if (at_end > std::max(at_loss, after_loss) + lasting) {
+    terms.gradients = gradients;
+    terms.activations = at_end - gradients;
+  } else if (after_loss > at_loss) {
+    terms.activations = before + kept.last;
+    terms.loss = loss.gradients;
+  } else {
+    terms.activations = before;
+    terms.loss = loss.logits + loss.gradients;
+  }
+}
+
+}  // namespace
+
 // Bytes of state for a parameter. GaLore and APOLLO need less than is said here, by their rank;
 // embeddings keep states of 32 bits.
-double optimizer_bytes(const std::string& name) {
+double optimizer_state_bytes(const std::string& name) {
   static const std::map<std::string, double> kBytes = {{"sgd", 0},
                                                        {"lomo", 0},
                                                        {"adafactor", 0.1},
@@ -157,85 +240,6 @@ double optimizer_bytes(const std::string& name) {
   return name.find("8bit") == std::string::npos ? 8 : 2;
 }
 
-// Chunks of the fused loss, as kernels/cross_entropy.cpp cuts them.
-double chunk_rows(double rows, double vocabulary) {
-  const double most = std::clamp(std::floor(double(int64_t{1} << 28) / vocabulary), 128.0, 4096.0);
-  return std::min(rows, most);
-}
-
-// What is kept for the backward pass, by blocks that are kept or computed again.
-struct KeptBytes {
-  double all = 0;         // everything that every block keeps
-  double boundaries = 0;  // what goes in between blocks
-  double last = 0;        // the last block, with the gradients of its backward pass
-  double first = 0;       // the same of the first one, where the backward pass ends
-};
-
-KeptBytes kept_bytes(const PlannedStep& step, const ModelShape& shape, double narrow, double wide) {
-  KeptBytes kept;
-  const double source = double(step.rows) * double(step.tokens);
-  // A learned bias is there once for all blocks, for every row where there is padding. Its gradient
-  // is there twice: of the block at hand and of those before.
-  const double bias = shape.bias_heads * source * double(step.tokens) * narrow;
-  for (const auto& block : shape.blocks) {
-    const double rows =
-        block.reads_target ? double(step.rows) * double(step.target_tokens) : source;
-    const double one =
-        (block.narrow * narrow + block.wide * wide) * rows + block.narrow_source * narrow * source;
-    kept.all += double(block.layers) * one;
-    kept.boundaries += double(block.layers) * block.hidden * wide * rows;
-    kept.last = one + block.backward * narrow * rows;
-    if (kept.first == 0) kept.first = kept.last + 2 * bias;
-  }
-  kept.all += bias;
-  kept.boundaries += bias;
-  kept.first += bias;
-  return kept;
-}
-
-// The loss of a language model: the logits of a chunk or of all tokens. The gradient of the head
-// and that of the stream stay while the blocks' gradients are computed.
-struct LossBytes {
-  double logits = 0, gradients = 0;
-};
-
-LossBytes loss_bytes(const PlannedStep& step, const ModelShape& shape, double narrow) {
-  if (shape.vocabulary <= 0) return {};
-  const bool writes_target = shape.blocks.back().reads_target;
-  const double rows = double(step.rows) * double(writes_target ? step.target_tokens : step.tokens);
-  const bool head_is_trained = step.trainable == step.parameters;
-  return {.logits = step.keeps_logits || !step.fused
-                        ? rows * shape.vocabulary * (narrow + 4)
-                        : chunk_rows(rows, shape.vocabulary) * shape.vocabulary * narrow,
-          .gradients = (head_is_trained ? shape.vocabulary * shape.hidden * narrow : 0) +
-                       rows * shape.hidden * narrow};
-}
-
-// Gradients grow while activations are given back, so the peak is at the loss, in the first block
-// that is computed again after it, or at the end of the backward pass.
-void add_backward(MemoryTerms& terms, const PlannedStep& step, const ModelShape& shape,
-                  double narrow, double wide) {
-  const auto kept = kept_bytes(step, shape, narrow, wide);
-  const auto loss = loss_bytes(step, shape, narrow);
-  const double gradients = double(step.trainable) * (step.master_weights ? 2 : 4);
-  const double before = step.checkpointing ? kept.boundaries : kept.all;
-  const double at_loss = before + loss.logits + loss.gradients;
-  const double after_loss = step.checkpointing ? before + kept.last + loss.gradients : 0;
-  const double at_end = gradients + (step.checkpointing ? kept.first : 0);
-  if (at_end > std::max(at_loss, after_loss)) {
-    terms.gradients = gradients;
-    terms.activations = at_end - gradients;
-  } else if (after_loss > at_loss) {
-    terms.activations = before + kept.last;
-    terms.loss = loss.gradients;
-  } else {
-    terms.activations = before;
-    terms.loss = loss.logits + loss.gradients;
-  }
-}
-
-}  // namespace
-
 double MemoryTerms::total() const {
   return weights + masters + optimizer + gradients + activations + loss + other;
 }
@@ -257,6 +261,7 @@ PlannedStep PlannedStep::of(Model& model, const TrainingArguments& args, int64_t
   step.master_weights = step.precision == "bf16" &&
                         (args.bf16_mode == "master" || (args.bf16_mode == "auto" && on_gpu));
   step.checkpointing = args.gradient_checkpointing;
+  step.accumulation = args.gradient_accumulation_steps;
   step.fused = on_gpu;
   step.optim = args.optim;
   return step;
@@ -283,9 +288,9 @@ MemoryTerms plan_memory(const PlannedStep& step) {
   if (half && !step.master_weights) terms.weights += 2 * full;
   // Where most weights are frozen, their float32 values stay in host memory.
   terms.masters = step.master_weights ? 4 * (frozen_wait ? trainable : full) : 0;
-  terms.optimizer = optimizer_bytes(step.optim) * trainable;
+  terms.optimizer = optimizer_state_bytes(step.optim) * trainable;
   add_backward(terms, step, *shape, narrow, wide);
-  terms.other = 64e6 + double(step.rows) * double(step.tokens) * 8 * 4;
+  terms.other = 64e6 + sequences_of(step) * double(step.tokens) * 8 * 4;
   return terms;
 }
 
@@ -324,19 +329,22 @@ std::vector<MemoryAdvice> memory_advice(PlannedStep step, double bytes) {
     take("--gradient_checkpointing", "about a third more time");
   }
   if (!fits() && step.rows > 1) {
-    const auto before = step.rows;
-    const auto most = std::max<int64_t>(largest_batch(step, bytes), 1);
-    step.rows = most;
-    const auto windows = (before + most - 1) / most;
-    take(fmt::format("--per_device_train_batch_size {} --gradient_accumulation_steps {}", most,
-                     windows),
-         "the same step in smaller parts");
+    auto parts = step;
+    parts.accumulation = std::max<int64_t>(step.accumulation, 2);
+    parts.rows = std::max<int64_t>(largest_batch(parts, bytes), 1);
+    if (plan_memory(parts).total() < plan_memory(step).total()) {
+      parts.accumulation = step.accumulation * ((step.rows + parts.rows - 1) / parts.rows);
+      step = parts;
+      take(fmt::format("--per_device_train_batch_size {} --gradient_accumulation_steps {}",
+                       step.rows, step.accumulation),
+           "the same step in smaller parts");
+    }
   }
-  if (!fits() && optimizer_bytes(step.optim) > 2) {
+  if (!fits() && optimizer_state_bytes(step.optim) > 2) {
     step.optim = "adamw_bnb_8bit";
     take("--optim adamw_bnb_8bit", "states of 8 bits: nearly the curve of AdamW");
   }
-  if (!fits() && optimizer_bytes(step.optim) > 0.1) {
+  if (!fits() && optimizer_state_bytes(step.optim) > 0.1) {
     step.optim = "adafactor";
     take("--optim adafactor", "another optimizer: another curve");
   }

@@ -13,6 +13,7 @@
 #include "checkpoint/run_lock.h"
 #include "core/list_folder.h"
 #include "runs/run_reader.h"
+#include "train/resume.h"
 
 namespace gradus {
 namespace fs = std::filesystem;
@@ -179,6 +180,12 @@ Metrics predict_stage(Trainer& trainer, const PreparedTask& prepared, const fs::
 }
 
 }  // namespace
+
+void check_run_start(const TrainingArguments& args) {
+  check_output_dir(args);
+  if (args.do_train && args.resume_from_checkpoint)
+    find_resume(Resume::parse(*args.resume_from_checkpoint), *args.output_dir);
+}
 
 TaskResult run_task(Task& task, const TrainingArguments& args, bool handle_signals,
                     const std::vector<CallbackHandle>& callbacks) {

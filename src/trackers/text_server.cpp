@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 
@@ -24,6 +26,22 @@ bool wait_for(int socket, short what, std::chrono::steady_clock::time_point dead
       deadline - std::chrono::steady_clock::now());
   pollfd entry{socket, what, 0};
   return left.count() > 0 && ::poll(&entry, 1, int(left.count())) == 1;
+}
+
+/// Whether the request names this machine by a number or as localhost, or not at all. A page of
+/// another site may send a browser here under a name of its own: DNS rebinding.
+bool names_this_machine(std::string request) {
+  std::transform(request.begin(), request.end(), request.begin(),
+                 [](unsigned char letter) { return char(std::tolower(letter)); });
+  constexpr std::string_view kHeader = "\r\nhost:";
+  const auto at = request.find(kHeader);
+  if (at == std::string::npos) return true;
+  auto host = request.substr(at + kHeader.size());
+  host.resize(std::min(host.find("\r\n"), host.size()));
+  host.erase(0, host.find_first_not_of(' '));
+  if (host.starts_with('[')) return true;
+  host.resize(std::min(host.find(':'), host.size()));
+  return host == "localhost" || host.find_first_not_of("0123456789.") == std::string::npos;
 }
 
 }  // namespace
@@ -89,6 +107,8 @@ void TextServer::answer(int connection) {
   std::string status = "200 OK", body;
   if (!line.starts_with("GET ")) {
     status = "405 Method Not Allowed";
+  } else if (!names_this_machine(request)) {
+    status = "421 Misdirected Request";
   } else {
     const auto wanted = line.substr(4, line.find_first_of(" ?", 4) - 4);
     if (wanted == path_)

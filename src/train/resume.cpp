@@ -19,14 +19,23 @@ namespace gradus {
 namespace fs = std::filesystem;
 namespace {
 
-std::string how_to_go_on(const fs::path& run_dir) {
+// The folder that a checkpoint lies in, also of "checkpoint-5" and "runs/a/checkpoint-5/".
+fs::path folder_around(const fs::path& checkpoint) {
+  const auto plain = checkpoint.lexically_normal();
+  const auto parent = (plain.has_filename() ? plain : plain.parent_path()).parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+std::string how_to_go_on(const fs::path& checkpoint) {
+  const auto run_dir = folder_around(checkpoint);
   if (const auto newest = newest_complete_checkpoint(run_dir))
     return fmt::format(
         "The newest complete checkpoint is {0}. Use it with --resume_from_checkpoint {0},\nor "
         "--resume_from_checkpoint last to let gradus pick it.",
         newest->path.string());
   return fmt::format(
-      "There is no complete checkpoint in {}. Start anew without --resume_from_checkpoint.",
+      "There is no complete checkpoint in the folder {}; start anew without "
+      "--resume_from_checkpoint.",
       run_dir.string());
 }
 
@@ -46,13 +55,13 @@ fs::path checked(const fs::path& checkpoint) {
     throw Error(
         "G-CKPT-1", ErrorKind::checkpoint,
         "can't find a valid checkpoint at " + checkpoint.string() + ": there is no such folder",
-        how_to_go_on(checkpoint.parent_path()));
+        how_to_go_on(checkpoint));
   const auto report = verify_checkpoint(checkpoint, Verify::full);
   if (!report.complete())
     throw Error("G-CKPT-3", ErrorKind::checkpoint,
                 fmt::format("cannot resume from {}: {}", checkpoint.string(),
                             fmt::join(report.problems, "; ")),
-                how_to_go_on(checkpoint.parent_path()));
+                how_to_go_on(checkpoint));
   return checkpoint;
 }
 
@@ -102,6 +111,10 @@ Resume Resume::parse(const std::string& text) {
 
 fs::path resolve_resume(const Resume& resume, const fs::path& run_dir) {
   remove_unfinished(run_dir);
+  return find_resume(resume, run_dir);
+}
+
+fs::path find_resume(const Resume& resume, const fs::path& run_dir) {
   switch (resume.kind()) {
     case Resume::Kind::none: return {};
     case Resume::Kind::path: return checked(resume.path());

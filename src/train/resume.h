@@ -10,6 +10,8 @@ namespace gradus {
 
 /// The checkpoint to go on from, checked; empty for a fresh start.
 /// Throws `Error` G-CKPT-1 when there is none, G-CKPT-3 when the one asked for is not complete.
+std::filesystem::path find_resume(const Resume& resume, const std::filesystem::path& run_dir);
+/// The same, for a run that begins: what a killed one has left unfinished is removed.
 std::filesystem::path resolve_resume(const Resume& resume, const std::filesystem::path& run_dir);
 
 /// Options that differ from those a checkpoint was written with, and their former values.

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 namespace gradus {
 namespace {
 
-constexpr size_t kMostRows = 64;
+constexpr int64_t kMostRows = 64;
 
 }  // namespace
 
@@ -26,22 +27,24 @@ std::vector<int64_t> rows_of_batches(const DataLoader& loader, int64_t epoch, in
       rows.insert(rows.end(), indices.begin(), indices.end());
     }
   } else {
-    const auto size = options->dataset.size();
+    // A sampler may have more rows than the data set: completions of one prompt are several.
     const int64_t begin = first * options->batch_size;
-    int64_t end = begin + count * options->batch_size;
-    if (size) end = std::min(end, *size);
-    for (int64_t row = begin; row < end; ++row) rows.push_back(row);
+    const int64_t wanted = std::clamp<int64_t>(count * options->batch_size, 0, kMostRows);
+    const auto reach = [&](int64_t size) { return std::clamp<int64_t>(size - begin, 0, wanted); };
     if (options->sampler) {
       const auto state = device::get_cpu_rng_state();
       const auto order = options->sampler->open(epoch);
       const bool is_drawn = !order->state().is_null();  // from the run's own generator
       device::set_cpu_rng_state(state);
-      if (is_drawn || begin >= order->size()) return {};
-      rows.resize(size_t(std::min(end, order->size()) - begin));
-      order->read(begin, rows);
+      if (is_drawn) return {};
+      rows.resize(size_t(reach(order->size())));
+      if (!rows.empty()) order->read(begin, rows);
+    } else {
+      rows.resize(size_t(reach(options->dataset.size().value_or(begin + wanted))));
+      std::iota(rows.begin(), rows.end(), begin);
     }
   }
-  if (rows.size() > kMostRows) rows.resize(kMostRows);
+  if (rows.size() > size_t(kMostRows)) rows.resize(size_t(kMostRows));
   return rows;
 }
 

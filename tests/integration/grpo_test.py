@@ -152,6 +152,16 @@ def rewards_of_a_process(cwd):
     refused("no such command", cwd, "G-RWD-2", "exit code 127", "--reward_command", "no_such_tool")
 
 
+def spikes(cwd):
+    """A step whose loss jumps is named, also where a pass has more rows than there are prompts."""
+    for action in ("none", "rollback"):
+        done = run(f"spikes, {action}", cwd, "grpo", *process(cwd, "good.py", ANSWER),
+                   "--max_steps", "40", "--spike_threshold", "0.001", "--spike_action", action,
+                   "--output_dir", f"spikes_{action}")
+        if done.returncode == 0 and " of pass " not in done.stderr:
+            fail(f"spikes, {action}", "no step was named", done.stderr)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         cwd = Path(folder)
@@ -165,6 +175,7 @@ def main():
         resumed(cwd, "rloo", *EXACT)
         resumed(cwd, "grpo", *EXACT, "--beta", "0.1", "--use_adaptive_entropy", processes=2)
         resumed(cwd, "rloo", *EXACT, processes=2)
+        spikes(cwd)
         reward_model(cwd)
         done = run("completions", cwd, "grpo", *EXACT, "--log_completions", "--output_dir", "table",
                    "--validation_file", "prompts.jsonl", "--eval_strategy", "steps", "--eval_steps",

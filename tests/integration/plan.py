@@ -6,6 +6,7 @@ Uses only the standard library.
 import json
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -78,12 +79,41 @@ def check_plan(folder):
     assert "no size" in run(folder, "plan", *LANGUAGE, "--gpu_memory", "much", code=2)
 
 
+def check_checkpoint_size(folder):
+    """What a checkpoint is said to take is what it takes, whatever the optimizer keeps."""
+    for optim in ("adamw_torch", "sgd", "lion_32bit"):
+        words = [*LANGUAGE, "--optim", optim, "--max_steps", "2", "--save_steps", "2"]
+        said = json.loads(run(folder, "plan", *words, "--json"))["run"]["checkpoint_bytes"]
+        run(folder, "train", *words, "--overwrite_output_dir")
+        checkpoint = folder / "out/checkpoint-2"
+        taken = sum((checkpoint / name).stat().st_size for name in
+                    ("model.safetensors", "optimizer.pt"))
+        assert abs(said - taken) < 0.05 * taken, (optim, said, taken)
+    shutil.rmtree(folder / "out")
+
+
 def check_dry_run(folder):
     before = sorted(path.name for path in folder.iterdir())
     text = run(folder, "train", *LANGUAGE, "--dry_run")
     assert "30 steps in 3 passes" in text and "nothing was kept" in text, text
     assert "3 checkpoints" in text, text
     assert sorted(path.name for path in folder.iterdir()) == before
+    # What the run itself would be refused for.
+    for more in (["--resume_from_checkpoint", "nowhere"], ["--resume_from_checkpoint", "true"]):
+        assert "G-CKPT-1" in run(folder, "train", *LANGUAGE, "--dry_run", *more, code=1)
+    said = run(folder, "train", *LANGUAGE, "--resume_from_checkpoint", "nowhere", code=1)
+    assert "no complete checkpoint in the folder .;" in said, said
+    assert not (folder / "out").exists() or not list((folder / "out").glob("checkpoint-*"))
+    (folder / "out/checkpoint-10").mkdir(parents=True)
+    run(folder, "train", *LANGUAGE, "--max_steps", "2", "--save_steps", "2",
+        "--overwrite_output_dir")
+    assert "G-TASK-2" in run(folder, "train", *LANGUAGE, "--dry_run", code=2)
+    run(folder, "train", *LANGUAGE, "--dry_run", "--overwrite_output_dir")
+    run(folder, "train", *LANGUAGE, "--dry_run", "--resume_from_checkpoint", "last")
+    shutil.rmtree(folder / "out")
+    two = run(folder, "launch", "--nproc", "2", "--", GRADUS, "train", *LANGUAGE, "--dry_run",
+              GLOO_SOCKET_IFNAME="lo")
+    assert two.count("nothing was kept") == 1, two
     said = run(folder, "train", *LANGUAGE, "--dry_run", "--train_file", "no.bin", code=2)
     assert "no.bin" in said, said
 
@@ -107,7 +137,8 @@ def check_cache(folder):
     assert "6.00 kB" in run(folder, "cache", "list", **cache)
     assert names("clean", "--cache_limit", "10KB") == []
     assert names("clean", "--cache_limit", "4KB") == ["old"]
-    assert names("clean", "--days", "30") == []
+    for days in ("30", "1e300", "inf"):
+        assert names("clean", "--days", days) == [], days
     assert names("clean", "--days", "5") == ["middle"]
     run(folder, "train", *LANGUAGE, "--max_steps", "1", "--cache_limit", "10", **cache)
     assert names("list") == ["new"], "what was used of late stays"
@@ -125,6 +156,7 @@ def main():
         folder = Path(name)
         make_files(folder)
         check_plan(folder)
+        check_checkpoint_size(folder)
         check_dry_run(folder)
         check_cache(folder)
     print("plan, dry run and cache")

@@ -26,18 +26,20 @@ struct MemoryTerms {
 
 /// What the memory of a run follows from.
 struct PlannedStep {
-  nlohmann::json config;      ///< The model's config.json.
-  int64_t parameters = 0;     ///< Of the model.
-  int64_t trainable = 0;      ///< Those of them that are trained; fewer with an adapter.
-  int64_t half = 0;           ///< Those that are in half precision already.
-  int64_t rows = 1;           ///< Of a batch.
-  int64_t tokens = 1;         ///< Of a row, padding included; of its source, if it has two texts.
-  int64_t target_tokens = 1;  ///< Of a row's target, in models with encoder and decoder.
-  std::string precision = "no";             ///< "no", "fp16" or "bf16".
-  bool master_weights = false;              ///< bfloat16 weights beside float32 masters.
-  bool checkpointing = false;               ///< Blocks are computed again in the backward pass.
-  bool keeps_logits = false;                ///< Somebody reads the logits of training steps.
-  bool fused = false;                       ///< The kernels of the CUDA plugin are there.
+  nlohmann::json config;   ///< The model's config.json.
+  int64_t parameters = 0;  ///< Of the model.
+  int64_t trainable = 0;   ///< Those of them that are trained; fewer with an adapter.
+  int64_t half = 0;        ///< Those that are in half precision already.
+  int64_t rows = 1;        ///< Of a batch.
+  int64_t sequences = 1;   ///< Of a row: 2 where a row is a pair of texts.
+  int64_t tokens = 1;      ///< Of a sequence, padding included; of its source, if it has two texts.
+  int64_t target_tokens = 1;     ///< Of a row's target, in models with encoder and decoder.
+  std::string precision = "no";  ///< "no", "fp16" or "bf16".
+  bool master_weights = false;   ///< bfloat16 weights beside float32 masters.
+  bool checkpointing = false;    ///< Blocks are computed again in the backward pass.
+  int64_t accumulation = 1;      ///< Batches of a step; above 1 gradients stay between.
+  bool keeps_logits = false;     ///< Somebody reads the logits of training steps.
+  bool fused = false;            ///< The kernels of the CUDA plugin are there.
   std::string optim = "adamw_torch_fused";  ///< The optimizer.
 
   /// Of a model and its arguments on a device of this kind.
@@ -50,6 +52,9 @@ bool knows_activations(const nlohmann::json& config);
 /// The terms of a step. Throws `Error` G-PLAN-1 for an architecture whose activations are not
 /// known.
 MemoryTerms plan_memory(const PlannedStep& step);
+
+/// Bytes of an optimizer's state for one parameter.
+double optimizer_state_bytes(const std::string& optim);
 
 /// The largest batch whose step fits into so many bytes; 0 when not even one row does.
 int64_t largest_batch(PlannedStep step, double bytes);

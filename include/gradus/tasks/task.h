@@ -103,6 +103,11 @@ std::unique_ptr<Task> make_task(const std::string& name);
 /// The names of all tasks.
 std::vector<std::string> task_names();
 
+/// Throws `Error` where `run_task` would refuse the run before it opens anything: `output_dir` has
+/// checkpoints that nobody wants to overwrite (G-TASK-2), or the checkpoint to resume from is not
+/// there (G-CKPT-1) or not complete (G-CKPT-3).
+void check_run_start(const TrainingArguments& args);
+
 /// Trains, evaluates and predicts as `args` says, in the order and with the files of transformers'
 /// scripts. `args` are resolved; they replace the common ones of `task.arguments()`.
 /// `handle_signals`: SIGINT and SIGTERM save and stop. `callbacks` come after the task's own.

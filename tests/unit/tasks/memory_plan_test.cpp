@@ -107,6 +107,30 @@ TEST(MemoryPlan, AnAdapterNeedsNoStateForTheRest) {
   EXPECT_NEAR(plan_memory(step).weights, 2 * double(step.parameters), 1);
 }
 
+TEST(MemoryPlan, AccumulatedGradientsAreThereAllTheTime) {
+  auto step = gpt2();
+  const auto alone = plan_memory(step);
+  step.accumulation = 4;
+  const auto window = plan_memory(step);
+  EXPECT_EQ(alone.gradients, 0);
+  EXPECT_EQ(window.gradients, 2.0 * 124'439'808);
+  EXPECT_EQ(window.total() - alone.total(), window.gradients);
+  step.rows = 1;
+  step.tokens = 8;  // next to nothing is kept: the peak is at the end of the backward pass anyway
+  const auto small = plan_memory(step);
+  step.accumulation = 1;
+  EXPECT_NEAR(small.total(), plan_memory(step).total(), 0.2 * small.total());
+}
+
+TEST(MemoryPlan, APairOfTextsIsTwoSequences) {
+  auto step = llama();
+  auto pairs = step;
+  pairs.sequences = 2;
+  pairs.rows = step.rows / 2;
+  EXPECT_EQ(plan_memory(pairs).total(), plan_memory(step).total());
+  EXPECT_EQ(largest_batch(pairs, 80e9), largest_batch(step, 80e9) / 2);
+}
+
 TEST(MemoryPlan, AdvisesUntilItFits) {
   auto step = llama();
   step.precision = "no";
@@ -120,6 +144,18 @@ TEST(MemoryPlan, AdvisesUntilItFits) {
   EXPECT_LE(advice.back().total, 24e9);
   for (size_t i = 1; i < advice.size(); ++i) EXPECT_LT(advice[i].total, advice[i - 1].total);
   EXPECT_TRUE(memory_advice(gpt2(), 80e9).empty());
+  // Smaller parts of a step that has parts already.
+  const auto words = advice[2].flag;
+  step.accumulation = 3;
+  const auto more = memory_advice(step, 24e9)[2].flag;
+  const auto parts = [](const std::string& flag) {
+    return std::stol(flag.substr(flag.rfind(' ')));
+  };
+  EXPECT_EQ(parts(more), 3 * parts(words));
+}
+
+TEST(MemoryPlan, SoundIsNotKnown) {  // its convolutions keep more than its blocks
+  EXPECT_FALSE(knows_activations({{"model_type", "wav2vec2"}, {"hidden_size", 768}}));
 }
 
 TEST(MemoryPlan, SaysWhatItDoesNotKnow) {

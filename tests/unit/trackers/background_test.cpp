@@ -350,6 +350,13 @@ TEST_F(BackgroundTrackers, TextServerAnswersOneAddressOnly) {
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.body, "hello");
   EXPECT_EQ(send_request({.url = address + "/../etc/passwd"}).status, 404);
+  const auto as = [&](const std::string& host) {
+    return send_request({.url = address + "/metrics", .headers = {"Host: " + host}}).status;
+  };
+  for (const char* own : {"localhost:9464", "127.0.0.1", "10.0.0.1:80", "[::1]:9464", "LOCALHOST"})
+    EXPECT_EQ(as(own), 200) << own;
+  for (const char* other : {"evil.example", "evil.example:9464", "127.0.0.1.evil.example"})
+    EXPECT_EQ(as(other), 421) << other;
   EXPECT_EQ(send_request({.url = address + "/metrics", .body = "x"}).status, 405);
   EXPECT_THROW(TextServer(server.port(), "/", "text/plain", [] { return std::string(); }), Error);
 }

@@ -3,6 +3,7 @@
 
 #include "regression.h"
 #include "train/loss_watch.h"
+#include "train/rows_of_batches.h"
 #include "train/run_monitor.h"
 
 namespace gradus::testing {
@@ -82,6 +83,23 @@ TEST(LossWatch, IsInTheCheckpoint) {
   EXPECT_EQ(other.left_out(), watch.left_out());
   other.add(torch::tensor(9.0));
   EXPECT_TRUE(other.take_current({0, 0}));
+}
+
+TEST(RowsOfBatches, ASamplerMayHaveMoreRowsThanTheData) {
+  using Rows = std::vector<int64_t>;
+  const auto data = from_tensors({{"x", torch::arange(4)}});
+  const DataLoader repeated(
+      {.dataset = data,
+       .batch_size = 2,
+       .sampler = repeat_sampler(4, {.mini_repeat_count = 3, .batch_size = 2, .shuffle = false})});
+  EXPECT_EQ(rows_of_batches(repeated, 0, 0, 2, 6), (Rows{0, 0, 0, 1}));
+  EXPECT_EQ(rows_of_batches(repeated, 0, 3, 1, 6), (Rows{2, 2}));
+  EXPECT_EQ(rows_of_batches(repeated, 0, 5, 3, 6), (Rows{3, 3}));
+  const DataLoader plain({.dataset = data, .batch_size = 3});
+  EXPECT_EQ(rows_of_batches(plain, 0, 1, 1, 2), (Rows{3}));
+  for (const auto* loader : {&repeated, &plain})
+    for (const int64_t beyond : {6, 7, 1000})
+      EXPECT_EQ(rows_of_batches(*loader, 0, beyond, 4, 6), Rows{}) << beyond;
 }
 
 /// 64 rows of a line, in order; `poisoned` has a value of 1e30.
