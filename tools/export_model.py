@@ -324,6 +324,7 @@ def make_step(source, steps, which, bounds, file, settings, tell):
                 for n, axes in source.axes.items()
             }
         trace = SymbolicTrace(steps, which, source.axes)
+    steps.ranges |= trace.value_ranges(steps)
     example = sizes_of(source)
     for name, bound in bounds.items():
         bounds[name] = narrowed(trace, example, name, bound)
@@ -423,7 +424,8 @@ def describe(options, source, steps, bounds, rule):
     labels = label_names(source.batch)
     inputs = [{
         "name": n, "dtype": str(v.dtype).removeprefix("torch."), "shape": source.axes[n],
-        "is_label": n in labels, "fill": FILLS.get(n, 0 if n in labels else None)
+        "is_label": n in labels, "fill": FILLS.get(n, 0 if n in labels else None),
+        "values": steps.ranges.get(n)
     } for n, v in source.batch.items()]
     return {
         "format": FORMAT, "class_name": type(inner).__name__, "task": source.task,
@@ -548,9 +550,13 @@ def kept_packages(output, made, devices):
     if not file.exists():
         return []
     earlier = json.loads(file.read_text())
-    same = ("format", "class_name", "inputs", "dims", "parameters", "buffers", "dropout",
-            "precision", "takes_items")
-    if any(earlier.get(key) != made[key] for key in same):
+    same = ("format", "class_name", "dims", "parameters", "buffers", "dropout", "precision",
+            "takes_items")
+
+    def inputs_of(manifest):  # an earlier version did not write "values"
+        return [{**each, "values": None} for each in manifest["inputs"]]
+
+    if any(earlier.get(key) != made[key] for key in same) or inputs_of(earlier) != inputs_of(made):
         return []
     return [p for p in earlier["packages"] if p["device"] not in devices]
 

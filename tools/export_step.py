@@ -138,6 +138,7 @@ class Steps:
         self.trained = [n for n, p in self.parameters.items() if p.requires_grad]
         self.with_gradient = self.updated_buffers = None  # known when the step was traced
         self.output_names = {}  # of each step
+        self.ranges = {}  # of whole numbers in the batch; known when a step was traced
         if not self.trained:
             raise ExportError("no parameter of the model requires a gradient")
 
@@ -301,6 +302,34 @@ def lengths_as_symbols(model):
             del file.len
 
 
+# What gives the values of its first argument, in another order or shape.
+REARRANGED = {
+    getattr(torch.ops.aten, name).default
+    for name in ("view", "_unsafe_view", "clone", "_to_copy", "detach", "alias", "unsqueeze",
+                 "expand", "permute", "t", "constant_pad_nd")
+} | {
+    torch.ops.aten.slice.Tensor, torch.ops.aten.select.int, torch.ops.aten.transpose.int,
+    torch.ops.aten.squeeze.dim, torch.ops.aten.squeeze.dims
+}
+
+
+def is_rearranged(node):
+    return getattr(node, "op", None) == "call_function" and node.target in REARRANGED
+
+
+def index_of(node):
+    """The whole numbers that an operation of a trace uses as places or classes, how many of these
+    there are, and the number that stands for none; (None, None, None) for others."""
+    target = node.target if node.op == "call_function" else None
+    if target is torch.ops.aten.embedding.default:
+        return node.args[1], node.args[0].meta["val"].size(0), None
+    if target in (torch.ops.aten.nll_loss_forward.default,
+                  torch.ops.aten.nll_loss2d_forward.default):
+        scores = node.args[0].meta["val"]
+        return node.args[1], scores.size(min(1, scores.dim() - 1)), node.args[4]
+    return None, None, None
+
+
 class SymbolicTrace:
     """Traces a step with sizes that are symbols.
 
@@ -339,6 +368,26 @@ class SymbolicTrace:
             if isinstance(value, int) or value.is_number:
                 found[name] = int(value)
         return found
+
+    def value_ranges(self, steps):
+        """What whole numbers of the batch may be, where the model looks up rows with them or takes
+        them for classes: from 0 to below "below", or "ignored".
+
+        Another one is found inside a loop of the compiled step. Where that runs on several threads,
+        nothing can catch the error, and the program ends.
+        """
+        inputs = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
+        names = dict(zip(inputs[len(steps.parameters) + len(steps.buffers):], steps.batch))
+        ranges = {}
+        for node in self.graph.graph.nodes:
+            values, below, ignored = index_of(node)
+            while values not in names and is_rearranged(values):
+                values = values.args[0]
+            if values not in names or not isinstance(below, int):
+                continue
+            known = ranges.setdefault(names[values], {"below": below, "ignored": ignored})
+            known["below"] = min(known["below"], below)
+        return ranges
 
     def holds_for(self, sizes):
         """The first condition of the trace that sizes of the dimensions break; None if none."""

@@ -75,7 +75,8 @@ int gradus_c_version(void);
 /// "text-classification", "token-classification", "image-classification"). For exported folders
 /// `task` may be NULL. `options` is a JSON object of training options ("learning_rate", "optim",
 /// "max_steps", "lr_scheduler_type", "gradient_accumulation_steps", "max_grad_norm" and so on), or
-/// NULL for their defaults. "max_steps" is needed by schedules that end.
+/// NULL for their defaults. "max_steps" is needed by schedules that end. Options that a step here
+/// would not follow ("bf16", "label_smoothing_factor", schedules that follow a metric) are refused.
 gradus_status gradus_open(const char* folder, const char* task, const char* options,
                           gradus_trainer* trainer, gradus_error* error);
 
@@ -107,7 +108,7 @@ gradus_status gradus_steps(gradus_trainer trainer, int64_t* steps, gradus_error*
 gradus_status gradus_save(gradus_trainer trainer, const char* folder, gradus_error* error);
 
 /// Takes over what gradus_save wrote for the same model: training goes on as if it had not
-/// stopped.
+/// stopped. After an error everything is as it was.
 gradus_status gradus_load(gradus_trainer trainer, const char* folder, gradus_error* error);
 
 #ifdef __cplusplus

@@ -45,6 +45,26 @@ std::shared_ptr<PreTrainedModel> open_model(const fs::path& folder, const std::s
   return model_from_pretrained(task_of_name(task), folder);
 }
 
+/// Options that change the numbers of a training, but not those of a step here.
+constexpr std::string_view kWithoutEffect[] = {
+    "bf16", "fp16", "fp8", "bf16_full_eval", "fp16_full_eval", "label_smoothing_factor",
+    "torch_compile", "deepspeed", "fsdp", "zero_stage"};
+
+/// Trained without them, a model would become another one than the caller asked for.
+void refuse_what_has_no_effect(const nlohmann::json& options) {
+  for (const auto name : kWithoutEffect) {
+    const auto given = options.find(name);
+    if (given == options.end() || given->is_null() || *given == false || *given == 0 ||
+        *given == "")
+      continue;
+    throw Error("G-CAPI-1", ErrorKind::usage,
+                fmt::format("the option {} has no effect on a model that is fed batch by batch",
+                            name),
+                "Leave it out. An exported model computes as its folder says; the program gradus "
+                "and the C++ Trainer have the option.");
+  }
+}
+
 /// Written under another name first, so that a failure leaves an earlier file whole.
 void write_state(const fs::path& file, const StateTree& state) {
   const auto temporary = fs::path(file.string() + ".tmp");
@@ -55,7 +75,13 @@ void write_state(const fs::path& file, const StateTree& state) {
 }  // namespace
 
 CTrainer::CTrainer(const fs::path& folder, const std::string& task, const nlohmann::json& options)
-    : args_(TrainingArguments::from_json(options)), model_(open_model(folder, task)) {
+    : args_(TrainingArguments::from_json(options)) {
+  refuse_what_has_no_effect(options);
+  model_ = open_model(folder, task);
+  if (args_.gradient_checkpointing)
+    model_->gradient_checkpointing_enable(
+        GradientCheckpointing::from_kwargs(args_.gradient_checkpointing_kwargs));
+  if (args_.neftune_noise_alpha) model_->set_embedding_noise(args_.neftune_noise_alpha);
   optimizer_ = make_optimizer(
       args_.optim, optimizer_groups(args_.optim, model_->named_module(), args_.weight_decay),
       optimizer_arguments(args_));
@@ -65,6 +91,12 @@ CTrainer::CTrainer(const fs::path& folder, const std::string& task, const nlohma
                                    args_.get_warmup_steps(args_.max_steps), args_.max_steps,
                                    args_.lr_scheduler_kwargs)
                    : get_scheduler("constant", *optimizer_);
+  if (schedule_->is_metric_driven())
+    throw Error("G-CAPI-1", ErrorKind::usage,
+                fmt::format("lr_scheduler_type {} follows evaluations, and nothing here says when "
+                            "there was one",
+                            args_.lr_scheduler_type),
+                "Choose a schedule that follows the steps, such as linear or cosine.");
 }
 
 double CTrainer::step(const Batch& batch) {
@@ -117,9 +149,17 @@ void CTrainer::load(const fs::path& folder) {
                 "Name a folder that gradus_save wrote.");
   const auto optimizer = read_torch_file(folder / "optimizer.pt"),
              schedule = read_torch_file(folder / "scheduler.pt");
-  optimizer_->load_state_dict(optimizer);
-  schedule_->load_state_dict(schedule);
-  load_model_folder(*model_, folder);
+  const auto optimizer_before = optimizer_->state_dict(),
+             schedule_before = schedule_->state_dict();
+  try {
+    optimizer_->load_state_dict(optimizer);
+    schedule_->load_state_dict(schedule);
+    load_model_folder(*model_, folder);
+  } catch (...) {  // weights of one training with the optimizer of another would train on
+    optimizer_->load_state_dict(optimizer_before);
+    schedule_->load_state_dict(schedule_before);
+    throw;
+  }
   optimizer_->zero_grad();
   steps_ = found->get<int64_t>();
   batches_ = 0;

@@ -28,7 +28,7 @@ class CTrainer {
   int64_t steps() const { return steps_; }
   /// Writes model, optimizer and schedule. Throws `Error` G-CAPI-1 within a window.
   void save(const std::filesystem::path& folder) const;
-  /// Takes over what `save` wrote.
+  /// Takes over what `save` wrote. An error leaves everything as it was.
   void load(const std::filesystem::path& folder);
 
  private:

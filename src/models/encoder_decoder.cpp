@@ -1,6 +1,7 @@
 #include "models/encoder_decoder.h"
 
 #include <gradus/core/error.h>
+#include <gradus/core/log.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/layers/module_path.h>
 #include <gradus/models/losses.h>
@@ -80,7 +81,13 @@ void EncoderDecoderModel::gradient_checkpointing_enable(const GradientCheckpoint
 }
 
 void EncoderDecoderModel::set_embedding_noise(std::optional<double> alpha) {
-  stacks_.encoder->embedding_noise = stacks_.decoder->embedding_noise = alpha;
+  if (alpha) warn_of_no_noise();
+}
+
+void warn_of_no_noise() {
+  log_warning_once(
+      "neftune_noise_alpha has no effect on models of an encoder and a decoder, as in transformers "
+      "5: the embeddings that it would change are not those that the two read.");
 }
 
 BackboneInputs EncoderDecoderModel::decoder_inputs(const Batch& inputs, Tensor shifted_from) const {

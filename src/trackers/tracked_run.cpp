@@ -76,11 +76,8 @@ bool is_letter_or_digit(char32_t character) {
 }
 
 std::string random_text(size_t digits, std::string_view letters) {
-  thread_local std::mt19937_64 source = [] {
-    std::random_device device;
-    std::seed_seq seeds{device(), device(), device(), device(), device(), device()};
-    return std::mt19937_64(seeds);
-  }();
+  // No generator per thread: a library with that much thread storage cannot be loaded by dlopen().
+  std::random_device source;
   std::uniform_int_distribution<size_t> pick(0, letters.size() - 1);
   std::string text;
   for (size_t i = 0; i < digits; ++i) text += letters[pick(source)];

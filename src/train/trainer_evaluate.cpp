@@ -7,6 +7,7 @@
 #include <gradus/engine/evaluator.h>
 #include <gradus/train/callbacks.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -146,6 +147,15 @@ PredictionOutput Trainer::predict(DatasetRef test_dataset, std::optional<Names> 
           std::move(found.label_batches)};
 }
 
+bool Trainer::Parts::starts_workers(const DataLoader& loader,
+                                    const std::string& metric_key_prefix) {
+  if (!keeps_workers(loader)) return true;
+  if (!evaluated.insert(metric_key_prefix).second) return false;
+  const auto key = metric_key_prefix + "_runtime";
+  return std::none_of(state.log_history.begin(), state.log_history.end(),
+                      [&](const auto& entry) { return entry.contains(key); });
+}
+
 void Trainer::Parts::begin_evaluation() {
   if (!std::exchange(preparation.is_done, true)) {
     const double start = wall_clock();
@@ -200,7 +210,8 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
       return batch.contains("labels") ? label_tokens(batch, model().counts_shifted_labels())
                                       : rows_of_loss(batch.rows());
     };
-  draw_as_a_loader_does();
+  if (description == "Prediction" || p.starts_workers(dataloader, metric_key_prefix))
+    draw_as_a_loader_does();
   // A class of its own may run the model more often in one process than in another, to generate.
   const auto whole =
       is_exactly<Trainer>() ? nullptr : p.engine.strategy().whole(Strategy::Use::computed);

@@ -43,6 +43,10 @@ void Trainer::Parts::add_counts(Metrics& metrics) const {
 
 void draw_as_a_loader_does() { torch::empty({}, torch::kLong).random_(); }
 
+bool keeps_workers(const DataLoader& loader) {
+  return loader.options() != nullptr && loader.options()->persistent_workers;
+}
+
 double wall_clock() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -308,7 +312,8 @@ void Trainer::Run::begin_pass() {
   const auto skip = std::exchange(skip_batches, 0);
   const auto state = std::exchange(loader_state, nullptr);
   if (rng && skip == 0) set_random_state(*std::exchange(rng, std::nullopt));
-  draw_as_a_loader_does();
+  // In Python persistent workers are given their seeds once, when the first pass starts them.
+  if (epoch == 0 || !keeps_workers(loader)) draw_as_a_loader_does();
   batches.emplace(loader.iterate(epoch, skip, state));
   batches_done = skip;
   at_epoch_end = false;

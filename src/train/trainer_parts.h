@@ -10,6 +10,8 @@
 #include <gradus/train/plan.h>
 #include <gradus/train/trainer.h>
 
+#include <set>
+
 #include "train/callback_list.h"
 #include "train/debug_underflow_overflow.h"
 #include "train/elastic_order.h"
@@ -56,12 +58,16 @@ struct Trainer::Parts : TrainerOptions {
 
   DataLoader train_loader;
   DataLoader eval_loader;
+  std::set<std::string> evaluated;  ///< the prefixes of evaluations whose workers stay
   CheckpointWriter writer;
   RngState foreign_rng;  ///< Python's generators, carried through from the checkpoint resumed from
   MemoryTracker memory;
 
   /// Whether the processes agree on what callbacks have asked for at `event`.
   bool agrees_after(Event event) const;
+  /// Whether Python's loader would start its workers now for an evaluation. With persistent workers
+  /// it does so once for each set of data, also when the run goes on in another process.
+  bool starts_workers(const DataLoader& loader, const std::string& metric_key_prefix);
   /// Puts the model where and as an evaluation wants it.
   void begin_evaluation();
   /// What transformers adds to every log, and so to the metrics that evaluate() and train() return.
@@ -246,8 +252,11 @@ double best_metric_of(const Metrics& metrics, const TrainingArguments& args);
 /// "eval_" + metric_for_best_model.
 std::string best_metric_key(const TrainingArguments& args);
 /// Takes one number from the CPU's generator, as Python's DataLoader does for its workers whenever
-/// a pass over it begins. Nothing uses it; without, dropout would draw other masks than in Python.
+/// it starts them: when a pass begins, or the first one with persistent workers. Nothing uses it;
+/// without, dropout would draw other masks than in Python.
 void draw_as_a_loader_does();
+/// Whether the workers of a loader stay from pass to pass.
+bool keeps_workers(const DataLoader& loader);
 /// What ran out of memory, how much the run held, and what to change.
 Error out_of_memory_error(torch::Device device, const std::string& what);
 /// Seconds since the epoch.

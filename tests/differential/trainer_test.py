@@ -508,6 +508,32 @@ def option_sets(rng, folder, train, draw, count):
     return wrong
 
 
+def workers_that_stay(rng, folder, train):
+    """With persistent workers Python draws their seeds once for each loader, not at every pass;
+    dropout shows what was drawn.
+    """
+    run = {
+        "model": "classifier", "parameters": class_parameters(rng), "dropout": 0.3,
+        "train": class_data(rng, 31), "eval": class_data(rng, 9), "test": class_data(rng, 5),
+        "args": {
+            "per_device_train_batch_size": 4, "num_train_epochs": 3, "learning_rate": 0.03,
+            "logging_steps": 1, "eval_strategy": "steps", "eval_steps": 3, "save_strategy": "no",
+            "dataloader_num_workers": 2, "dataloader_persistent_workers": True, "use_cpu": True,
+            "report_to": "none", "disable_tqdm": True, "log_level": "error"
+        },
+        "calls": [{"do": "evaluate", "prefix": "eval"}, {"do": "train"},
+                  {"do": "predict", "prefix": "test"}, {"do": "train"}]
+    }
+    at = lambda name: run | {"args": run["args"] | {"output_dir": f"{folder}/workers-{name}"}}
+    (ours,) = gradus([at("ours")], folder)
+    problems = compare(ours, train(at("theirs")), f"{folder}/workers-ours",
+                       f"{folder}/workers-theirs")
+    print(f"persistent workers: {len(problems)} differences")
+    if problems:
+        print("  " + "\n  ".join(problems[:8]))
+    return bool(problems)
+
+
 def main():
     try:
         train = python_runner()
@@ -525,6 +551,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         wrong = option_sets(rng, folder, train, option_set, SETS)
         wrong += option_sets(rng, folder, train, wide_set, SETS)
+        wrong += workers_that_stay(random.Random(seed), folder, train)
     return 1 if wrong else 0
 
 

@@ -212,7 +212,7 @@ def causal(cwd):
         "short.txt")
     bad("empty file", 1, "no rows", *model, "--train_file", "empty.txt")
     bad("no text column", 1, "expected text", *model, "--train_file", "numbers.csv")
-    bad("null", 1, "holds null, expected", *model, "--train_file", "null.csv")
+    bad("null", 1, "holds null, expected text (row ", *model, "--train_file", "null.csv")
     bad("ids outside the vocabulary", 1, "G-SRC-13", *model, "--train_file", "high.bin",
         "--block_size", "8")
     bad("ids of their own outside", 1, "G-TASK-12", *model, "--train_file", "ids.jsonl")

@@ -38,7 +38,8 @@ using MapFunction = std::function<std::vector<Example>(std::vector<Example>)>;
 /// Applies `function` to all rows now. It may give more or fewer rows than it got; their order is
 /// kept. With a cache key the rows lie in a memory-mapped file (written under a temporary name,
 /// then renamed), else in memory. An error of the function is thrown here, once running calls have
-/// ended; nothing is left in the cache.
+/// ended; nothing is left in the cache. For an `Error` the function is called again with single
+/// rows, to name the first that it does not take.
 ///
 /// A block of a cache file is compared with its checksum when the first row of it is read. A
 /// damaged file is named in a warning and computed again; reading goes on with the new one. For

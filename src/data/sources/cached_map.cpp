@@ -47,6 +47,33 @@ std::vector<Slice> slices(int64_t rows, const MapOptions& options) {
   return batches;
 }
 
+// Finds the first row that `function` does not take by itself, and says which one it is.
+[[noreturn]] void blame_row(const Dataset& dataset, const MapFunction& function,
+                            const Slice& slice, const Error& found) {
+  const bool names_row = found.message().find(", row ") != std::string::npos;
+  for (auto i = slice.first; !names_row && i < slice.last; ++i) {
+    try {
+      function(std::vector<Example>{dataset.get(i)});
+    } catch (const Error& error) {
+      throw Error(error.id(), error.kind(), fmt::format("{} (row {})", error.message(), i + 1),
+                  error.advice());
+    }
+  }
+  throw Error(found);
+}
+
+std::vector<Example> mapped(const Dataset& dataset, const MapFunction& function,
+                            const Slice& slice) {
+  std::vector<int64_t> indices;
+  for (auto i = slice.first; i < slice.last; ++i) indices.push_back(i);
+  auto rows = dataset.get_many(indices);
+  try {
+    return function(std::move(rows));
+  } catch (const Error& error) {
+    blame_row(dataset, function, slice, error);
+  }
+}
+
 // Calls `function` on all rows, in parallel, and `take` with what it gave, in order.
 void map_all(const Dataset& dataset, const MapFunction& function, const MapOptions& options,
              const std::function<void(std::vector<Example>)>& take) {
@@ -58,9 +85,7 @@ void map_all(const Dataset& dataset, const MapFunction& function, const MapOptio
     const auto slice = batches[next++];
     auto result = std::make_shared<std::vector<Example>>();
     return OrderedJob{[&dataset, &function, slice, result] {
-                        std::vector<int64_t> indices;
-                        for (auto i = slice.first; i < slice.last; ++i) indices.push_back(i);
-                        *result = function(dataset.get_many(indices));
+                        *result = mapped(dataset, function, slice);
                       },
                       [&progress, &take, slice, result] {
                         take(std::move(*result));

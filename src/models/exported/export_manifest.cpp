@@ -107,6 +107,11 @@ class ManifestReader {
     input.is_label = flag(value, "is_label");
     const auto& fill = member(value, "fill");
     if (fill.is_number()) input.fill = fill.get<double>();
+    const auto values = value.find("values");
+    if (values == value.end() || values->is_null()) return input;
+    input.below = count(member(*values, "below"), "below");
+    const auto& ignored = member(*values, "ignored");
+    if (ignored.is_number_integer()) input.ignored = ignored.get<int64_t>();
     return input;
   }
 

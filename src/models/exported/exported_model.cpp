@@ -122,7 +122,7 @@ std::shared_ptr<ExportedModel> ExportedModel::load(const fs::path& directory,
 ExportedModel::ExportedModel(fs::path directory, nlohmann::json config,
                              std::unique_ptr<ExportManifest> manifest)
     : PreTrainedModel(std::move(config), manifest->class_name, ""),
-      directory_(std::move(directory)),
+      directory_(fs::absolute(directory)),  // the working directory may change before a save
       manifest_(std::move(manifest)),
       steps_(std::make_unique<Steps>()) {
   add_tensors();

@@ -82,7 +82,7 @@ std::shared_ptr<ScriptedModel> ScriptedModel::load(const fs::path& directory,
 ScriptedModel::ScriptedModel(fs::path directory, nlohmann::json config,
                              std::unique_ptr<ExportManifest> manifest)
     : PreTrainedModel(std::move(config), manifest->class_name, ""),
-      directory_(std::move(directory)),
+      directory_(fs::absolute(directory)),  // the working directory may change before a save
       manifest_(std::move(manifest)),
       scripts_(std::make_unique<Scripts>()) {
   auto& weights = scripts_->by_name;

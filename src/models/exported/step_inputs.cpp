@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 #include <gradus/core/error.h>
 
+#include <algorithm>
+
 namespace gradus {
 namespace {
 
@@ -43,6 +45,7 @@ void StepInputs::add_batch(const Batch& batch) {
     auto value = is_given ? *given : filled(input, batch);
     if (value.device() != device_) value = value.to(device_);
     values_.push_back(usable(value.to(input.dtype)));
+    if (is_given) check_values(input, values_.back());
     if (input.name == "labels") labels_ = values_.back();
   }
 }
@@ -110,6 +113,23 @@ void StepInputs::check_shape(const ExportManifest::Input& input, const Tensor& g
                               here, size.name, place->second),
                   "All inputs of a batch must have the same sizes.");
   }
+}
+
+void StepInputs::check_values(const ExportManifest::Input& input, const Tensor& given) const {
+  if (!input.below || !given.is_cpu() || c10::isFloatingType(input.dtype)) return;
+  const auto numbers = given.to(at::kLong);
+  const auto* first = numbers.const_data_ptr<int64_t>();
+  const auto* end = first + numbers.numel();
+  const auto* wrong = std::find_if(first, end, [&](int64_t number) {
+    return (number < 0 || number >= *input.below) && number != input.ignored;
+  });
+  if (wrong == end) return;
+  const auto row = given.dim() == 0 ? 0 : (wrong - first) / (given.numel() / given.size(0));
+  throw Error("G-EXPORT-4", ErrorKind::data,
+              fmt::format("{} holds {} in row {} of the batch; the exported model takes 0 to {}{}",
+                          input.name, *wrong, row, *input.below - 1,
+                          input.ignored ? fmt::format(", and {} for none", *input.ignored) : ""),
+              "The tokenizer or the labels of the data may not belong to the model.");
 }
 
 void StepInputs::refuse_shape(const ExportManifest::Input& input, const std::string& received,

@@ -39,6 +39,9 @@ class StepInputs {
  private:
   torch::Tensor filled(const ExportManifest::Input& input, const Batch& batch) const;
   void check_shape(const ExportManifest::Input& input, const torch::Tensor& given);
+  /// A compiled loop over several threads cannot say that a number is out of range: it ends the
+  /// program.
+  void check_values(const ExportManifest::Input& input, const torch::Tensor& given) const;
   [[noreturn]] void lack(const std::string& name, const Batch& batch) const;
   [[noreturn]] void refuse_shape(const ExportManifest::Input& input, const std::string& received,
                                  const std::string& change) const;

@@ -81,7 +81,7 @@ class T5Encoder : public Backbone {
   int64_t hidden_size() const override { return parts.encoder->hidden_size(); }
   BackboneOutput forward(const BackboneInputs& inputs) override {
     parts.encoder->gradient_checkpointing = gradient_checkpointing;
-    parts.encoder->embedding_noise = embedding_noise;
+    if (embedding_noise) warn_of_no_noise();
     auto given = inputs;
     given.sequence_ids = Tensor();
     return parts.encoder->forward(given);

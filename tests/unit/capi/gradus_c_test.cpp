@@ -186,6 +186,38 @@ TEST(CInterface, RefusesWrongArguments) {
   EXPECT_EQ(gradus_close(trainer, nullptr), GRADUS_OK);
 }
 
+TEST(CInterface, RefusesOptionsThatAStepWouldNotFollow) {
+  const TinyModel tiny;
+  gradus_trainer other = 7;
+  gradus_error error{};
+  const auto open = [&](const char* options) {
+    return gradus_open((tiny.folder / "model").c_str(), "causal-lm", options, &other, &error);
+  };
+  for (const char* options :
+       {R"({"bf16": true})", R"({"label_smoothing_factor": 0.1})", R"({"zero_stage": 1})",
+        R"({"lr_scheduler_type": "reduce_lr_on_plateau", "max_steps": 5})"})
+    EXPECT_EQ(open(options), GRADUS_USAGE) << options;
+  EXPECT_EQ(std::string(error.id), "G-CAPI-1");
+  EXPECT_EQ(open(R"({"bf16": false, "label_smoothing_factor": 0.0})"), GRADUS_OK) << error.text;
+  gradus_close(other, nullptr);
+}
+
+TEST(CInterface, KeepsEverythingWhenALoadFails) {
+  const TinyModel tiny;
+  const Tokens tokens;
+  const auto trainer = tiny.open(), untouched = tiny.open();
+  gradus_error error{};
+  ASSERT_EQ(gradus_save(trainer, (tiny.folder / "saved").c_str(), &error), GRADUS_OK) << error.text;
+  fs::remove(tiny.folder / "saved" / "model.safetensors");
+  loss_of_step(trainer, tokens);
+  loss_of_step(untouched, tokens);
+  EXPECT_NE(gradus_load(trainer, (tiny.folder / "saved").c_str(), &error), GRADUS_OK);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(loss_of_step(trainer, tokens), loss_of_step(untouched, tokens)) << i;
+  gradus_close(trainer, nullptr);
+  gradus_close(untouched, nullptr);
+}
+
 TEST(CInterface, ClosesWhileOtherThreadsCall) {
   const TinyModel tiny;
   const auto trainer = tiny.open();

@@ -166,6 +166,31 @@ TEST(StepInputs, RefusesOtherSizes) {
   EXPECT_TRUE(has(refused({{"labels", ids(2, 4)}}), "input_ids"));
 }
 
+// In the compiled step, a loop over several threads would find such a number, and end the program.
+TEST(StepInputs, RefusesNumbersOutOfRange) {
+  auto text = small_manifest();
+  text["inputs"][0]["values"] = {{"below", 40}, {"ignored", nullptr}};
+  text["inputs"][2]["values"] = {{"below", 5}, {"ignored", -100}};
+  const ManifestFolder folder(text);
+  const auto manifest = ExportManifest::read(folder.path);
+  const auto with = [](int64_t id, int64_t label) {
+    auto ids = torch::ones({2, 4}, torch::kLong), labels = ids.clone();
+    ids[1][2] = id;
+    labels[1][3] = label;
+    return Batch{{"input_ids", ids}, {"labels", labels}};
+  };
+  const auto refused = [&](const Batch& batch) {
+    return message_of("G-EXPORT-4", [&] { StepInputs(manifest, torch::kCPU).add_batch(batch); });
+  };
+  StepInputs(manifest, torch::kCPU).add_batch(with(39, -100));
+  EXPECT_TRUE(has(refused(with(40, 1)), "input_ids holds 40 in row 1 of the batch"));
+  EXPECT_TRUE(has(refused(with(-1, 1)), "takes 0 to 39"));
+  EXPECT_TRUE(has(refused(with(1, 5)), "takes 0 to 4, and -100 for none"));
+  EXPECT_TRUE(has(refused(with(1, -5)), "labels holds -5"));
+  text["inputs"][0]["values"] = {{"below", "many"}, {"ignored", nullptr}};
+  EXPECT_TRUE(has(refusal(text), "below"));
+}
+
 TEST(ExportedGradients, ReachTheParametersScaledAndOnce) {
   auto a = torch::ones({2}).requires_grad_(), b = torch::ones({3}).requires_grad_(),
        frozen = torch::ones({2});

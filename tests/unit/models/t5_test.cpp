@@ -46,6 +46,17 @@ TEST(T5, MakesTheDecodersInputFromLabels) {
                "takes either decoder_input_ids or decoder_inputs_embeds; the batch holds neither");
 }
 
+// In transformers 5 the noise is added to what `shared` gives, which neither stack asks.
+TEST(T5, HasNoEmbeddingNoiseAsInPython) {
+  const auto model = AutoModelForSeq2SeqLM::from_config(tiny_t5({{"dropout_rate", 0.0}}));
+  const auto ids = torch::tensor({{5, 6, 7}});
+  const Batch batch = {{"input_ids", ids}, {"labels", ids}};
+  model->train();
+  const auto before = model->forward(batch).loss().item<double>();
+  model->set_embedding_noise(50.0);
+  EXPECT_EQ(model->forward(batch).loss().item<double>(), before);
+}
+
 TEST(T5, RefusesBadConfigs) {
   const auto with = [](json changes) {
     return error_of([&] { AutoModelForSeq2SeqLM::from_config(tiny_t5(changes)); });

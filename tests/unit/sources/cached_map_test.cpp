@@ -50,6 +50,21 @@ TEST(MapRows, RunsCutBatchesAsThePeersWorkersDo) {
   EXPECT_EQ(sizes, (std::vector<int64_t>{3, 1, 3, 3}));  // runs of 4, 3 and 3 rows
 }
 
+TEST(MapRows, NamesTheRowThatIsRefused) {
+  const auto picky = [](std::vector<Example> rows) {
+    for (const auto& row : rows)
+      if (row.at("n").integer() == 13) throw Error("G-TASK-11", ErrorKind::data, "bad luck");
+    return rows;
+  };
+  try {
+    map_rows(*numbers(50), picky, {.batch_size = 7, .threads = 2, .description = ""});
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "bad luck (row 14)");
+    EXPECT_EQ(error.id(), "G-TASK-11");
+  }
+}
+
 TEST(MapRows, TakesTheResultFromTheCache) {
   if (!arrow_available()) GTEST_SKIP() << "built without Arrow";
   const TemporaryFolder folder;
