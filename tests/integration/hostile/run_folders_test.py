@@ -101,7 +101,10 @@ def logs(top):
     for entry in ('{"step": "x", "loss": 1}', "5", "[]", '{"step": null, "loss": 1}'):
         (state / "trainer_state.json").write_text(f'{{"log_history": [{entry}]}}')
         hostile.refuses(f"{entry} in log_history", ["show", state], "[G-CKPT-4]", top)
-    return 3 * len(LOGS) + 4
+    (state / "trainer_state.json").write_bytes(b'{"log_history": [' + b"0," * (60 << 20) + b"0]}")
+    hostile.refuses("a state of numbers", ["show", state], "[G-JSON-1]", top)
+    hostile.refuses("a folder with it", ["report", state, "--png", top / "a.png"], "", top)
+    return 3 * len(LOGS) + 6
 
 
 def names(top):
