@@ -15,8 +15,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <exception>
 #include <filesystem>
 #include <iostream>
+#include <new>
 #include <string_view>
 
 #include "cli.h"
@@ -256,6 +259,23 @@ void open_standard_files() {
   }
 }
 
+// An exception that nothing can catch: of a thread, or of a destructor when memory runs out. The
+// handler itself must not need memory.
+[[noreturn]] void end_with_a_message() {
+  const char* text =
+      "gradus: the program cannot go on: an exception left a thread or a destructor [G-CLI-3]\n";
+  try {
+    if (const auto error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    text =
+        "gradus: memory ran out [G-MEM-1]\n  Give the program more memory, or give it less to do: "
+        "smaller files, batches or models.\n";
+  } catch (...) {
+  }
+  static_cast<void>(!::write(STDERR_FILENO, text, std::strlen(text)));
+  ::_exit(1);
+}
+
 // What the standard library says about a path, as other errors of files.
 Error error_of_path(const std::filesystem::filesystem_error& error) {
   const auto path = error.path1().string();
@@ -269,6 +289,7 @@ Error error_of_path(const std::filesystem::filesystem_error& error) {
 
 int main(int argc, char** argv) {
   gradus::cli::open_standard_files();
+  std::set_terminate(gradus::cli::end_with_a_message);
   // A full pipe or a file-size limit is an error to report, not a reason to die.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);

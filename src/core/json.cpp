@@ -2,8 +2,12 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+
+#include "core/limit_factor.h"
 
 #include "core/parsed_json.h"
 
@@ -67,15 +71,39 @@ std::string line_and_column(std::string_view text, size_t byte) {
 
 // Everything that walks a document recurses; Python's parser gives up at about this depth too.
 constexpr int kMaxDepth = 1000;
+// What a parsed value takes while its list grows, and what a member takes besides.
+constexpr uint64_t kBytesOfValue = 48, kBytesOfMember = 96;
+// "0,0,0" takes 24 times its size. Documents that somebody wrote stay below the second limit.
+constexpr uint64_t kFreeBytes = uint64_t{512} << 20, kMostPerByte = 8;
 
-void check_depth(std::string_view text, const std::string& where) {
+// Where memory runs out inside the parsed value, its destructor ends the process: so beforehand.
+void check_memory(std::string_view text, uint64_t values, uint64_t members,
+                  const std::string& where) {
+  const auto needed = values * kBytesOfValue + members * kBytesOfMember;
+  const auto most = std::max<uint64_t>(kFreeBytes, kMostPerByte * text.size()) * limit_factor();
+  if (needed <= most) return;
+  throw Error("G-JSON-1", ErrorKind::data,
+              where + " is not usable JSON: its " + std::to_string(values) + " values take about " +
+                  std::to_string(needed >> 20) + " MiB, at most " + std::to_string(most >> 20) +
+                  " MiB are allowed for " + std::to_string(text.size() >> 20) + " MiB of text",
+              "The file is damaged, or was not meant for this option. GRADUS_LIMIT_FACTOR=4 in the "
+              "environment allows four times as much.");
+}
+
+void check_depth_and_memory(std::string_view text, const std::string& where) {
   int depth = 0;
+  uint64_t values = 0, members = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '"') {
       for (++i; i < text.size() && text[i] != '"'; ++i)
         if (text[i] == '\\') ++i;
+    } else if (c == ',') {
+      ++values;
+    } else if (c == ':') {
+      ++members;
     } else if (c == '[' || c == '{') {
+      ++values;
       if (++depth > kMaxDepth)
         throw Error("G-JSON-1", ErrorKind::data,
                     where + " is not usable JSON at " + line_and_column(text, i + 1) +
@@ -85,6 +113,7 @@ void check_depth(std::string_view text, const std::string& where) {
       --depth;
     }
   }
+  check_memory(text, values, members, where);
 }
 
 void append_hex4(std::string& out, unsigned unit) {
@@ -185,7 +214,7 @@ namespace {
 template <class Json>
 Json parsed_as(std::string_view text, const std::string& where) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-  check_depth(text, where);
+  check_depth_and_memory(text, where);
   try {
     return Json::parse(text);
   } catch (const nlohmann::json::parse_error&) {

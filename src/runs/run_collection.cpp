@@ -1,6 +1,9 @@
 #include "runs/run_collection.h"
 
+#include <gradus/core/log.h>
+
 #include <chrono>
+#include <new>
 
 namespace gradus::runs {
 namespace {
@@ -61,7 +64,13 @@ void RunCollection::look_for_studies() {
 
 bool RunCollection::read_once(CollectedRun& run) {
   const std::unique_lock lock(run.mutex);
-  bool changed = run.reader.poll(kPieceOfAFile);
+  bool changed = false;
+  try {
+    changed = run.reader.poll(kPieceOfAFile);
+  } catch (const std::bad_alloc&) {
+    log_warning_once(run.name + " is too large to be read: memory ran out.");
+    return false;  // the others are still shown
+  }
   const auto status = status_of(run.reader.data(), clock_now());
   changed |= std::exchange(run.status, status) != status;
   if (changed) {

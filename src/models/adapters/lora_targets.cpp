@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 
@@ -47,8 +48,10 @@ text::RegularExpression compiled(const std::string& pattern) try {
 }
 
 bool is_or_ends_with(const std::string& name, const std::vector<std::string>& words) {
-  return std::ranges::any_of(
-      words, [&](const auto& word) { return name == word || name.ends_with("." + word); });
+  return std::ranges::any_of(words, [&](const auto& word) {
+    return name.ends_with(word) &&
+           (name.size() == word.size() || name[name.size() - word.size() - 1] == '.');
+  });
 }
 
 /// Whether a name or an expression for the whole name means `name`.
@@ -130,7 +133,9 @@ std::vector<std::string> shortened(const std::vector<std::string>& names, PreTra
   for (const auto& [ends, name] : by_ends)
     for (const auto& end : ends) {
       if (kept.contains(end) || other_ends.contains(end)) continue;
-      if (std::ranges::any_of(kept, [&](const auto& one) { return name.ends_with("." + one); }))
+      // Something shorter means the layer already.
+      if (std::ranges::any_of(ends,
+                              [&](const auto& one) { return one != name && kept.contains(one); }))
         continue;
       kept.insert(end);
       break;
@@ -255,11 +260,33 @@ bool targets_vocabulary(const LoraConfig& config, PreTrainedModel& base) {
   });
 }
 
+namespace {
+
+/// Whether a pattern is a name, in which a dot stands for any character as in all expressions.
+/// Files may hold very many of these: they are compared without being compiled.
+bool is_plain_name(const std::string& pattern) {
+  return std::ranges::all_of(
+      pattern, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
+}
+
+bool ends_with_plain_name(const std::string& name, const std::string& pattern) {
+  if (name.size() < pattern.size()) return false;
+  const auto begin = name.size() - pattern.size();
+  if (begin > 0 && name[begin - 1] != '.') return false;
+  for (size_t i = 0; i < pattern.size(); ++i)
+    if (pattern[i] != '.' && pattern[i] != name[begin + i]) return false;
+  return true;
+}
+
+}  // namespace
+
 template <class T>
 T pattern_value(const std::vector<std::pair<std::string, T>>& patterns, const std::string& name,
                 T otherwise) {
   for (const auto& [pattern, value] : patterns)
-    if (compiled("(.*\\.)?(" + pattern + ")").matches(name)) return value;
+    if (is_plain_name(pattern) ? ends_with_plain_name(name, pattern)
+                               : compiled("(.*\\.)?(" + pattern + ")").matches(name))
+      return value;
   return otherwise;
 }
 

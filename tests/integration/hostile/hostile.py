@@ -48,6 +48,8 @@ def refuses(name, words, text, cwd, **options):
         fail(name, f"exit code {done.returncode}, expected 1 or 2", done)
     elif not errors or not re.search(r"\[G-[A-Z]+-\d+\]$", errors[-1]):
         fail(name, "expected a line `gradus: ... [G-...]`", done)
+    elif errors[-1].endswith("[G-CLI-3]"):
+        fail(name, "a bare text of the standard library", done)
     elif text not in shown:
         fail(name, f"expected the text {text!r}", done)
     elif re.search(rb"[\x00-\x08\x0b-\x1f\x7f]", done.stderr.replace(b"\r", b"")):

@@ -148,10 +148,35 @@ def pickles(top):
     return len(bodies)
 
 
+def adapters(top):
+    """Very many patterns and names of layers: read, and soon."""
+    base = tiny_folder.write(top / "base")
+    layer = "base_model.model.transformer.h.0.attn.c_attn"
+    many = {
+        "rank_pattern": {f"layer{i}": 2 for i in range(100_000)},
+        "alpha_pattern": {f"a.b{i}": 2 for i in range(100_000)},
+        "target_modules": ["c_attn", *(f"layer{i}" for i in range(200_000))],
+    }
+    for name, value in many.items():
+        folder = tiny_folder.write(top / f"adapter with {name}")
+        (folder / "model.safetensors").unlink()
+        (folder / "adapter_config.json").write_text(json.dumps({
+            "peft_type": "LORA", "r": 2, "target_modules": ["c_attn"], "fan_in_fan_out": True,
+            "base_model_name_or_path": str(base), name: value
+        }))
+        (folder / "adapter_model.safetensors").write_bytes(tiny_folder.safetensors({
+            f"{layer}.lora_A.weight": [2, tiny_folder.WIDTH],
+            f"{layer}.lora_B.weight": [3 * tiny_folder.WIDTH, 2]
+        }))
+        hostile.accepts(f"an adapter of many in {name}", tiny_folder.generate(folder), top)
+    return len(many)
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
-        cases = sum(part(top) for part in (special_files, indexes, escapes, manifests, pickles))
+        parts = (special_files, indexes, escapes, manifests, pickles, adapters)
+        cases = sum(part(top) for part in parts)
         hostile.finish(cases)
 
 

@@ -52,6 +52,23 @@ TEST(Json, RefusesWhatIsNestedTooDeeply) {
   }
 }
 
+TEST(Json, RefusesValuesThatTakeFarMoreThanTheirText) {
+  std::string text = "[0";
+  for (int i = 0; i < 12'000'000; ++i) text += ",0";
+  text += "]";
+  try {
+    parse_json(text, "x.json");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "G-JSON-1");
+    EXPECT_NE(error.message().find("x.json is not usable JSON: its 12000001 values take"),
+              std::string::npos)
+        << error.what();
+  }
+  // In a text they are no values.
+  EXPECT_NO_THROW(parse_json("\"" + text + "\""));
+}
+
 TEST(Json, ErrorNamesFileLineAndColumn) {
   try {
     parse_json("{\"a\": 1,\n \"b\": }", "x.json");

@@ -26,6 +26,11 @@ TEST(Printable, WritesOutWhatATerminalObeys) {
   EXPECT_EQ(printable("\xe2\x81\xa6x\xe2\x80\xa8"), "\\u2066x\\u2028");
 }
 
+TEST(ErrorText, HasItsIdAtTheEndOfTheFirstLine) {
+  const Error error("G-MODEL-8", ErrorKind::model, "does not fit\na | table", "Do this.");
+  EXPECT_STREQ(error.what(), "gradus: does not fit [G-MODEL-8]\na | table\n  Do this.");
+}
+
 TEST(Printable, WritesOutWhatIsNotUtf8) {
   EXPECT_EQ(printable("a\xff"
                       "b"),

@@ -47,6 +47,11 @@ TEST(TargetModules, AreNamesPartsOrExpressions) {
   EXPECT_TRUE((TargetModules{{"all_linear"}, true}.contains("anything")));
   expect_error([] { TargetModules{{"(", "b"}}.contains("a"); }, "G-OPTIM-10",
                {"'(' is no valid expression"});
+  // Neither exponential time nor a deep recursion.
+  EXPECT_FALSE((TargetModules{{"(x+x+)+y"}, true}.contains(std::string(3000, 'x'))));
+  EXPECT_TRUE((TargetModules{{".*"}, true}.contains(std::string(1'000'000, 'x'))));
+  expect_error([] { TargetModules{{std::string(2000, '(')}, true}.contains("a"); }, "G-OPTIM-10",
+               {"2000 characters"});
 }
 
 TEST(LowRankAdamW, SaysWhatItsTargetsLack) {

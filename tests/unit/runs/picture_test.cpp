@@ -123,6 +123,8 @@ TEST(CurvePicture, BearsOddValues) {
   for (const auto& curve : {Curve{{5}, {1}}, Curve{{1, 2, 3}, {1, NAN, 1e300}},
                             Curve{{1, 2}, {-1e-300, 1e-300}}, Curve{{1, 1}, {2, 2}}})
     EXPECT_FALSE(curve_picture({{"\xff odd name ä", {{"a", curve}}}}).empty());
+  const std::string longest(size_t(8) << 20, 'x');  // cut letter by letter it would take hours
+  EXPECT_FALSE(curve_picture({{longest, {{longest, {{1, 2}, {1, 2}}}}}}).empty());
 }
 
 TEST(CurvePicture, ChoosesRoundTicks) {

@@ -229,6 +229,7 @@ TEST_F(RunReading, JudgesARunElsewhereByItsSilence) {
   reader.poll();
   EXPECT_EQ(status_of(reader.data(), 200), RunStatus::running);
   EXPECT_EQ(status_of(reader.data(), 2000), RunStatus::lost);
+  EXPECT_EQ(status_of(reader.data(), -2000), RunStatus::lost) << "a sign from the future is none";
 }
 
 TEST_F(RunReading, FindsRuns) {

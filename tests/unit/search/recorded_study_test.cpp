@@ -5,6 +5,7 @@
 #include <gradus/core/files.h>
 #include <gradus/search/study.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -108,6 +109,65 @@ TEST_F(RecordedStudies, RunNoProgramOfAFile) {
         "intermediate_value_type FROM n");
   }
   EXPECT_THROW(read_studies(file), Error);
+}
+
+TEST_F(RecordedStudies, AreOpenedForTrialsWithoutTheirPrograms) {
+  const auto file = folder_ / "study.db";
+  {
+    Study study({.storage = file});
+    study.tell(study.ask(), 1);
+    SqliteDatabase database(file);
+    database.run(
+        "CREATE TRIGGER endless AFTER INSERT ON trials BEGIN INSERT INTO trial_user_attributes "
+        "(trial_id, \"key\", value_json) WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 "
+        "FROM n) SELECT 1, x, '1' FROM n; END");
+  }
+  Study study({.storage = file});
+  study.tell(study.ask(), 2);
+  EXPECT_EQ(study.trials().size(), 2u);
+}
+
+TEST_F(RecordedStudies, AreRefusedWithWhatCannotBe) {
+  int number = 0;
+  for (const char* damage :
+       {"UPDATE trial_params SET param_value = 99", "UPDATE trial_params SET param_value = NULL",
+        "UPDATE trial_params SET param_value = -1",
+        "UPDATE trial_params SET distribution_json = NULL", "UPDATE trials SET number = 'x'",
+        "UPDATE trials SET state = x'00'"}) {
+    const auto file = folder_ / (std::to_string(number++) + ".db");
+    {
+      Study study({.storage = file});
+      auto trial = study.ask();
+      trial.suggest_categorical("kind", {"a", "b"});
+      study.tell(trial, 1);
+      SqliteDatabase(file).run(damage);
+    }
+    const auto id_of_error = [](auto&& call) -> std::string {
+      try {
+        call();
+      } catch (const Error& error) {
+        return error.id();
+      }
+      return "no error";
+    };
+    EXPECT_EQ(id_of_error([&] { read_studies(file); }), "G-SEARCH-2") << damage;
+    EXPECT_EQ(id_of_error([&] { Study({.storage = file}).trials(); }), "G-SEARCH-2") << damage;
+  }
+}
+
+TEST_F(RecordedStudies, KnowNoOwnerOfAnotherKind) {
+  FrozenTrial trial{.state = TrialState::running};
+  trial.system_attrs["gradus:process"] = {
+      {"host", 5}, {"boot", nullptr}, {"pid", "x"}, {"start", nlohmann::json::array()}};
+  EXPECT_TRUE(is_under_way(trial)) << "nobody knows that it has ended";
+}
+
+TEST_F(RecordedStudies, WaitForNoFifo) {
+  const auto file = folder_ / "study.db";
+  { Study study({.storage = file}); }
+  ASSERT_EQ(::mkfifo((file.string() + "-journal").c_str(), 0600), 0);
+  EXPECT_THROW(read_studies(file), Error);
+  EXPECT_THROW(Study({.storage = file}), Error);
 }
 
 TEST_F(RecordedStudies, AreReadWhileAnotherWrites) {

@@ -283,6 +283,17 @@ TEST(Callbacks, TestTrainerControlState) {
             true);
 }
 
+TEST(Callbacks, AStateHoldsLogEntriesOnly) {
+  for (const char* entry : {"5", "[1]", "null", R"({"step": "x", "loss": 1})", R"({"step": null})"})
+    try {
+      TrainerState::from_json({{"log_history", json::array({parse_json(entry)})}});
+      ADD_FAILURE() << entry << " was taken for a log entry";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.id(), "G-CKPT-4") << entry;
+    }
+  EXPECT_EQ(TrainerState::from_json({{"log_history", {{{"loss", 1.0}}}}}).log_history.size(), 1u);
+}
+
 TEST(Callbacks, TestTrainerStateJson) {
   TrainerState state;
   EXPECT_TRUE(state.log_history.empty());

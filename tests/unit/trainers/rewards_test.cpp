@@ -125,5 +125,19 @@ TEST(Rewards, ACommandGivesOneLineForEachQuestion) {
                {"more than one line for one question"});
 }
 
+TEST(Rewards, ACommandThatWritesTooMuchIsAnswered) {
+  RewardBatch batch;
+  batch.in.prompts = {"p"};
+  batch.in.completions = {"a"};
+  const auto ask = [&](const std::string& command) {
+    const auto reward = command_reward("test", {.command = command, .timeout = 5, .restarts = 0});
+    for (int i = 0; i < 2; ++i) reward.function()(batch.in);
+  };
+  // The second line was there before the question that it would have answered.
+  expect_error([&] { ask(R"(printf '{"rewards": [1]}\n{"rewards": [2]}\n'; cat >/dev/null)"); },
+               "G-RWD-2", {"more than one line", "[2]"});
+  expect_error([&] { ask("cat /dev/zero"); }, "G-RWD-2", {"gives no rewards"});
+}
+
 }  // namespace
 }  // namespace gradus
