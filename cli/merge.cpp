@@ -113,6 +113,10 @@ int merge(Words words) {
   if (!base || base->empty())
     refuse_merge("gradus merge needs --model_name_or_path: adapter_config.json names no model");
   const auto folder = expand_user(*base);
+  std::error_code not_there;
+  if (fs::equivalent(folder, expand_user(*flags.output_dir), not_there))
+    refuse_merge(fmt::format("--output_dir {} is the folder of the base model, which would be lost",
+                             *flags.output_dir));
   const auto head = head_of_adapter(adapter, config.task_type, folder);
   const auto model = PeftModel::from_pretrained(base_for_adapter(head, folder, adapter), adapter);
   model->merge_and_unload()->save_pretrained(*flags.output_dir);

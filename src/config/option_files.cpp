@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <sstream>
 
 #include "config/field_value.h"
@@ -121,6 +122,18 @@ int count_yaml_documents(const std::string& text) {
   return count;
 }
 
+// trl's key `env`: environment variables for the run.
+void set_environment(const json& variables, const std::string& where) {
+  if (!variables.is_object())
+    throw Error(
+        "G-CONF-6", ErrorKind::usage,
+        fmt::format("{}: env must be a dictionary, received {}", where, variables.type_name()),
+        "Write one variable a line, indented: NAME: value.");
+  for (const auto& [name, value] : variables.items())
+    ::setenv(name.c_str(), (value.is_string() ? value.get<std::string>() : value.dump()).c_str(),
+             /*overwrite=*/1);
+}
+
 // The line of a key of the outermost object; JSON parsers do not keep it.
 size_t line_of_key(const std::string& text, const std::string& key) {
   const std::string quoted = '"' + key + '"';
@@ -163,8 +176,13 @@ void OptionSet::read_json_text(const std::string& text, const std::filesystem::p
                 "Correct the file; it must hold one JSON object.");
   }
   if (!dict.is_object()) return read_dict(dict, file.string());
-  for (const auto& [key, value] : dict.items())
-    read_dict({{key, value}}, fmt::format("{} line {}", file.string(), line_of_key(text, key)));
+  for (const auto& [key, value] : dict.items()) {
+    const auto where = fmt::format("{} line {}", file.string(), line_of_key(text, key));
+    if (key == "env" && find(key) == nullptr)
+      set_environment(value, where);
+    else
+      read_dict({{key, value}}, where);
+  }
 }
 
 void OptionSet::read_yaml(const std::string& text, const std::filesystem::path& file) {
@@ -199,6 +217,10 @@ void OptionSet::read_yaml(const std::string& text, const std::filesystem::path& 
                   "Keep one of the two.");
     std::replace(key.begin(), key.end(), '-', '_');
     const auto* option = find(key);
+    if (key == "env" && option == nullptr) {
+      set_environment(convert_yaml(pair.second, /*as_text=*/true, where), where);
+      continue;
+    }
     const bool as_text = option != nullptr && config::is_text(option->field);
     const auto choices = as_text ? option->rule.choices() : std::vector<std::string>();
     const bool boolean =

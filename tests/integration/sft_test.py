@@ -122,6 +122,9 @@ def main():
             files = {path.name for path in (cwd / "merged").glob("*")}
             if done.returncode != 0 or not {"model.safetensors", "tokenizer.json"} <= files:
                 fail("merge", f"exit code {done.returncode}, files {files}", done.stderr)
+            done = program(cwd, "merge", "--adapter_name_or_path", "whole", "--output_dir", "llama")
+            if done.returncode != 2 or "the folder of the base model" not in done.stderr:
+                fail("merge into the base model", f"exit code {done.returncode}", done.stderr)
             texts = []
             for model in ("merged", "whole"):
                 done = program(cwd, "generate", "--model_name_or_path", model, "--prompt",

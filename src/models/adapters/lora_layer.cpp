@@ -187,12 +187,17 @@ Tensor LoraLayer::table_forward(const Part& part, const Tensor& ids, const Tenso
   return factor * y + factor * low * part.scaling;
 }
 
+bool LoraLayer::draws() const {
+  const auto found = parts.find(active);
+  return enabled && found != parts.end() && merged_.empty() && found->second.dropout > 0 &&
+         layer_.is_training() && !layers::NoDropout::is_on();
+}
+
 std::optional<kernels::LowRank> LoraLayer::low_rank() const {
   const auto found = parts.find(active);
   if (!enabled || found == parts.end() || !merged_.empty()) return kernels::LowRank();
   const auto& part = found->second;
-  const bool drops = part.dropout > 0 && layer_.is_training() && !layers::NoDropout::is_on();
-  if (drops || is_table() || part.magnitude.defined() || part.b->bias.defined())
+  if (draws() || is_table() || part.magnitude.defined() || part.b->bias.defined())
     return std::nullopt;
   return kernels::LowRank{part.a->weight, part.b->weight, part.scaling};
 }

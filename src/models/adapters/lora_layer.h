@@ -32,6 +32,7 @@ class LoraLayer : public layers::LayerAdapter {
   void add(const std::string& name, const LoraConfig& config, int64_t rank, double alpha);
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& y) const override;
   std::optional<kernels::LowRank> low_rank() const override;
+  bool draws() const override;
 
   void set_scale(const std::string& name, double scale);
   void merge(const std::string& name);

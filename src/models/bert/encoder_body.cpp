@@ -4,6 +4,9 @@
 #include <gradus/models/layers/checkpoint.h>
 #include <gradus/models/layers/module_path.h>
 
+#include <algorithm>
+#include <array>
+
 namespace gradus {
 
 using torch::Tensor;
@@ -53,6 +56,12 @@ Tensor EncoderBlock::forward(const Tensor& x, const Pass& pass) const {
       layers::dropout(output_->forward(options_.activation(inner_->forward(middle))),
                       options_.output_dropout, is_training());
   return layers::add_layer_norm(output, middle, *output_norm_);
+}
+
+bool EncoderBlock::adapters_draw() const {
+  return std::ranges::any_of(std::array{query_, attended_, inner_, output_}, [](const auto& layer) {
+    return layer->adapter && layer->adapter->draws();
+  });
 }
 
 Tensor EncoderBlock::attention(const Tensor& queries, const Tensor& x, const Pass& pass) const {
@@ -108,7 +117,7 @@ BackboneOutput EncoderBody::run_blocks(Tensor x, const BackboneInputs& inputs,
     const bool recomputed = recomputes(pass.layer) && pass.attentions == nullptr;
     if (inputs.output_hidden_states) output.hidden_states.push_back(x);
     if (block == blocks_->last() && inputs.may_leave_out_tokens() && !pass.attention &&
-        !pass.mask.causal) {
+        !pass.mask.causal && !block->adapters_draw()) {
       pass.first_only = true;
       if (pass.mask.mask.defined()) pass.mask.mask = pass.mask.mask.narrow(2, 0, 1);
     }

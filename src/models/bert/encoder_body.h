@@ -56,6 +56,9 @@ class EncoderBlock : public torch::nn::Module {
 
   EncoderBlock(const EncoderBlockOptions& options, const EncoderBlockNames& names);
   torch::Tensor forward(const torch::Tensor& x, const Pass& pass) const;
+  /// Whether adapters of layers that work for the queries draw random numbers. In transformers they
+  /// draw for all tokens, so that none may be left out.
+  bool adapters_draw() const;
 
  private:
   torch::Tensor attention(const torch::Tensor& queries, const torch::Tensor& x,

@@ -282,6 +282,16 @@ TEST_F(ConfigFile, OneValueIsAListOfOne) {
   EXPECT_EQ(parse({write("run.json", R"({"label_names": "a"})")}).args.label_names, Words{"a"});
 }
 
+TEST_F(ConfigFile, SetsEnvironmentVariables) {
+  const auto file = write("run.yaml", "env:\n  GRADUS_TEST_ENV: a word\nseed: 3\n");
+  EXPECT_EQ(parse({file}).args.seed, 3);
+  EXPECT_STREQ(::getenv("GRADUS_TEST_ENV"), "a word");
+  parse({write("run.json", R"({"env": {"GRADUS_TEST_ENV": 7}})")});
+  EXPECT_STREQ(::getenv("GRADUS_TEST_ENV"), "7");
+  EXPECT_NE(failing("a.yaml", "env: 5\n").find("a.yaml line 1: env must be a dictionary"),
+            std::string::npos);
+}
+
 TEST_F(ConfigFile, MayBeGivenAsAFlag) {
   const auto file = write("run.yaml", "learning_rate: 2e-5\n");
   EXPECT_EQ(parse({"--max_steps", "3", "--config", file}).args.learning_rate, 2e-5);

@@ -27,6 +27,8 @@ class LayerAdapter {
   /// What `forward` adds now, where it is a product of low rank and no more, so that it can be
   /// fused with the layer. `a` is undefined where nothing is added.
   virtual std::optional<kernels::LowRank> low_rank() const { return std::nullopt; }
+  /// Whether `forward` draws random numbers now: one for each number of `x`.
+  virtual bool draws() const { return false; }
 };
 
 /// y = x Wᵀ + b with `weight` (out, in).
