@@ -57,10 +57,12 @@ struct Found {
   int64_t peak = 0;  // bytes on the device
 };
 
-/// The tokens of a row, as the model's blocks see them; 0 where the batch does not say.
-int64_t tokens_in(const torch::Tensor* input, const json& config) {
+/// The tokens of a row, as the model's blocks see them; 0 where the batch does not say. Packed rows
+/// follow each other in one.
+int64_t tokens_in(const torch::Tensor* input, const json& config, int64_t rows) {
   if (input == nullptr) return 0;  // completions that are not made yet
-  if (input->dim() == 2) return input->size(1);
+  if (input->dim() == 2)
+    return input->size(0) < rows ? (input->numel() + rows - 1) / rows : input->size(1);
   const auto patch = config.is_object() ? config.find("patch_size") : config.end();
   if (input->dim() != 4 || patch == config.end() || !patch->is_number_integer()) return 1;
   const auto side = patch->get<int64_t>();
@@ -82,8 +84,8 @@ class PlanCallback : public TrainerCallback {
     // Frozen weights may still wait in host memory.
     for (const auto& parameter : at.model->parameters())
       if (found.device.is_cpu()) found.device = parameter.device();
-    found.step = PlannedStep::of(*at.model, wanted_, tokens_in(input, at.model->config()),
-                                 for_a_card_ || found.device.is_cuda());
+    const auto tokens = tokens_in(input, at.model->config(), wanted_.train_batch_size());
+    found.step = PlannedStep::of(*at.model, wanted_, tokens, for_a_card_ || found.device.is_cuda());
     found.step.target_tokens = labels != nullptr && labels->dim() == 2 ? labels->size(1) : 1;
     if (input != nullptr && input->dim() > 0)
       found.step.sequences = std::max<int64_t>(input->size(0) / wanted_.train_batch_size(), 1);

@@ -92,6 +92,27 @@ def check_checkpoint_size(folder):
     shutil.rmtree(folder / "out")
 
 
+def check_packed_rows(folder):
+    """Four packed rows are one long row of the batch."""
+    tokenizer = {
+        "version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": {"<end>": 0}, "unk_token": "<end>"}
+    }
+    (folder / "words").mkdir()
+    (folder / "words/tokenizer.json").write_text(json.dumps(tokenizer))
+    special = {"eos_token": "<end>", "pad_token": "<end>"}
+    (folder / "words/tokenizer_config.json").write_text(json.dumps(special))
+    (folder / "rows.jsonl").write_text((json.dumps({"input_ids": [1] * 64}) + "\n") * 40)
+    words = [
+        "--task", "sft", "--config_name", "model", "--tokenizer_name", "words", "--train_file",
+        "rows.jsonl", "--output_dir", "out", "--per_device_train_batch_size", "4", "--max_length",
+        "64", "--use_cpu", "--json", "--gpu_memory", "1GB"
+    ]
+    plain, packed = (json.loads(run(folder, "plan", *words, *more)) for more in ([], ["--packing"]))
+    assert packed["run"]["tokens_per_row"] == 64, packed
+    assert packed["memory"] == plain["memory"], (packed, plain)
+
+
 def check_dry_run(folder):
     before = sorted(path.name for path in folder.iterdir())
     text = run(folder, "train", *LANGUAGE, "--dry_run")
@@ -156,6 +177,7 @@ def main():
         folder = Path(name)
         make_files(folder)
         check_plan(folder)
+        check_packed_rows(folder)
         check_checkpoint_size(folder)
         check_dry_run(folder)
         check_cache(folder)
