@@ -17,20 +17,33 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr int64_t kLargestNumber = 1'000'000'000;
+
 [[noreturn]] void refuse_vocabulary(const fs::path& file, const std::string& what) {
   throw Error("G-AUDIO-7", ErrorKind::data, fmt::format("{}: {}", file.string(), what),
               "vocab.json maps characters to numbers: {\"a\": 0, \"b\": 1, \"|\": 2}. Leave "
               "--tokenizer_name_or_path out to build one from the data.");
 }
 
-std::map<std::string, int64_t> read_vocabulary(const fs::path& file) {
+std::map<std::string, int64_t> read_vocabulary(const fs::path& file,
+                                               const std::string& language = {}) {
   std::error_code ignored;
   if (!fs::exists(file, ignored)) refuse_vocabulary(file, "there is no such file");
-  const auto table = read_json(file);
+  auto table = read_json(file);
+  if (!language.empty() && table.is_object()) {
+    if (!table.contains(language))
+      refuse_vocabulary(file, fmt::format("it has no table for target_lang '{}'", language));
+    table = nlohmann::json(table.at(language));
+  }
   if (!table.is_object() || table.empty()) refuse_vocabulary(file, "it is not a table");
   std::map<std::string, int64_t> vocabulary;
   for (const auto& [symbol, number] : table.items()) {
-    if (!number.is_number_integer() || number.get<int64_t>() < 0)
+    if (number.is_object() && language.empty())
+      refuse_vocabulary(file,
+                        "it has a table for each language, and tokenizer_config.json has no "
+                        "target_lang that names one");
+    if (!number.is_number_integer() || number.get<int64_t>() < 0 ||
+        number.get<int64_t>() > kLargestNumber)
       refuse_vocabulary(file, fmt::format("the number of \"{}\" is {}", symbol, number.dump()));
     vocabulary[symbol] = number.get<int64_t>();
   }
@@ -41,40 +54,101 @@ void take_text(const nlohmann::json& settings, const char* name, std::string& ta
   const auto found = settings.find(name);
   if (found == settings.end()) return;
   if (found->is_string()) target = found->get<std::string>();
-  if (found->is_object() && found->contains("content")) target = found->at("content");
+  if (found->is_object() && found->contains("content") && found->at("content").is_string())
+    target = found->at("content");
 }
 
-nlohmann::json added_token(const std::string& content, bool is_special) {
-  return {{"content", content},    {"lstrip", !is_special}, {"normalized", false},
-          {"rstrip", !is_special}, {"single_word", false},  {"special", is_special}};
+/// The same for a symbol that a vocabulary may do without.
+void take_optional_text(const nlohmann::json& settings, const char* name, std::string& target) {
+  if (const auto found = settings.find(name); found != settings.end() && found->is_null())
+    target.clear();
+  take_text(settings, name, target);
+}
+
+void take_tokens(const nlohmann::json& settings, CTCTokens& tokens) {
+  take_optional_text(settings, "bos_token", tokens.bos_token);
+  take_optional_text(settings, "eos_token", tokens.eos_token);
+  take_text(settings, "unk_token", tokens.unk_token);
+  take_text(settings, "pad_token", tokens.pad_token);
+  for (const auto* name : {"additional_special_tokens", "extra_special_tokens"})
+    if (const auto found = settings.find(name); found != settings.end() && found->is_array())
+      for (const auto& token : *found)
+        if (token.is_string()) tokens.extra_special_tokens.push_back(token);
+}
+
+using AddedTokens = std::map<std::string, CTCAddedToken>;
+
+/// Those that tokenizer_config.json lists by number.
+AddedTokens listed_tokens(const nlohmann::json& list, const fs::path& file) {
+  AddedTokens added;
+  for (const auto& [key, token] : list.items()) {
+    const bool is_number =
+        !key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number || !token.is_object() || !token.contains("content") ||
+        !token.at("content").is_string())
+      refuse_vocabulary(file, fmt::format("added_tokens_decoder has the entry \"{}\": {}", key,
+                                          token.dump().substr(0, 60)));
+    const auto strips = token.find("lstrip");
+    added[token.at("content")] = {std::stoll(key),
+                                  strips != token.end() && strips->is_boolean() && *strips};
+  }
+  return added;
+}
+
+/// Those of added_tokens.json, where tokenizer_config.json lists none.
+AddedTokens named_tokens(const fs::path& file) {
+  AddedTokens added;
+  std::error_code ignored;
+  if (fs::exists(file, ignored))
+    for (const auto& [symbol, number] : read_vocabulary(file)) added[symbol] = {number};
+  return added;
+}
+
+nlohmann::json added_token(const std::string& content, bool takes_spaces, bool is_special) {
+  return {{"content", content},     {"lstrip", takes_spaces}, {"normalized", false},
+          {"rstrip", takes_spaces}, {"single_word", false},   {"special", is_special}};
+}
+
+nlohmann::json text_or_null(const std::string& text) {
+  return text.empty() ? nlohmann::json(nullptr) : nlohmann::json(text);
+}
+
+bool has_several_characters(const std::string& symbol) {
+  return text::code_points(symbol).size() > 1;
 }
 
 }  // namespace
 
-CTCTokenizer::CTCTokenizer(std::map<std::string, int64_t> vocabulary, CTCTokens tokens)
-    : vocabulary_(std::move(vocabulary)), tokens_(std::move(tokens)) {
-  int64_t next = 0;
+CTCTokenizer::CTCTokenizer(std::map<std::string, int64_t> vocabulary, CTCTokens tokens,
+                           std::map<std::string, CTCAddedToken> added)
+    : vocabulary_(std::move(vocabulary)), added_(std::move(added)), tokens_(std::move(tokens)) {
+  std::erase_if(added_, [&](const auto& entry) { return vocabulary_.count(entry.first) != 0; });
+  // As transformers adds what the vocabulary lacks.
+  auto next = static_cast<int64_t>(vocabulary_.size() + added_.size());
   for (const auto& [symbol, number] : vocabulary_) {
     symbols_[number] = symbol;
     next = std::max(next, number + 1);
   }
-  // As transformers adds what the vocabulary lacks.
-  next = std::max<int64_t>(next, static_cast<int64_t>(vocabulary_.size()));
-  for (const auto* token : {&tokens_.bos_token, &tokens_.eos_token, &tokens_.unk_token,
-                            &tokens_.pad_token, &tokens_.word_delimiter_token}) {
-    if (vocabulary_.count(*token) != 0 || added_.count(*token) != 0) continue;
-    added_[*token] = next;
-    symbols_[next++] = *token;
+  for (const auto& [symbol, token] : added_) {
+    symbols_.emplace(token.id, symbol);
+    next = std::max(next, token.id + 1);
+  }
+  for (const auto& token : special_tokens()) {
+    if (vocabulary_.count(token) != 0 || added_.count(token) != 0) continue;
+    added_[token].id = next;
+    symbols_[next++] = token;
   }
   pad_ = *id_of(tokens_.pad_token);
   const auto unknown = vocabulary_.find(tokens_.unk_token);
   unknown_ =
       unknown != vocabulary_.end() ? std::optional(unknown->second) : id_of(tokens_.unk_token);
-  for (const auto* table : {&vocabulary_, &added_})
-    for (const auto& [symbol, number] : *table)
-      if (text::code_points(symbol).size() > 1) long_symbols_.push_back(symbol);
+  for (const auto& [symbol, number] : vocabulary_)
+    if (has_several_characters(symbol)) long_symbols_.push_back({symbol, true});
+  for (const auto& [symbol, token] : added_)
+    if (has_several_characters(symbol) || token.takes_spaces)
+      long_symbols_.push_back({symbol, token.takes_spaces});
   std::stable_sort(long_symbols_.begin(), long_symbols_.end(),
-                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
+                   [](const auto& a, const auto& b) { return a.text.size() > b.text.size(); });
 }
 
 CTCTokenizer CTCTokenizer::from_vocabulary(const fs::path& file, CTCTokens tokens) {
@@ -83,25 +157,42 @@ CTCTokenizer CTCTokenizer::from_vocabulary(const fs::path& file, CTCTokens token
 
 CTCTokenizer CTCTokenizer::from_pretrained(const fs::path& folder) {
   CTCTokens tokens;
+  std::string language;
+  auto settings = nlohmann::json::object();
   std::error_code ignored;
-  if (fs::exists(folder / "tokenizer_config.json", ignored)) {
-    const auto settings = read_json(folder / "tokenizer_config.json");
-    take_text(settings, "bos_token", tokens.bos_token);
-    take_text(settings, "eos_token", tokens.eos_token);
-    take_text(settings, "unk_token", tokens.unk_token);
-    take_text(settings, "pad_token", tokens.pad_token);
-    take_text(settings, "word_delimiter_token", tokens.word_delimiter_token);
-    tokens.do_lower_case = settings.value("do_lower_case", false);
-  }
-  return from_vocabulary(folder / "vocab.json", std::move(tokens));
+  const auto config = folder / "tokenizer_config.json", map = folder / "special_tokens_map.json";
+  if (fs::exists(config, ignored)) settings = read_json(config);
+  if (!settings.is_object()) refuse_vocabulary(config, "it is not a table");
+  take_tokens(settings, tokens);
+  take_text(settings, "word_delimiter_token", tokens.word_delimiter_token);
+  take_text(settings, "replace_word_delimiter_char", tokens.replace_word_delimiter_char);
+  take_text(settings, "target_lang", language);
+  if (const auto lower = settings.find("do_lower_case"); lower != settings.end())
+    tokens.do_lower_case = lower->is_boolean() && *lower;
+  const auto listed = settings.find("added_tokens_decoder");
+  const bool lists = listed != settings.end() && listed->is_object();
+  // Older folders have these settings in files of their own.
+  if (!lists && fs::exists(map, ignored))
+    if (const auto older = read_json(map); older.is_object()) take_tokens(older, tokens);
+  auto added = lists ? listed_tokens(*listed, config) : named_tokens(folder / "added_tokens.json");
+  return CTCTokenizer(read_vocabulary(folder / "vocab.json", language), std::move(tokens),
+                      std::move(added));
 }
 
 std::optional<int64_t> CTCTokenizer::id_of(const std::string& token) const {
-  for (const auto* table : {&vocabulary_, &added_}) {
-    const auto found = table->find(token);
-    if (found != table->end()) return found->second;
-  }
+  if (const auto found = vocabulary_.find(token); found != vocabulary_.end()) return found->second;
+  if (const auto found = added_.find(token); found != added_.end()) return found->second.id;
   return std::nullopt;
+}
+
+std::vector<std::string> CTCTokenizer::special_tokens() const {
+  std::vector<std::string> all;
+  for (const auto* token : {&tokens_.bos_token, &tokens_.eos_token})
+    if (!token->empty()) all.push_back(*token);
+  for (const auto* token : {&tokens_.unk_token, &tokens_.pad_token, &tokens_.word_delimiter_token})
+    all.push_back(*token);
+  all.insert(all.end(), tokens_.extra_special_tokens.begin(), tokens_.extra_special_tokens.end());
+  return all;
 }
 
 std::vector<int64_t> CTCTokenizer::encode(std::string_view given) const {
@@ -112,37 +203,32 @@ std::vector<int64_t> CTCTokenizer::encode(std::string_view given) const {
   };
   auto rest = given;
   std::string plain;  // since the last symbol of several characters
-  const auto add_plain = [&](bool before_symbol, bool after_symbol) {
-    auto characters = std::u32string_view();
-    auto all = text::code_points(plain);
-    characters = all;
-    // Spaces beside a long symbol belong to it.
-    if (before_symbol) characters = text::strip_right(characters);
-    if (after_symbol) characters = text::strip_left(characters);
-    for (const auto character : characters) {
-      auto symbol = text::utf8_of(std::u32string_view(&character, 1));
-      if (tokens_.do_lower_case && text::is_lower(character) && character < 128)
-        symbol[0] = static_cast<char>(symbol[0] - 'a' + 'A');
-      add(character == U' ' ? tokens_.word_delimiter_token : symbol);
-    }
+  const auto add_plain = [&](bool strips_right, bool strips_left) {
+    const auto all = text::code_points(tokens_.do_lower_case ? text::uppercase(plain) : plain);
+    std::u32string_view characters = all;
+    if (strips_right) characters = text::strip_right(characters);
+    if (strips_left) characters = text::strip_left(characters);
+    for (const auto character : characters)
+      add(character == U' ' ? tokens_.word_delimiter_token
+                            : text::utf8_of(std::u32string_view(&character, 1)));
     plain.clear();
   };
-  bool after_symbol = false;
+  bool strips_left = false;  // the last long symbol takes the spaces after it
   while (!rest.empty()) {
     const auto match =
         std::find_if(long_symbols_.begin(), long_symbols_.end(),
-                     [&](const std::string& symbol) { return rest.starts_with(symbol); });
+                     [&](const LongSymbol& symbol) { return rest.starts_with(symbol.text); });
     if (match == long_symbols_.end()) {
       plain += rest.front();
       rest.remove_prefix(1);
       continue;
     }
-    add_plain(/*before_symbol=*/true, after_symbol);
-    add(*match);
-    after_symbol = true;
-    rest.remove_prefix(match->size());
+    add_plain(match->takes_spaces, strips_left);
+    add(match->text);
+    strips_left = match->takes_spaces;
+    rest.remove_prefix(match->text.size());
   }
-  add_plain(/*before_symbol=*/false, after_symbol);
+  add_plain(/*strips_right=*/false, strips_left);
   return ids;
 }
 
@@ -157,7 +243,7 @@ std::string CTCTokenizer::decode(std::span<const int64_t> ids, bool group_tokens
     is_first = false;
     before = symbol;
     if (repeats || symbol == tokens_.pad_token) continue;
-    result += symbol == tokens_.word_delimiter_token ? " " : symbol;
+    result += symbol == tokens_.word_delimiter_token ? tokens_.replace_word_delimiter_char : symbol;
   }
   result = text::stripped(result);
   return tokens_.do_lower_case ? text::lowercase(result) : result;
@@ -175,14 +261,15 @@ std::vector<std::string> CTCTokenizer::batch_decode(const torch::Tensor& ids,
 }
 
 int64_t CTCTokenizer::full_vocab_size() const {
-  return static_cast<int64_t>(vocabulary_.size() + added_.size());
+  int64_t size = 0;
+  for (const auto& [number, symbol] : symbols_) size = std::max(size, number + 1);
+  return size;
 }
 
 std::vector<int64_t> CTCTokenizer::all_special_ids() const {
   std::vector<int64_t> ids;
-  for (const auto* token : {&tokens_.bos_token, &tokens_.eos_token, &tokens_.unk_token,
-                            &tokens_.pad_token, &tokens_.word_delimiter_token})
-    if (const auto id = id_of(*token); id && std::find(ids.begin(), ids.end(), *id) == ids.end())
+  for (const auto& token : special_tokens())
+    if (const auto id = id_of(token); id && std::find(ids.begin(), ids.end(), *id) == ids.end())
       ids.push_back(*id);
   return ids;
 }
@@ -198,29 +285,36 @@ void CTCTokenizer::save_pretrained(const fs::path& directory) const {
     write_file_atomically(directory / name, content.dump(2) + "\n");
   };
   write("vocab.json", vocabulary_);
-  if (!added_.empty()) write("added_tokens.json", added_);
-  auto decoder = nlohmann::json::object();
-  const auto is_special = [&](const std::string& symbol) {
-    return added_.count(symbol) != 0 || symbol == tokens_.word_delimiter_token;
-  };
-  for (const auto* table : {&vocabulary_, &added_})
-    for (const auto& [symbol, number] : *table)
-      if (is_special(symbol) || text::code_points(symbol).size() > 1)
-        decoder[std::to_string(number)] = added_token(symbol, is_special(symbol));
-  write("tokenizer_config.json", {{"added_tokens_decoder", decoder},
-                                  {"backend", "custom"},
-                                  {"bos_token", tokens_.bos_token},
-                                  {"do_lower_case", tokens_.do_lower_case},
-                                  {"eos_token", tokens_.eos_token},
-                                  {"model_max_length", 1e30},
-                                  {"model_specific_special_tokens",
-                                   {{"word_delimiter_token", tokens_.word_delimiter_token}}},
-                                  {"pad_token", tokens_.pad_token},
-                                  {"replace_word_delimiter_char", " "},
-                                  {"target_lang", nullptr},
-                                  {"tokenizer_class", "Wav2Vec2CTCTokenizer"},
-                                  {"unk_token", tokens_.unk_token},
-                                  {"word_delimiter_token", tokens_.word_delimiter_token}});
+  auto added = nlohmann::json::object(), decoder = nlohmann::json::object();
+  for (const auto& [symbol, token] : added_) added[symbol] = token.id;
+  if (!added_.empty()) write("added_tokens.json", added);
+  for (const auto& [symbol, number] : vocabulary_)
+    if (symbol == tokens_.word_delimiter_token)
+      decoder[std::to_string(number)] = added_token(symbol, false, /*is_special=*/true);
+    else if (has_several_characters(symbol))
+      decoder[std::to_string(number)] = added_token(symbol, true, /*is_special=*/false);
+  const auto special = special_tokens();
+  for (const auto& [symbol, token] : added_)
+    decoder[std::to_string(token.id)] =
+        added_token(symbol, token.takes_spaces,
+                    std::find(special.begin(), special.end(), symbol) != special.end());
+  nlohmann::json config = {
+      {"added_tokens_decoder", decoder},
+      {"backend", "custom"},
+      {"bos_token", text_or_null(tokens_.bos_token)},
+      {"do_lower_case", tokens_.do_lower_case},
+      {"eos_token", text_or_null(tokens_.eos_token)},
+      {"model_max_length", 1e30},
+      {"model_specific_special_tokens", {{"word_delimiter_token", tokens_.word_delimiter_token}}},
+      {"pad_token", tokens_.pad_token},
+      {"replace_word_delimiter_char", tokens_.replace_word_delimiter_char},
+      {"target_lang", nullptr},
+      {"tokenizer_class", "Wav2Vec2CTCTokenizer"},
+      {"unk_token", tokens_.unk_token},
+      {"word_delimiter_token", tokens_.word_delimiter_token}};
+  if (!tokens_.extra_special_tokens.empty())
+    config["extra_special_tokens"] = tokens_.extra_special_tokens;
+  write("tokenizer_config.json", config);
 }
 
 std::vector<std::pair<std::string, int64_t>> ctc_vocabulary(std::span<const std::string> texts,

@@ -275,13 +275,21 @@ ChatTemplate::Rendered ChatTemplate::render(const nlohmann::ordered_json& contex
   return rendered;
 }
 
-std::string lowercase(std::string_view text) {
-  gtc_text lower{};
-  if (const auto error = failure(gtc_lower(span_of(text), &lower), "read the text"))
+namespace {
+
+std::string in_other_case(std::string_view text, decltype(gtc_lower)* change) {
+  gtc_text changed{};
+  if (const auto error = failure(change(span_of(text), &changed), "read the text"))
     throw Error("G-TEXT-3", ErrorKind::data, "cannot read the text: " + *error,
                 "Texts must be UTF-8; convert the file.");
-  return take(lower);
+  return take(changed);
 }
+
+}  // namespace
+
+std::string lowercase(std::string_view text) { return in_other_case(text, gtc_lower); }
+
+std::string uppercase(std::string_view text) { return in_other_case(text, gtc_upper); }
 
 uint32_t character_class(char32_t character) { return gtc_character_class(character); }
 
@@ -342,6 +350,7 @@ ChatTemplate::Rendered ChatTemplate::render(const nlohmann::ordered_json&, bool)
 }
 
 std::string lowercase(std::string_view) { throw_missing(); }
+std::string uppercase(std::string_view) { throw_missing(); }
 uint32_t character_class(char32_t) { throw_missing(); }
 
 }  // namespace gradus::text

@@ -72,6 +72,8 @@ class Backend {
 
 /// Python's `str.lower()`. Throws G-TEXT-3 for text that is not UTF-8.
 std::string lowercase(std::string_view text);
+/// Python's `str.upper()`. Throws as `lowercase`.
+std::string uppercase(std::string_view text);
 /// What Python knows of a character: bits 1 for `\w`, 2 for `\d`, 4 for upper and 8 for lower
 /// case, 16 for `\w` as Unicode defines it.
 uint32_t character_class(char32_t character);

@@ -133,6 +133,7 @@ void gtc_regex_free(gtc_regex* regex);
 
 // --- characters, as Python's str knows them
 char* gtc_lower(gtc_span text, gtc_text* out);
+char* gtc_upper(gtc_span text, gtc_text* out);
 // bits: 1 \w, 2 \d, 4 upper case, 8 lower case, 16 \w as Unicode defines it
 uint32_t gtc_character_class(uint32_t code_point);
 

@@ -21,6 +21,15 @@ pub unsafe extern "C" fn gtc_lower(text: Span, out: *mut Text) -> *mut c_char {
     })
 }
 
+/// `str.upper()`.
+#[no_mangle]
+pub unsafe extern "C" fn gtc_upper(text: Span, out: *mut Text) -> *mut c_char {
+    answer(|| {
+        *out = Text::new(text.text()?.to_uppercase());
+        Ok(())
+    })
+}
+
 /// Bits: 1 `\w`, 2 `\d`, 4 upper case, 8 lower case, 16 `\w` as Unicode defines it (with marks,
 /// without fractions). 0 for what is no character.
 #[no_mangle]

@@ -18,12 +18,21 @@ namespace gradus {
 /// The special symbols of a CTC vocabulary; transformers' `Wav2Vec2CTCTokenizer` has these
 /// defaults.
 struct CTCTokens {
-  std::string bos_token = "<s>";           ///< Start of text; not used by CTC.
-  std::string eos_token = "</s>";          ///< End of text; not used by CTC.
+  std::string bos_token = "<s>";           ///< Start of text; not used by CTC. Empty: none.
+  std::string eos_token = "</s>";          ///< End of text; not used by CTC. Empty: none.
   std::string unk_token = "<unk>";         ///< Stands for characters that are not known.
   std::string pad_token = "<pad>";         ///< Padding, and CTC's blank.
   std::string word_delimiter_token = "|";  ///< Stands for the space between words.
   bool do_lower_case = false;              ///< The vocabulary has capitals, texts may not.
+  /// What decoded texts have where the delimiter stands.
+  std::string replace_word_delimiter_char = " ";
+  std::vector<std::string> extra_special_tokens = {};  ///< Further ones, which CTC does not use.
+};
+
+/// A symbol that is not in vocab.json but was added to it.
+struct CTCAddedToken {
+  int64_t id = 0;             ///< Its number.
+  bool takes_spaces = false;  ///< Whether spaces beside it belong to it.
 };
 
 /// Characters and their numbers, for models that write down speech. Files and numbers are those of
@@ -32,11 +41,14 @@ struct CTCTokens {
 /// Thread-safety: none is needed, it does not change.
 class CTCTokenizer : public TokenizerLike {
  public:
-  /// `vocabulary` maps characters to numbers, as vocab.json does. Special symbols that it lacks get
-  /// the numbers after its last.
-  explicit CTCTokenizer(std::map<std::string, int64_t> vocabulary, CTCTokens tokens = {});
-  /// Reads vocab.json of a folder, and tokenizer_config.json where there is one. Throws `Error`
-  /// G-AUDIO-7 when vocab.json is missing or is not a table of numbers.
+  /// `vocabulary` maps characters to numbers, as vocab.json does; `added` are symbols beside it.
+  /// Special symbols that both lack get the numbers after the last.
+  explicit CTCTokenizer(std::map<std::string, int64_t> vocabulary, CTCTokens tokens = {},
+                        std::map<std::string, CTCAddedToken> added = {});
+  /// Reads vocab.json of a folder, and tokenizer_config.json, special_tokens_map.json and
+  /// added_tokens.json where they are. Of a vocab.json with a table for each language it takes that
+  /// of `target_lang`. Throws `Error` G-AUDIO-7 when vocab.json is missing or is not a table of
+  /// numbers.
   static CTCTokenizer from_pretrained(const std::filesystem::path& folder);
   /// The same with other special symbols than those of the folder.
   static CTCTokenizer from_vocabulary(const std::filesystem::path& vocab_json, CTCTokens tokens);
@@ -53,6 +65,7 @@ class CTCTokenizer : public TokenizerLike {
   std::optional<int64_t> mask_token_id() const override { return std::nullopt; }
   std::optional<int64_t> bos_token_id() const override { return id_of(tokens_.bos_token); }
   std::optional<int64_t> eos_token_id() const override { return id_of(tokens_.eos_token); }
+  /// One more than the largest number.
   int64_t full_vocab_size() const override;
   std::vector<int64_t> all_special_ids() const override;
   std::vector<std::string> model_input_names() const override {
@@ -65,11 +78,20 @@ class CTCTokenizer : public TokenizerLike {
   const CTCTokens& tokens() const { return tokens_; }
 
  private:
-  std::optional<int64_t> id_of(const std::string& token) const;
+  /// A symbol that is looked for before a text is read by characters.
+  struct LongSymbol {
+    std::string text;
+    bool takes_spaces = false;
+  };
 
-  std::map<std::string, int64_t> vocabulary_, added_;
+  std::optional<int64_t> id_of(const std::string& token) const;
+  /// The special symbols there are.
+  std::vector<std::string> special_tokens() const;
+
+  std::map<std::string, int64_t> vocabulary_;
+  std::map<std::string, CTCAddedToken> added_;
   std::unordered_map<int64_t, std::string> symbols_;
-  std::vector<std::string> long_symbols_;  ///< of several characters, longest first
+  std::vector<LongSymbol> long_symbols_;  ///< longest first
   CTCTokens tokens_;
   int64_t pad_ = 0;
   std::optional<int64_t> unknown_;

@@ -8,6 +8,7 @@ import json
 import pathlib
 import random
 import sys
+import tempfile
 
 import jiwer
 import numpy
@@ -91,11 +92,68 @@ def texts():
             dict(references=references, predictions=predictions,
                  wer=jiwer.wer(references, predictions), cer=jiwer.cer(references, predictions)))
     content = dict(
-        length=len(tokenizer), special=tokenizer.all_special_ids,
+        folders=list(folders()), length=len(tokenizer), special=tokenizer.all_special_ids,
         encoded=[[text, tokenizer(text).input_ids] for text in encoded],
         decoded=[[row, tokenizer.decode(row),
                   tokenizer.decode(row, group_tokens=False)] for row in rows], rates=rates)
     (OUT / "texts.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+LETTERS = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "|": 4, "A": 5, "Ü": 6, "S": 7, "SH": 8}
+
+
+def folders():
+    """Folders of tokenizers with settings that are rare, and what their tokenizers make of texts."""
+    plain = {key: value for key, value in LETTERS.items() if not key.startswith(("<s", "</"))}
+    cases = [
+        ("lower", LETTERS, dict(do_lower_case=True), {}),
+        ("delimiter", LETTERS, dict(replace_word_delimiter_char="_"), {}),
+        ("added", LETTERS, {}, dict(tokens=["XY", "ß"], special=["<x>"])),
+        ("no_ends", plain, dict(bos_token=None, eos_token=None), {}),
+        ("languages", {
+            "eng": LETTERS, "deu": {**LETTERS, "ß": 9}
+        }, dict(target_lang="deu"), {}),
+    ]
+    texts = ["üß a", "A XY S ß", "<x>A <s> SH A", "A|Ü"]
+    rows = [[5, 5, 4, 4, 6, 0, 6], [9, 10, 11, 8, 4, 1, 2], [4, 5, 4]]
+    for name, vocabulary, settings, added in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "vocab.json").write_text(json.dumps(vocabulary))
+            tokenizer = Wav2Vec2CTCTokenizer(folder / "vocab.json", **settings)
+            if added:
+                tokenizer.add_tokens(added["tokens"])
+                tokenizer.add_special_tokens({"additional_special_tokens": added["special"]})
+            tokenizer.save_pretrained(folder)
+            tokenizer = Wav2Vec2CTCTokenizer.from_pretrained(folder)
+            yield dict(name=name, length=len(tokenizer), special=sorted(tokenizer.all_special_ids),
+                       files={file.name: file.read_text() for file in sorted(folder.iterdir())},
+                       encoded=[[text, tokenizer(text).input_ids] for text in texts],
+                       decoded=[[row, tokenizer.decode(row)] for row in rows])
+    yield old_folder(texts, rows)
+
+
+def old_folder(texts, rows):
+    """As transformers wrote it before version 5: a file for each kind of setting."""
+    marks = dict(bos_token="<s>", eos_token="</s>", unk_token="[UNK]", pad_token="[PAD]")
+    files = {
+        "vocab.json": {
+            "a": 0, "b": 1, "|": 2, "[UNK]": 3, "[PAD]": 4
+        }, "added_tokens.json": {
+            "<s>": 5, "</s>": 6
+        }, "special_tokens_map.json": marks, "tokenizer_config.json": {
+            "do_lower_case": False
+        }
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for name, content in files.items():
+            (folder / name).write_text(json.dumps(content))
+        tokenizer = Wav2Vec2CTCTokenizer.from_pretrained(folder)
+        return dict(name="old", length=len(tokenizer), special=sorted(tokenizer.all_special_ids),
+                    files={name: json.dumps(content) for name, content in files.items()},
+                    encoded=[[text, tokenizer(text).input_ids] for text in texts],
+                    decoded=[[row, tokenizer.decode(row)] for row in rows])
 
 
 def main():

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -51,6 +52,63 @@ TEST(CTCTokenizer, FilesGoBothWays) {
   EXPECT_THROW(CTCTokenizer::from_pretrained(folder), Error);
   fs::remove_all(folder);
   EXPECT_THROW(CTCTokenizer::from_pretrained(folder), Error);
+}
+
+TEST(CTCTokenizer, FoldersWithRareSettingsEqualTransformers) {
+  const auto expected = read_json(kTexts / "texts.json");
+  for (const auto& one : expected.at("folders")) {
+    const auto name = one.at("name").get<std::string>();
+    char place[] = "/tmp/gradus-ctc-XXXXXX";
+    const fs::path folder = mkdtemp(place);
+    for (const auto& [file, content] : one.at("files").items())
+      write_file_atomically(folder / file, content.get<std::string>());
+    const auto loaded = CTCTokenizer::from_pretrained(folder);
+    loaded.save_pretrained(folder / "again");
+    for (const auto& tokenizer : {loaded, CTCTokenizer::from_pretrained(folder / "again")}) {
+      EXPECT_EQ(tokenizer.full_vocab_size(), one.at("length").get<int64_t>()) << name;
+      auto special = tokenizer.all_special_ids();
+      std::sort(special.begin(), special.end());
+      EXPECT_EQ(special, one.at("special").get<std::vector<int64_t>>()) << name;
+      for (const auto& pair : one.at("encoded"))
+        EXPECT_EQ(tokenizer.encode(pair[0].get<std::string>()), pair[1].get<std::vector<int64_t>>())
+            << name << ": " << pair[0];
+      for (const auto& pair : one.at("decoded"))
+        EXPECT_EQ(tokenizer.decode(pair[0].get<std::vector<int64_t>>()), pair[1].get<std::string>())
+            << name << ": " << pair[0];
+    }
+    fs::remove_all(folder);
+  }
+}
+
+TEST(CTCTokenizer, FoldersThatMakeNoSenseAreNamed) {
+  char place[] = "/tmp/gradus-ctc-XXXXXX";
+  const fs::path folder = mkdtemp(place);
+  const auto message = [&](const char* vocabulary, const char* config) {
+    write_file_atomically(folder / "vocab.json", vocabulary);
+    write_file_atomically(folder / "tokenizer_config.json", config);
+    try {
+      CTCTokenizer::from_pretrained(folder);
+    } catch (const Error& error) {
+      return error.id() + " " + error.message();
+    }
+    return std::string("read");
+  };
+  const auto* nested = R"({"eng": {"a": 0}, "deu": {"b": 0}})";
+  EXPECT_NE(message(nested, "{}").find("no target_lang"), std::string::npos);
+  EXPECT_NE(message(nested, R"({"target_lang": "fra"})").find("'fra'"), std::string::npos);
+  EXPECT_NE(message(R"({"a": 0})", R"({"added_tokens_decoder": {"x": {"content": "b"}}})")
+                .find("added_tokens_decoder"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"a": 9000000000000000000})", "{}").find("the number of \"a\""),
+            std::string::npos);
+  EXPECT_EQ(message(R"({"a": 0})", "[]").substr(0, 9), "G-AUDIO-7");
+  fs::remove_all(folder);
+}
+
+TEST(CTCTokenizer, GapsInAVocabularyHaveRoom) {
+  const CTCTokenizer tokenizer({{"a", 0}, {"b", 7}, {"|", 3}}, script_tokens());
+  EXPECT_EQ(*tokenizer.pad_token_id(), 11);
+  EXPECT_EQ(tokenizer.full_vocab_size(), 12);
 }
 
 TEST(CTCTokenizer, VocabularyIsTheScripts) {
