@@ -60,10 +60,16 @@ Wav2Vec2FeatureExtractor Wav2Vec2FeatureExtractor::from_pretrained(const fs::pat
     result.do_normalize = settings.value("do_normalize", result.do_normalize);
     result.return_attention_mask =
         settings.value("return_attention_mask", result.return_attention_mask);
+    result.padding_side = settings.value("padding_side", result.padding_side);
   } catch (const nlohmann::json::exception& error) {
     refuse_extractor(
         fmt::format("preprocessor_config.json of {}: {}", folder.string(), error.what()));
   }
+  if (result.padding_side != "right" && result.padding_side != "left")
+    refuse_extractor(
+        fmt::format("preprocessor_config.json of {}: padding_side must be right or left, "
+                    "received {}",
+                    folder.string(), result.padding_side));
   if (result.feature_size != 1 || result.sampling_rate < 1)
     refuse_extractor(
         fmt::format("preprocessor_config.json of {}: feature_size must be 1 and "
@@ -74,7 +80,7 @@ Wav2Vec2FeatureExtractor Wav2Vec2FeatureExtractor::from_pretrained(const fs::pat
 
 nlohmann::json Wav2Vec2FeatureExtractor::to_json() const {
   return {{"do_normalize", do_normalize},   {"feature_extractor_type", "Wav2Vec2FeatureExtractor"},
-          {"feature_size", feature_size},   {"padding_side", "right"},
+          {"feature_size", feature_size},   {"padding_side", padding_side},
           {"padding_value", padding_value}, {"return_attention_mask", return_attention_mask},
           {"sampling_rate", sampling_rate}};
 }
@@ -124,9 +130,11 @@ Batch Wav2Vec2FeatureExtractor::pad(std::span<const Tensor> clips,
   auto mask = return_attention_mask ? at::zeros({rows, longest}, torch::kLong) : Tensor();
   for (int64_t row = 0; row < rows; ++row) {
     const auto& clip = clips[static_cast<size_t>(row)];
-    values[row].narrow(0, 0, clip.numel()).copy_(clip);
-    values[row].narrow(0, clip.numel(), longest - clip.numel()).fill_(padding_value);
-    if (mask.defined()) mask[row].narrow(0, 0, clip.numel()).fill_(1);
+    const auto missing = longest - clip.numel();
+    const auto start = padding_side == "left" ? missing : 0;
+    values[row].narrow(0, start, clip.numel()).copy_(clip);
+    values[row].narrow(0, start == 0 ? clip.numel() : 0, missing).fill_(padding_value);
+    if (mask.defined()) mask[row].narrow(0, start, clip.numel()).fill_(1);
   }
   Batch batch{{"input_values", values}};
   if (mask.defined()) batch.set("attention_mask", mask);

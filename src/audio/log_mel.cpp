@@ -32,8 +32,9 @@ double mel_of(double hertz) {
 Tensor mel_filter_bank(const LogMelOptions& options) {
   const auto top = static_cast<double>(options.sampling_rate) / 2;
   const auto bins = options.n_fft / 2 + 1;
-  const auto mels = at::linspace(mel_of(0), mel_of(std::min(8000.0, top)), options.feature_size + 2,
-                                 torch::kDouble);
+  // Up to 8000 Hz at every rate, as there: bands above half the rate are empty.
+  const auto mels =
+      at::linspace(mel_of(0), mel_of(8000.0), options.feature_size + 2, torch::kDouble);
   const auto edges = at::where(mels < kLinearEndMel, mels * kHertzPerMel,
                                ((mels - kLinearEndMel) * kLogStep).exp() * kLinearEnd);
   const auto places = at::linspace(0, top, bins, torch::kDouble).unsqueeze(1);

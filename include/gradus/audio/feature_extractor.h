@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
+#include <string>
 
 namespace gradus {
 
@@ -20,6 +21,7 @@ struct Wav2Vec2FeatureExtractor {
   double padding_value = 0.0;          ///< What rows are padded with.
   bool do_normalize = true;            ///< Whether each clip gets mean 0 and variance 1.
   bool return_attention_mask = false;  ///< Whether `pad` makes an attention mask.
+  std::string padding_side = "right";  ///< "right" or "left": where `pad` adds values.
 
   /// Reads preprocessor_config.json, or the feature extractor of processor_config.json, of a
   /// folder. Throws `Error` G-AUDIO-5 when there is none or a value makes no sense.
