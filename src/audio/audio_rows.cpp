@@ -22,6 +22,7 @@ constexpr size_t kMostFiles = 50'000'000;
 
 /// A path in a cell, made to start at `folder`.
 Value with_folder(const Value& cell, const fs::path& folder) {
+  if (cell.is_string() && is_file_content(cell.str())) return cell;
   if (cell.is_string()) return Value((folder / cell.str()).string());  // an absolute one stays
   if (!cell.is_nested() || !cell.json().is_object()) return cell;
   const auto path = cell.json().find("path");
@@ -90,6 +91,31 @@ std::shared_ptr<const Dataset> rows_of_files(const fs::path& folder, const std::
   return from_examples(std::move(rows));
 }
 
+/// Whether a folder has subfolders for splits, and no file that could hold one.
+bool has_only_folders(const fs::path& folder) {
+  const auto entries = list_folder(folder);
+  std::error_code ignored;
+  return !fs::exists(folder / "data", ignored) && !entries.empty() &&
+         std::all_of(entries.begin(), entries.end(), [](const fs::path& entry) {
+           std::error_code unknown;
+           return fs::is_directory(entry, unknown) || is_sound_file(entry);
+         });
+}
+
+[[noreturn]] void refuse_split(const fs::path& folder, const std::string& split) {
+  std::string names;
+  for (const auto& entry : list_folder(folder)) {
+    std::error_code ignored;
+    if (fs::is_directory(entry, ignored))
+      names += (names.empty() ? "" : ", ") + entry.filename().string();
+  }
+  throw Error("G-AUDIO-9", ErrorKind::data,
+              fmt::format("{} has no split '{}': there is no such subfolder",
+                          printable(folder.string()), split),
+              names.empty() ? "Put the sound into a folder named for the split."
+                            : fmt::format("Its subfolders are {}.", names));
+}
+
 }  // namespace
 
 bool is_sound_file(const fs::path& file) {
@@ -114,6 +140,7 @@ std::shared_ptr<const Dataset> open_audio_rows(const fs::path& path,
     for (const auto* ending : {".csv", ".jsonl", ".json", ".parquet"})
       if (fs::exists(path / (options.split + ending), ignored))
         return table_rows(path / (options.split + ending), options);
+    if (has_only_folders(path)) refuse_split(path, options.split);
     LoadOptions load;
     load.skip_bad_rows = options.skip_bad_rows;
     load.split = options.split;

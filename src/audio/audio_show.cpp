@@ -20,8 +20,10 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr double kHeardSeconds = 30;   // of a clip, on the page
 constexpr size_t kShownLetters = 200;  // of a cell
 
-/// The bytes of a cell as the `datasets` package stores sound; null for other cells.
+/// The bytes of a cell as the `datasets` package stores sound, or of a column of plain binary;
+/// null for other cells.
 const std::string* bytes_of(const Value& cell) {
+  if (cell.is_string()) return is_file_content(cell.str()) ? &cell.str() : nullptr;
   if (!cell.is_nested() || !cell.json().is_object()) return nullptr;
   const auto bytes = cell.json().find("bytes");
   return bytes != cell.json().end() && bytes->is_string() ? &bytes->get_ref<const std::string&>()
@@ -30,7 +32,7 @@ const std::string* bytes_of(const Value& cell) {
 
 /// The path in a cell; empty when there is none.
 std::string path_of(const Value& cell) {
-  if (cell.is_string()) return cell.str();
+  if (cell.is_string()) return is_file_content(cell.str()) ? "" : cell.str();
   if (!cell.is_nested() || !cell.json().is_object()) return "";
   const auto path = cell.json().find("path");
   return path != cell.json().end() && path->is_string() ? path->get<std::string>() : "";
@@ -45,7 +47,7 @@ AudioInfo info_of_cell(const Value& cell, const fs::path& folder) {
 }
 
 std::string shortened_cell(const Value& cell) {
-  auto text = cell.is_string()   ? cell.str()
+  auto text = cell.is_string()   ? (is_file_content(cell.str()) ? "bytes" : cell.str())
               : cell.is_int()    ? std::to_string(cell.integer())
               : cell.is_double() ? fmt::format("{}", cell.number())
                                  : std::string();
@@ -156,8 +158,10 @@ bool is_audio_folder(const fs::path& folder) {
 
 std::string audio_column_of(const Example& row) {
   for (const auto& [name, cell] : row) {
-    if (cell.is_string() && is_sound_file(cell.str())) return name;
     const auto* bytes = bytes_of(cell);
+    if (cell.is_nested() && cell.json().is_object() && cell.json().contains("array") &&
+        cell.json().contains("sampling_rate"))
+      return name;
     if (bytes == nullptr && !path_of(cell).empty() && is_sound_file(path_of(cell))) return name;
     if (bytes != nullptr) try {
         audio_info(*bytes, name);

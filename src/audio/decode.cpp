@@ -7,8 +7,11 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+
+#include "audio/sound_file.h"
 
 namespace gradus {
 
@@ -141,19 +144,31 @@ class SoundReader {
   std::vector<float> block_;
 };
 
-AudioClip brought_to(AudioClip clip, const AudioOptions& options) {
+AudioClip brought_to(AudioClip clip, const AudioOptions& options, const std::string& name) try {
   if (!options.sampling_rate) return clip;
   return {resample(clip.samples, clip.sampling_rate, *options.sampling_rate),
           *options.sampling_rate};
+} catch (const Error& error) {
+  throw Error(error.id(), error.kind(), fmt::format("{}: {}", printable(name), error.message()),
+              error.advice());
 }
 
 AudioClip clip_of_array(const nlohmann::json& cell, const AudioOptions& options) {
-  const auto numbers = cell.at("array").get<std::vector<float>>();
+  const auto& numbers = cell.at("array");
+  const auto& rate = cell.at("sampling_rate");
+  const auto is_number = [](const nlohmann::json& item) { return item.is_number(); };
+  if (!rate.is_number_integer() || !numbers.is_array() ||
+      !std::all_of(numbers.begin(), numbers.end(), is_number))
+    throw Error("G-AUDIO-3", ErrorKind::data,
+                "a cell of audio has an array that is not a list of numbers, or a sampling_rate "
+                "that is not a whole number",
+                "Give one number for each sample: sound with several channels must be mixed.");
   AudioClip clip;
-  clip.sampling_rate = cell.at("sampling_rate").get<int64_t>();
+  clip.sampling_rate = rate.get<int64_t>();
   clip.samples = at::empty({static_cast<int64_t>(numbers.size())}, torch::kFloat);
-  std::copy(numbers.begin(), numbers.end(), clip.samples.data_ptr<float>());
-  return brought_to(std::move(clip), options);
+  auto* to = clip.samples.data_ptr<float>();
+  for (const auto& number : numbers) *to++ = number.get<float>();
+  return brought_to(std::move(clip), options, "array");
 }
 
 }  // namespace
@@ -176,7 +191,7 @@ AudioClip decode_audio(std::string_view content, const std::string& name,
   AudioClip clip;
   clip.samples = reader.all_frames(options.max_seconds);
   clip.sampling_rate = reader.info().samplerate;
-  return brought_to(std::move(clip), options);
+  return brought_to(std::move(clip), options, name);
 }
 
 AudioClip read_audio(const std::filesystem::path& file, const AudioOptions& options) {
@@ -188,7 +203,9 @@ AudioClip audio_of(const Value& cell, const std::filesystem::path& folder,
   const auto at_path = [&](const std::string& path) {
     return std::filesystem::path(path).is_absolute() ? std::filesystem::path(path) : folder / path;
   };
-  if (cell.is_string()) return read_audio(at_path(cell.str()), options);
+  if (cell.is_string())
+    return is_file_content(cell.str()) ? decode_audio(cell.str(), "audio", options)
+                                       : read_audio(at_path(cell.str()), options);
   if (cell.is_nested() && cell.json().is_object()) {
     const auto& fields = cell.json();
     const auto bytes = fields.find("bytes"), path = fields.find("path");

@@ -80,7 +80,10 @@ class DecodedRowsImpl : public DecodedRows {
       try {
         std::rethrow_exception(decoded[row].failure);
       } catch (const Error& error) {
-        if (error.kind() == ErrorKind::usage || ++skipped > options_.skip_bad_rows) throw;
+        if (error.kind() == ErrorKind::usage) throw;
+        if (++skipped > options_.skip_bad_rows)
+          throw Error(error.id(), error.kind(), fmt::format("row {}: {}", row, error.message()),
+                      error.advice());
         log_warning(fmt::format("Row {} is left out: {}", row, error.message()));
       }
     }

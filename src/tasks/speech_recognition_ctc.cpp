@@ -212,6 +212,15 @@ class SpeechRecognitionCTC : public Task {
     if (!data_.dataset_name)
       refuse("speech-recognition-ctc has no data: --dataset_name is not set",
              "Name a folder of sound files with metadata.csv, or of CSV, JSONL or Parquet files.");
+    for (const auto* token : {&data_.unk_token, &data_.pad_token, &data_.word_delimiter_token})
+      if (token->empty())
+        refuse(
+            "--unk_token, --pad_token and --word_delimiter_token: expected a symbol, received "
+            "an empty text",
+            "Leave the flag out for the usual symbol.");
+    if (args.label_smoothing_factor > 0)
+      refuse("--label_smoothing_factor: CTC has no label for each frame that could be smoothed",
+             "Leave it out.");
     for (const auto& metric : data_.eval_metrics)
       if (metric != "wer" && metric != "cer")
         refuse(fmt::format("--eval_metrics: there is no metric '{}'", metric),
@@ -278,11 +287,37 @@ class SpeechRecognitionCTC : public Task {
     decode.sampling_rate = extractor.sampling_rate;
     decode.skip_bad_rows = data_.skip_bad_rows;
     decode.threads = data_.preprocessing_num_workers.value_or(0);
+    rows = with_texts(rows, decode.skip_bad_rows);
     SpokenRows spoken{decode_rows(rows, decode), {}};
     TextCleaner clean(data_.chars_to_ignore);
     for (int64_t i = 0; i < spoken.clips->size(); ++i)
       spoken.texts.push_back(clean(spoken.clips->get(i).at(data_.text_column_name).str()));
     return spoken;
+  }
+
+  /// The rows that say in text what is said. `skippable` is how many may be left out, and becomes
+  /// how many may be left out afterwards.
+  std::shared_ptr<const Dataset> with_texts(std::shared_ptr<const Dataset> rows,
+                                            int64_t& skippable) const {
+    std::vector<int64_t> kept;
+    for (int64_t i = 0; i < rows->size(); ++i) {
+      const auto row = rows->get(i);
+      const auto* text = row.find(data_.text_column_name);
+      if (text != nullptr && text->is_string()) {
+        kept.push_back(i);
+        continue;
+      }
+      const auto what = fmt::format(
+          "row {}: --text_column_name '{}' {}, expected text", i, data_.text_column_name,
+          text == nullptr || text->is_null() ? std::string("has no value")
+                                             : "is " + std::string(text->type_name()));
+      if (--skippable < 0)
+        throw Error("G-TASK-10", ErrorKind::data, what,
+                    "Correct the row, or leave it out with --skip_bad_rows. Words of digits only "
+                    "are numbers in CSV: write the table as JSONL with quotes, or as Parquet.");
+      log_warning(fmt::format("Left out: {}", what));
+    }
+    return int64_t(kept.size()) == rows->size() ? rows : rows->select(std::move(kept));
   }
 
   CTCTokenizer make_tokenizer(const SpokenRows& train, const SpokenRows& eval) const {

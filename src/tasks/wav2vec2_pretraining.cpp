@@ -25,6 +25,10 @@ struct PreTrainingFlags {
   std::optional<std::string> config_name = std::nullopt;
   std::optional<std::string> cache_dir = std::nullopt;
   std::optional<int64_t> preprocessing_num_workers = std::nullopt;
+  bool overwrite_cache = false;
+  bool preprocessing_only = false;
+  std::optional<std::string> train_cache_file_name = std::nullopt;
+  std::optional<std::string> validation_cache_file_name = std::nullopt;
   bool trust_remote_code = false;
   std::string audio_column_name = "audio";
   int64_t validation_split_percentage = 1;
@@ -52,6 +56,14 @@ constexpr OptionRow<PreTrainingFlags> kPreTrainingRows[] = {
      "Accepted for the script's sake: nothing is downloaded."},
     {&PreTrainingFlags::preprocessing_num_workers, "preprocessing_num_workers", Group::data,
      at_least(1), "Threads that decode sound; unset: one per core, at most 8."},
+    {&PreTrainingFlags::overwrite_cache, "overwrite_cache", Group::data, any_value(),
+     "Accepted for the script's sake: decoded sound is kept in memory."},
+    {&PreTrainingFlags::preprocessing_only, "preprocessing_only", Group::data, any_value(),
+     "Refused: prepared rows are kept in memory, so that there would be nothing to keep."},
+    {&PreTrainingFlags::train_cache_file_name, "train_cache_file_name", Group::data, any_value(),
+     "Accepted for the script's sake: decoded sound is kept in memory."},
+    {&PreTrainingFlags::validation_cache_file_name, "validation_cache_file_name", Group::data,
+     any_value(), "Accepted for the script's sake: decoded sound is kept in memory."},
     {&PreTrainingFlags::trust_remote_code, "trust_remote_code", Group::data, any_value(),
      "Accepted for the script's sake: no code of a model is run."},
     {&PreTrainingFlags::audio_column_name, "audio_column_name", Group::data, any_value(),
@@ -92,6 +104,10 @@ class Wav2Vec2Pretraining : public Task {
     if (!flags_.model_name_or_path && !flags_.config_name && !fresh_.model_type)
       refuse_pretraining("there is no config: --model_name_or_path is not set",
                          "Name a folder with config.json, or set --model_type wav2vec2.");
+    if (flags_.preprocessing_only)
+      refuse_pretraining(
+          "--preprocessing_only: prepared rows are kept in memory, so nothing would remain",
+          "Leave it out.");
     if (flags_.dataset_config_names &&
         flags_.dataset_config_names->size() != flags_.dataset_split_names.size())
       refuse_pretraining(
@@ -133,6 +149,9 @@ class Wav2Vec2Pretraining : public Task {
     collator.feature_extractor = extractor;
     collator.pad_to_multiple_of = flags_.pad_to_multiple_of;
     collator.mask_time_prob = flags_.mask_time_prob.value_or(config.value("mask_time_prob", 0.05));
+    if (collator.mask_time_prob <= 0)
+      refuse_pretraining("mask_time_prob is 0: there would be no masked frame to learn from",
+                         "Set --mask_time_prob, for example to 0.65, or correct config.json.");
     collator.mask_time_length =
         flags_.mask_time_length.value_or(config.value("mask_time_length", int64_t{10}));
     collator.num_negatives = config.value("num_negatives", int64_t{100});

@@ -85,6 +85,38 @@ def odd_sound(folder, train):
         sys.exit("--ctc_zero_infinity leaves the loss infinite")
 
 
+def bad_texts(folder, train):
+    """Texts that a CSV reads as numbers or as nothing are named, and left out when allowed."""
+    texts = folder / "texts"
+    for split in ("train", "test"):
+        (texts / split).mkdir(parents=True)
+        for i in range(3):
+            write_sound(texts / split / f"{i}.wav", ["low"])
+        (texts / split / "metadata.csv").write_text(
+            "file_name,text\n0.wav,low\n1.wav,\n2.wav,low\n")
+    words = [word if word != "." else "texts" for word in train]
+    words += ["--max_steps", "1", "--save_strategy", "no", "--output_dir", "texts-run"]
+    text = run(1, folder, *words)
+    if "row 1: --text_column_name 'text' has no value" not in text:
+        sys.exit(f"a row without a text is not named: {text[-1500:]}")
+    run(0, folder, *words, "--skip_bad_rows", "1")
+    if results(folder, "texts-run")["train_samples"] != 2:
+        sys.exit("a row without a text is not left out")
+    (texts / "train/metadata.csv").write_text("file_name,text\n0.wav,1\n1.wav,2\n")
+    text = run(1, folder, *words)
+    if "is int, expected text" not in text:
+        sys.exit(f"numbers in place of texts are not named: {text[-1500:]}")
+    text = run(2, folder, *words, "--label_smoothing_factor", "0.1")
+    if "--label_smoothing_factor" not in text:
+        sys.exit(f"label smoothing is not refused: {text[-1500:]}")
+    text = run(2, folder, *words, "--train_split_name", "train+")
+    if "a split without a name" not in text:
+        sys.exit(f"a split without a name is not refused: {text[-1500:]}")
+    text = run(1, folder, *words, "--train_split_name", "dev")
+    if "no split 'dev'" not in text:
+        sys.exit(f"a split that is not there is not named: {text[-1500:]}")
+
+
 def shown(folder):
     """data show describes sound: a folder, a table with paths, and a page."""
     text = run(0, folder, "data", "show", "odd/train", "--html", "page.html")
@@ -167,6 +199,7 @@ def main():
         run(2, folder, *train, "--max_steps", "2", "--output_dir", "bad", "--text_column_name",
             "words", "--skip_bad_rows", "1")
         run(2, folder, *train, "--max_steps", "2", "--output_dir", "bad", "--eval_metrics", "bleu")
+        bad_texts(folder, train)
     print("speech: trained, resumed, predicted, pre-trained; bad input is named")
 
 

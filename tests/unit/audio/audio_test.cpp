@@ -133,6 +133,54 @@ TEST(Audio, CellsArePathsBytesOrArrays) {
   EXPECT_EQ(clip.samples[1].item<float>(), -0.5f);
 }
 
+TEST(Audio, CellsOfPlainBinaryAreBytes) {
+  const auto bytes = read_file(kSounds / "mono.wav");
+  const auto samples = read_audio(kSounds / "mono.wav").samples;
+  EXPECT_TRUE(torch::equal(audio_of(Value(bytes), "/nowhere").samples, samples));
+  EXPECT_EQ(audio_column_of(Example{{"text", "one"}, {"sound", Value(bytes)}}), "sound");
+}
+
+TEST(Audio, BadCellsSayWhatIsWrong) {
+  using nlohmann::json;
+  for (const auto& cell : {json{{"array", {{1, 2}, {3, 4}}}, {"sampling_rate", 8000}},
+                           json{{"array", {1, 2}}, {"sampling_rate", "8000"}},
+                           json{{"array", "1 2"}, {"sampling_rate", 8000}}})
+    EXPECT_EQ(error_of([&] { audio_of(Value::nested(cell), {}); }), "G-AUDIO-3") << cell;
+  AudioOptions options;
+  options.sampling_rate = 16000;
+  const auto odd = encode_wav({torch::zeros({100}), 999983});
+  try {
+    decode_audio(odd, "odd.wav", options);
+    ADD_FAILURE() << "resampled";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "G-AUDIO-4");
+    EXPECT_EQ(error.message().find("odd.wav: cannot resample"), 0u) << error.message();
+  }
+}
+
+TEST(Audio, PadsOnTheSideThatTheFileSays) {
+  const SoundFolder folder;
+  write_file_atomically(folder.path / "preprocessor_config.json",
+                        R"({"padding_side": "left", "padding_value": 2.0,
+                            "return_attention_mask": true})");
+  const auto extractor = Wav2Vec2FeatureExtractor::from_pretrained(folder.path);
+  const std::vector<Tensor> clips{torch::ones({1}), torch::ones({3})};
+  const auto batch = extractor.pad(clips);
+  EXPECT_TRUE(torch::equal(batch["input_values"][0], torch::tensor({2.0f, 2.0f, 1.0f})));
+  EXPECT_TRUE(torch::equal(batch["attention_mask"][0], torch::tensor({0, 0, 1})));
+  EXPECT_EQ(extractor.to_json()["padding_side"], "left");
+  write_file_atomically(folder.path / "preprocessor_config.json", R"({"padding_side": "top"})");
+  EXPECT_EQ(error_of([&] { Wav2Vec2FeatureExtractor::from_pretrained(folder.path); }), "G-AUDIO-5");
+}
+
+TEST(Audio, MelBandsReachTo8000HertzAtEveryRate) {
+  LogMelOptions options;
+  options.sampling_rate = 8000;
+  const auto bands = mel_filter_bank(options).sum(0);
+  EXPECT_EQ(bands[79].item<double>(), 0.0);  // of 7.6 to 8 kHz, where 8000 samples have nothing
+  EXPECT_GT(bands[30].item<double>(), 0.0);
+}
+
 TEST(Audio, SilenceAndWrongRates) {
   const Wav2Vec2FeatureExtractor extractor;
   EXPECT_TRUE(extractor(torch::zeros({400})).isfinite().all().item<bool>());
@@ -183,6 +231,14 @@ TEST(AudioRows, FoldersTablesAndSplits) {
   EXPECT_EQ(labelled->get(0).at("label").str(), "test");
   fs::create_directories(folder.path / "none");
   EXPECT_EQ(error_of([&] { open_audio_rows(folder.path / "none"); }), "G-AUDIO-9");
+  options.split = "dev";
+  try {
+    open_audio_rows(folder.path, options);
+    ADD_FAILURE() << "there is no split dev";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("no split 'dev'"), std::string::npos) << error.message();
+    EXPECT_EQ(error.advice(), "Its subfolders are none, test, train.");
+  }
 }
 
 TEST(AudioRows, DamagedClipsAreLeftOutAndCounted) {
@@ -226,6 +282,12 @@ TEST(AudioRows, EveryKindOfDamageIsNamed) {
   EXPECT_EQ(decode_rows(open_audio_rows(folder.path), options)->skipped_rows(), 4);
   options.skip_bad_rows = 3;
   EXPECT_EQ(error_of([&] { decode_rows(open_audio_rows(folder.path), options); }), "G-AUDIO-1");
+  try {
+    decode_rows(from_examples({{{"audio", (folder.path / "empty.wav").string()}}}), {});
+    ADD_FAILURE() << "an empty file was read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message().find("row 0: "), 0u) << error.message();
+  }
   // A WAV that was cut is as long as what is left of it, as with Python's soundfile.
   EXPECT_LT(decode_audio(wav.substr(0, 2000), "cut.wav").samples.numel(),
             decode_audio(wav, "whole.wav").samples.numel());
