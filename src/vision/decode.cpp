@@ -41,7 +41,8 @@ Known look_at(std::string_view bytes, const ImageDecodeOptions& options) {
   const auto& decoder = decoder_for(bytes, options);
   const auto stored = decoder.header(bytes, options);
   check_image_size(stored.width, stored.height, options);
-  const auto orientation = exif_orientation(stored.exif);
+  const auto orientation =
+      exif_orientation(stored.unpacked_exif.empty() ? stored.exif : stored.unpacked_exif);
   const bool turned = orientation >= 5;
   return {&decoder,
           {.format = decoder.format,

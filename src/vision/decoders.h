@@ -3,6 +3,8 @@
 #include <gradus/vision/decode.h>
 
 #include <optional>
+#include <string>
+#include <string_view>
 
 // Two functions per format, each pair in a file of its own. The header's size and the pixels are
 // those that are stored, before the image is turned upright.
@@ -18,6 +20,7 @@ torch::Tensor empty_image(int64_t width, int64_t height);
 struct StoredImage {
   int64_t width = 0, height = 0;
   std::string_view exif = {};
+  std::string unpacked_exif = {};  ///< in place of `exif`, where the file has it packed
 };
 
 StoredImage read_png_header(std::string_view bytes, const ImageDecodeOptions& options);

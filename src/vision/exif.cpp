@@ -27,7 +27,13 @@ class TiffReader {
   bool big_endian_ = false;
 };
 
-constexpr uint32_t kOrientationTag = 0x0112, kShort = 3;
+constexpr uint32_t kOrientationTag = 0x0112;
+
+/// Bytes of a whole number by TIFF's number of its type; 0 for other types. The format asks for an
+/// unsigned number of two bytes; some write four.
+size_t bytes_of_whole_number(uint32_t type) {
+  return type == 3 || type == 8 ? 2 : type == 4 || type == 9 ? 4 : 0;
+}
 
 }  // namespace
 
@@ -40,8 +46,9 @@ int exif_orientation(std::string_view block) {
   for (size_t i = 0; i < entries; ++i) {
     const auto entry = directory + 2 + i * 12;
     if (entry + 12 > block.size()) break;
-    if (tiff.number(entry, 2) != kOrientationTag || tiff.number(entry + 2, 2) != kShort) continue;
-    const auto value = tiff.number(entry + 8, 2);
+    const auto bytes = bytes_of_whole_number(tiff.number(entry + 2, 2));
+    if (tiff.number(entry, 2) != kOrientationTag || bytes == 0) continue;
+    const auto value = tiff.number(entry + 8, bytes);
     return value >= 1 && value <= 8 ? int(value) : 1;
   }
   return 1;

@@ -4,6 +4,9 @@
 #include <gradus/core/json.h>
 #include <gradus/vision/image_processor.h>
 
+#include <algorithm>
+#include <array>
+
 namespace gradus {
 namespace fs = std::filesystem;
 namespace {
@@ -45,6 +48,15 @@ class ProcessorReader {
     return value->get<double>();
   }
 
+  /// `resample`, by Pillow's numbers.
+  ResizeFilter filter(ResizeFilter fallback) const {
+    const auto* value = find("resample");
+    if (value == nullptr) return fallback;
+    if (!value->is_number_integer() || value->get<int64_t>() < 0 || value->get<int64_t>() > 5)
+      fail("resample", "0 to 5: nearest, Lanczos, bilinear, bicubic, box or Hamming");
+    return ResizeFilter(value->get<int>());
+  }
+
   /// Three numbers; one counts for all channels.
   std::array<double, 3> channels(const std::string& key, double fallback) const {
     const auto* value = find(key);
@@ -69,11 +81,26 @@ class ProcessorReader {
     return checked_side(key, value->at(name));
   }
 
-  /// The side of a size that is a number alone, as older files have it.
-  std::optional<int64_t> plain_side(const std::string& key) const {
+  /// Height and width of a size without names, as older files have it: a number or a pair.
+  std::optional<std::array<int64_t, 2>> plain_sides(const std::string& key) const {
     const auto* value = find(key);
     if (value == nullptr || value->is_object()) return std::nullopt;
-    return checked_side(key, *value);
+    if (value->is_array() && value->size() == 2)
+      return std::array{checked_side(key, value->at(0)), checked_side(key, value->at(1))};
+    return std::array{checked_side(key, *value), checked_side(key, *value)};
+  }
+
+  /// Fails when an object has none of `names`, or half of a pair.
+  void need_sides(const std::string& key, bool takes_shortest_edge) const {
+    const auto* value = find(key);
+    if (value == nullptr || !value->is_object() || value->empty()) return;
+    const auto has = [&](const char* name) {
+      return value->contains(name) && !value->at(name).is_null();
+    };
+    if (has("longest_edge") ||
+        !((has("height") && has("width")) || (takes_shortest_edge && has("shortest_edge"))))
+      fail(key, takes_shortest_edge ? "given by shortest_edge, or by height and width"
+                                    : "given by height and width");
   }
 
  private:
@@ -107,21 +134,19 @@ ImageProcessor::ImageProcessor(nlohmann::json config, std::string where)
   do_resize_ = read.flag("do_resize", true);
   do_center_crop_ = read.flag("do_center_crop", false);
   crop_pct_ = read.positive("crop_pct", crop_pct_);
-  const auto plain = read.plain_side("size");
+  read.need_sides("size", /*takes_shortest_edge=*/true);
+  if (do_center_crop_) read.need_sides("crop_size", /*takes_shortest_edge=*/false);
+  const auto plain = read.plain_sides("size");
   shortest_edge_ = read.side("size", "shortest_edge");
-  if (is_convnext_ && !shortest_edge_) shortest_edge_ = plain.value_or(384);
-  const auto fallback = shortest_edge_ ? shortest_edge_ : plain;
-  height_ = read.side("size", "height").value_or(fallback.value_or(224));
-  width_ = read.side("size", "width").value_or(fallback.value_or(224));
-  longest_edge_ = read.side("size", "longest_edge");
-  if (longest_edge_) read.fail("size", "given by shortest_edge, or by height and width");
-  const auto plain_crop = read.plain_side("crop_size");
-  crop_height_ = read.side("crop_size", "height").value_or(plain_crop.value_or(height_));
-  crop_width_ = read.side("crop_size", "width").value_or(plain_crop.value_or(width_));
-  const auto number = read.positive("resample", is_convnext_ ? 3 : 2);
-  if (number != 1 && number != 2 && number != 3 && number != 4 && number != 5)
-    read.fail("resample", "1 to 5: Lanczos, bilinear, bicubic, box or Hamming");
-  filter_ = ResizeFilter(int(number));
+  if (is_convnext_ && !shortest_edge_) shortest_edge_ = plain ? (*plain)[0] : 384;
+  const auto edge = shortest_edge_.value_or(224);
+  const auto sides = plain.value_or(std::array{edge, edge});
+  height_ = read.side("size", "height").value_or(sides[0]);
+  width_ = read.side("size", "width").value_or(sides[1]);
+  const auto crop = read.plain_sides("crop_size").value_or(std::array{height_, width_});
+  crop_height_ = read.side("crop_size", "height").value_or(crop[0]);
+  crop_width_ = read.side("crop_size", "width").value_or(crop[1]);
+  filter_ = read.filter(is_convnext_ ? ResizeFilter::bicubic : ResizeFilter::bilinear);
   const auto mean = read.channels("image_mean", 0.5), std = read.channels("image_std", 0.5);
   for (const auto value : std)
     if (!(value > 0.0)) read.fail("image_std", "a list of three positive numbers");
@@ -167,6 +192,20 @@ std::shared_ptr<ImageProcessor> ImageProcessor::for_model(const nlohmann::json& 
       "the default image processor");
 }
 
+namespace {
+
+/// transformers' crop of the middle: an odd remainder leaves the larger part below and right, where
+/// torchvision's rounds to even.
+torch::Tensor processor_crop(const torch::Tensor& image, int64_t height, int64_t width) {
+  const auto rows = image.size(0), columns = image.size(1);
+  if (height > rows || width > columns)
+    return processor_crop(center_crop(image, std::max(height, rows), std::max(width, columns)),
+                          height, width);
+  return crop_image(image, (rows - height) / 2, (columns - width) / 2, height, width);
+}
+
+}  // namespace
+
 torch::Tensor ImageProcessor::resized(const torch::Tensor& image) const {
   if (!shortest_edge_) return resize_image(image, height_, width_, filter_);
   if (is_convnext_ && *shortest_edge_ >= 384)
@@ -174,12 +213,12 @@ torch::Tensor ImageProcessor::resized(const torch::Tensor& image) const {
   const auto edge = is_convnext_ ? int64_t(double(*shortest_edge_) / crop_pct_) : *shortest_edge_;
   const auto [height, width] = size_by_shortest_edge(image.size(0), image.size(1), edge);
   const auto whole = resize_image(image, height, width, filter_);
-  return is_convnext_ ? center_crop(whole, *shortest_edge_, *shortest_edge_) : whole;
+  return is_convnext_ ? processor_crop(whole, *shortest_edge_, *shortest_edge_) : whole;
 }
 
 torch::Tensor ImageProcessor::operator()(const torch::Tensor& image) const {
   auto changed = do_resize_ ? resized(image) : image;
-  if (do_center_crop_) changed = center_crop(changed, crop_height_, crop_width_);
+  if (do_center_crop_) changed = processor_crop(changed, crop_height_, crop_width_);
   return scale_(changed);
 }
 

@@ -1,8 +1,10 @@
 #include <png.h>
 
+#include <algorithm>
 #include <array>
 #include <csetjmp>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "vision/decoders.h"
@@ -113,6 +115,37 @@ void spread_row(const uint8_t* from, PngRows kind, const Palette& palette, int64
   }
 }
 
+/// The bytes of pairs of hexadecimal digits; nothing when there is anything else.
+std::string bytes_of_hex(std::string_view digits) {
+  std::string bytes;
+  int high = -1;
+  for (const char digit : digits) {
+    if (digit == '\n') continue;
+    const auto value = std::string_view("0123456789abcdef").find(char(digit | 0x20));
+    if (value == std::string_view::npos || digit < '0') return {};
+    if (high >= 0) bytes += static_cast<char>(high << 4 | int(value));
+    high = high >= 0 ? -1 : int(value);
+  }
+  return bytes;
+}
+
+/// EXIF as ImageMagick writes it, and Pillow reads it: a text with a name, a length and digits, in
+/// lines.
+std::string exif_in_text(const PngReader& reader) {
+  png_textp texts = nullptr;
+  const auto count = png_get_text(reader.png, reader.info, &texts, nullptr);
+  for (int i = 0; i < count; ++i) {
+    if (texts[i].key == nullptr || texts[i].text == nullptr ||
+        std::string_view(texts[i].key) != "Raw profile type exif")
+      continue;
+    std::string_view rest = texts[i].text;
+    for (int line = 0; line < 3; ++line)
+      rest.remove_prefix(std::min(rest.size(), rest.find('\n') + 1));
+    return bytes_of_hex(rest);
+  }
+  return {};
+}
+
 }  // namespace
 
 StoredImage read_png_header(std::string_view bytes, const ImageDecodeOptions& options) {
@@ -130,6 +163,7 @@ StoredImage read_png_header(std::string_view bytes, const ImageDecodeOptions& op
     if (bytes.substr(at + 4, 4) == "eXIf") image.exif = bytes.substr(at + 8, length);
     at += length + 12;
   }
+  if (image.exif.empty()) image.unpacked_exif = exif_in_text(reader);
   return image;
 }
 

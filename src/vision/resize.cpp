@@ -387,6 +387,29 @@ torch::Tensor resized_down(const torch::Tensor& image, const Taps& taps, int64_t
   return result;
 }
 
+/// The place of the pixel that each of `count` new ones takes. Pillow adds up, and so the last of
+/// many may be another than a product would give.
+std::vector<int64_t> nearest_places(int64_t size, double begin, double length, int64_t count) {
+  const double step = length / double(count);
+  std::vector<int64_t> places;
+  double place = begin + step * 0.5;
+  for (int64_t i = 0; i < count; ++i, place += step)
+    places.push_back(std::clamp<int64_t>(int64_t(place), 0, size - 1));
+  return places;
+}
+
+torch::Tensor nearest_pixels(const torch::Tensor& image, int64_t height, int64_t width,
+                             const CropBox& box) {
+  const auto rows = nearest_places(image.size(0), box.top, box.height, height);
+  const auto columns = nearest_places(image.size(1), box.left, box.width, width);
+  auto result = at::empty({height, width, 3}, at::kByte);
+  auto* to = result.data_ptr<uint8_t>();
+  for (const auto row : rows)
+    for (const auto column : columns)
+      to = std::copy_n(image.data_ptr<uint8_t>() + row * image.stride(0) + 3 * column, 3, to);
+  return result;
+}
+
 /// Whether Pillow 13 resizes down before it resizes across. Between the two passes pixels are
 /// rounded, so the order shows.
 bool starts_down(int64_t rows, int64_t columns, int64_t height, int64_t width) {
@@ -403,6 +426,7 @@ torch::Tensor resize_image(const torch::Tensor& image, int64_t height, int64_t w
   const bool across = width != columns || box.left != 0 || box.width != double(columns);
   const bool down = height != rows || box.top != 0 || box.height != double(rows);
   if (!across && !down) return image;
+  if (filter == ResizeFilter::nearest) return nearest_pixels(image, height, width, box);
   const auto by_row = make_taps(rows, box.top, box.top + box.height, height, filter);
   if (!across) return resized_down(image, by_row, 0);
   const auto by_column = make_taps(columns, box.left, box.left + box.width, width, filter);

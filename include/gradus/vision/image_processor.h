@@ -59,7 +59,7 @@ class ImageProcessor : public TokenizerLike {
 
   nlohmann::json config_;
   bool is_convnext_ = false;
-  std::optional<int64_t> shortest_edge_, longest_edge_;
+  std::optional<int64_t> shortest_edge_;
   int64_t height_ = 224, width_ = 224;
   bool do_resize_ = true, do_center_crop_ = false;
   int64_t crop_height_ = 0, crop_width_ = 0;

@@ -15,7 +15,14 @@ namespace gradus {
 // thread-safe.
 
 /// How pixels are weighed when an image is resized; the numbers are Pillow's.
-enum class ResizeFilter { lanczos = 1, bilinear = 2, bicubic = 3, box = 4, hamming = 5 };
+enum class ResizeFilter {
+  nearest = 0,   ///< The pixel in the middle of what becomes one.
+  lanczos = 1,   ///< Sharpest.
+  bilinear = 2,  ///< What torchvision takes by default.
+  bicubic = 3,   ///< Sharper.
+  box = 4,       ///< Means.
+  hamming = 5    ///< Between box and bicubic.
+};
 
 /// A rectangle of an image, in pixels from its upper left corner.
 struct CropBox {

@@ -118,6 +118,15 @@ def images():
     for orientation in range(1, 9):
         files[f"jpeg_turned_{orientation}"] = encode(picture(11, 7), "RGB", "JPEG", quality=90,
                                                      exif=exif(orientation))
+    # Orientations that are longer than the format asks for, and that ImageMagick writes as a text.
+    for order, mark in (("<", b"II*\0"), (">", b"MM\0*")):
+        long = mark + struct.pack(order + "IHHHIII", 8, 1, 0x112, 4, 1, 6, 0)
+        files[f"jpeg_turned_long_{mark[:2].decode()}"] = encode(picture(11, 7), "RGB", "JPEG",
+                                                                exif=b"Exif\0\0" + long)
+    text = f"\nexif\n{len(exif(6)):8}\n{exif(6).hex()[:36]}\n{exif(6).hex()[36:]}\n".encode()
+    rows = b"".join(b"\0" + row.tobytes() for row in picture(11, 7))
+    files["png_turned_text"] = png(
+        11, 7, 8, 2, rows, chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(text)))
     files["png_turned"] = encode(picture(11, 7), "RGB", "PNG", exif=exif(6))
     files["webp_turned"] = encode(picture(11, 7), "RGB", "WEBP", lossless=True, exif=exif(8))
     return files
@@ -215,7 +224,12 @@ def make_processors():
         "vit_plain": vit(do_resize=False, do_normalize=False),
         "convnext": convnext(size={"shortest_edge": 32}),
         "convnext_pct": convnext(size={"shortest_edge": 28}, crop_pct=0.95, resample=2),
-        "convnext_large": convnext(size={"shortest_edge": 384})
+        "convnext_large": convnext(size={"shortest_edge": 384}),
+        "convnext_odd_rest": convnext(size={"shortest_edge": 28}, crop_pct=0.9),
+        "vit_nearest": vit(size={"height": 25, "width": 90}, resample=0),
+        "vit_pair": vit(size=[20, 33]),
+        "vit_middle": vit(size={"height": 33, "width": 24}, do_center_crop=True,
+                          crop_size={"height": 20, "width": 24})
     }
     tensors, metadata = {"image": torch.from_numpy(np.array(image))}, dict(VERSIONS)
     for name, processor in processors.items():

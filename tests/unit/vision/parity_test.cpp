@@ -240,7 +240,7 @@ TEST(ImageProcessor, EqualsTransformers) {
     ASSERT_EQ(got.sizes(), expected.sizes()) << name;
     EXPECT_LT((got - expected).abs().max().item<double>(), 1e-5) << name;
   }
-  EXPECT_EQ(processors, 6);
+  EXPECT_EQ(processors, 10);
 }
 
 }  // namespace
