@@ -15,6 +15,7 @@
 #include <gradus/vision/image_show.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "cli.h"
@@ -124,18 +125,31 @@ std::shared_ptr<Tokenizer> open_tokenizer(const std::string& path) {
                                              : Tokenizer::from_file(path);
 }
 
-// Whether a cell is an image as `datasets.Image` stores it: bytes and path, the bytes those of an
-// image.
+bool is_image(const std::string& bytes) try {
+  image_info(bytes);
+  return true;
+} catch (const Error&) {
+  return false;
+}
+
+bool names_image(const std::string& path) {
+  auto ending = std::filesystem::path(path).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char letter) { return char(std::tolower(letter)); });
+  return ending == ".png" || ending == ".jpg" || ending == ".jpeg" || ending == ".webp";
+}
+
+// Whether a cell is an image as the task reads them: a path, the bytes of an image, or both as
+// `datasets.Image` stores them.
 bool is_image_cell(const Value& cell) {
+  if (cell.is_string())
+    return names_image(cell.str()) || (cell.str().size() > 8 && is_image(cell.str()));
   if (!cell.is_nested() || !cell.json().is_object()) return false;
-  const auto bytes = cell.json().find("bytes");
-  if (bytes == cell.json().end() || !bytes->is_string()) return false;
-  try {
-    image_info(bytes->get_ref<const std::string&>());
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
+  const auto bytes = cell.json().find("bytes"), path = cell.json().find("path");
+  if (bytes != cell.json().end() && bytes->is_string())
+    return is_image(bytes->get_ref<const std::string&>());
+  return path != cell.json().end() && path->is_string() &&
+         names_image(path->get_ref<const std::string&>());
 }
 
 // The images of a folder by classes, or of files with a column of images; null for other data.
@@ -143,11 +157,18 @@ std::shared_ptr<ImageSource> open_images(const std::vector<std::string>& files,
                                          const LoadOptions& load) {
   if (files.size() == 1 && is_image_folder(expand_user(files.front())))
     return image_folders({files.front()}).front();
-  for (const auto& path : resolve_data_files(files, load))
-    if (path.extension() != ".parquet" && path.extension() != ".arrow") return nullptr;
+  static constexpr std::string_view kTables[] = {".parquet", ".arrow", ".csv",
+                                                 ".tsv",     ".json",  ".jsonl"};
+  const auto paths = resolve_data_files(files, load);
+  for (const auto& path : paths)
+    if (std::find(std::begin(kTables), std::end(kTables), path.extension().string()) ==
+        std::end(kTables))
+      return nullptr;
   const auto first = stream_dataset(files, load)->next();
   ImageTableOptions options{.image_column = "", .label_column = "", .where = files.front()};
   if (!first) return nullptr;
+  const auto given = expand_user(files.front());
+  options.folder = std::filesystem::is_directory(given) ? given : paths.front().parent_path();
   for (const auto& [name, value] : *first) {
     if (is_image_cell(value)) options.image_column = name;
     if (name == "label" || name == "labels") options.label_column = name;

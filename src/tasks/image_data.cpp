@@ -66,6 +66,8 @@ std::shared_ptr<ImageSource> open_image_table(const ImageDataFlags& flags, const
       const ColumnNeed need[] = {{.name = *column}};
       require_columns(*split.rows, need, split.where);
     }
+  auto folder = expand_user(*flags.dataset_name);  // where paths begin
+  if (!fs::is_directory(folder)) folder = folder.parent_path();
   LoadOptions only_labels;
   only_labels.columns = {flags.label_column_name};
   const auto labels = open_split(data, std::nullopt, name, only_labels);
@@ -75,7 +77,7 @@ std::shared_ptr<ImageSource> open_image_table(const ImageDataFlags& flags, const
                       .class_names = class_names,
                       .labels = labels.rows,
                       .where = split.where,
-                      .folder = expand_user(*flags.dataset_name)});
+                      .folder = folder});
 }
 
 LabeledImages open_sources(const ImageDataFlags& flags) {

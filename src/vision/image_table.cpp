@@ -90,13 +90,16 @@ class TableImages final : public ImageSource {
   }
 
   [[noreturn]] void refuse_label(const Value& value, int64_t row) const {
-    throw Error("G-IMG-5", ErrorKind::data,
-                fmt::format("{}: column '{}' holds {}, expected one of the {} classes", name(row),
-                            options_.label_column,
-                            value.is_int() || value.is_string() ? "'" + label_name(value) + "'"
-                                                                : value.type_name(),
-                            options_.class_names.size()),
-                "Correct the row, or name the column with --label_column_name.");
+    const auto expected = options_.class_names.empty()
+                              ? std::string("a class: a text or a whole number")
+                              : fmt::format("one of the {} classes", options_.class_names.size());
+    throw Error(
+        "G-IMG-5", ErrorKind::data,
+        fmt::format(
+            "{}: column '{}' holds {}, expected {}", name(row), options_.label_column,
+            value.is_int() || value.is_string() ? "'" + label_name(value) + "'" : value.type_name(),
+            expected),
+        "Correct the row, or name the column with --label_column_name.");
   }
 
   int64_t number_of(const Value& value, int64_t row) const {

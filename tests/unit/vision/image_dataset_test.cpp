@@ -130,6 +130,18 @@ TEST(ImageTable, ReadsPathsBesideTheTable) {
   EXPECT_EQ(id_of([&] { image_table(table, {}, {.label_column = "class"}); }), "G-SRC-6");
 }
 
+TEST(ImageTable, SaysWhatALabelIs) {
+  const auto table = from_examples({{{"image", "a.png"}, {"label", 0.5}}});
+  try {
+    image_table(table, {}, {.where = "t.parquet"});
+    ADD_FAILURE() << "a label of 0.5 was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(),
+              "t.parquet, row 0: column 'label' holds float, expected a class: a text or a whole "
+              "number");
+  }
+}
+
 ImageTransform small(bool augment) { return {.height = 12, .width = 10, .augment = augment}; }
 
 TEST(ImageDataset, GivesTheSameBatchForAnyNumberOfWorkers) {
@@ -215,7 +227,10 @@ TEST(ImageProcessorFile, SaysWhichValueIsWrong) {
   for (const auto* text :
        {R"({"size": {"height": 0, "width": 4}})", R"({"size": "large"})",
         R"({"image_std": [1, 0, 1]})", R"({"resample": 0.5})", R"({"image_mean": [1]})",
-        R"({"do_resize": 1})", "[]", R"({"size": {"longest_edge": 4}})"})
+        R"({"do_resize": 1})", "[]", R"({"size": {"longest_edge": 4}})",
+        R"({"size": {"max_height": 4, "max_width": 4}})", R"({"size": {"height": 4}})",
+        R"({"size": [4, 4, 4]})", R"({"resample": 6})", R"({"resample": -1})",
+        R"({"do_center_crop": true, "crop_size": {"shortest_edge": 4}})"})
     EXPECT_EQ(id_of([&] { ImageProcessor(nlohmann::json::parse(text)); }), "G-IMG-6") << text;
   EXPECT_EQ(id_of([] { ImageProcessor::from_pretrained("/nowhere"); }), "G-IMG-6");
 }
