@@ -83,6 +83,27 @@ bool is_prepared(const Split& split) {
   return std::find(names.begin(), names.end(), "input_ids") != names.end();
 }
 
+/// Rows of the example's own form are read as they are, so a wrong one is looked for here.
+void check_prepared_rows(const Dataset& rows, int64_t embeddings, const std::string& where) {
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    const auto row = rows.get(i);
+    const auto place = fmt::format("{}, row {}", where, i);
+    for (const auto* column : {"start_token", "end_token", "category", "input_ids"}) {
+      const auto* cell = row.find(column);
+      const bool is_list = std::string_view(column) == "input_ids";
+      const bool fits = cell != nullptr && (is_list ? cell->is_ints() : cell->is_int());
+      if (!fits)
+        throw Error("G-TASK-11", ErrorKind::data,
+                    fmt::format("{}: '{}' is {}, expected {}", place, column,
+                                cell == nullptr ? "missing" : cell->type_name(),
+                                is_list ? "a list of whole numbers" : "a whole number"),
+                    "Prepared rows have the columns input_ids, start_token, end_token and "
+                    "category, as the example writes them.");
+    }
+    check_ids(row.at("input_ids").ints(), embeddings, place);
+  }
+}
+
 class NaturalQuestions : public Task {
  public:
   std::string name() const override { return "natural-questions"; }
@@ -218,6 +239,8 @@ class NaturalQuestions : public Task {
       throw Error("G-TASK-9", ErrorKind::usage,
                   fmt::format("{} has no split {}", data_.dataset_name.value_or(""), name),
                   "Give --train_file and --validation_file in its place.");
+    if (is_prepared(split))
+      check_prepared_rows(*split.rows, embedding_rows(*run.model), split.where);
     const auto rows = is_prepared(split) ? split.rows : prepared_rows(split, run);
     const auto batch = run.args.per_device_train_batch_size * run.args.world_size();
     if (rows->size() < batch)

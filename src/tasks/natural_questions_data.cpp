@@ -195,6 +195,12 @@ Span answer_tokens(const Question& question, const Tokenizer& tokenizer, int64_t
   return {start, length + tokens_of(all.first(size_t(question.end))) + last_word - 1};
 }
 
+/// A question, as messages name it.
+std::string place_of(const Example& question, const std::string& where) {
+  const auto id = text_cell(question, "id");
+  return id.empty() ? where : fmt::format("{}, question {}", where, id);
+}
+
 }  // namespace
 
 std::string kind_name(Kind kind) {
@@ -281,7 +287,8 @@ MapFunction row_maker(std::shared_ptr<const Tokenizer> tokenizer, const Options&
           where = std::move(where)](const std::vector<Example>& questions) {
     std::vector<Example> made;
     for (const auto& question : questions)
-      for (auto& row : rows_of(Question(question, where), *tokenizer, options, where))
+      for (auto& row :
+           rows_of(Question(question, place_of(question, where)), *tokenizer, options, where))
         made.push_back(Example{{"input_ids", std::move(row.input_ids)},
                                {"start_token", row.start},
                                {"end_token", row.end},

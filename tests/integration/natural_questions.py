@@ -36,6 +36,17 @@ def same_files(folder, names, one, other):
             sys.exit(f"{name} differs in {one} and {other}")
 
 
+def bad_prepared_rows(folder, train):
+    """Rows of the example's own form are read as they are: a wrong one is named."""
+    good = dict(input_ids=[2, 5, 3, 6, 7, 3], start_token=3, end_token=3, category=1)
+    for column, value, words in (("category", None, "'category' is null"),
+                                 ("input_ids", [2, 99999], "token id 99999 is outside")):
+        rows = [dict(good) for _ in range(8)]
+        rows[2][column] = value
+        (folder / "nq/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        says(run(1, folder, *train, "--output_dir", "bad"), "train.jsonl", "row 2", words)
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -108,7 +119,9 @@ def main():
         del broken["annotations"]["long_answer"]
         broken["annotations"].update(yes_no_answer=[-1], short_answers=[])
         (folder / "nq/train.jsonl").write_text("\n".join([json.dumps(broken), *rows[1:]]) + "\n")
-        says(run(1, folder, *train, "--output_dir", "bad"), "G-TASK-11", "long_answer")
+        says(run(1, folder, *train, "--output_dir", "bad"), "G-TASK-11", "long_answer",
+             f"question {broken['id']}")
+        bad_prepared_rows(folder, train)
     print("natural_questions: trained, interrupted, resumed, evaluated; bad input is named")
 
 

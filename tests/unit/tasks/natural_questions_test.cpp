@@ -144,6 +144,9 @@ TEST(NaturalQuestions, WhatIsWrongIsNamed) {
             "train.jsonl: 'token' and 'is_html' of a document differ in length");
   EXPECT_EQ(message_of("G-TASK-11", [] { Question(Example{{"id", "1"}}, "x"); }),
             "x: a question has no 'question'");
+  const auto make = row_maker(words(), {}, "x");
+  EXPECT_EQ(message_of("G-TASK-11", [&] { make({Example{{"id", "q7"}}}); }),
+            "x, question q7: a question has no 'question'");
   EXPECT_EQ(message_of("G-TASK-11",
                        [] {
                          rows_of(read_question(row_about_a_later_word()), *words(),
