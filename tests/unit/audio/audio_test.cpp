@@ -283,7 +283,7 @@ TEST(AudioRows, EveryKindOfDamageIsNamed) {
   options.skip_bad_rows = 3;
   EXPECT_EQ(error_of([&] { decode_rows(open_audio_rows(folder.path), options); }), "G-AUDIO-1");
   try {
-    decode_rows(from_examples({{{"audio", (folder.path / "empty.wav").string()}}}), {});
+    decode_rows(from_examples({Example{{"audio", (folder.path / "empty.wav").string()}}}), {});
     ADD_FAILURE() << "an empty file was read";
   } catch (const Error& error) {
     EXPECT_EQ(error.message().find("row 0: "), 0u) << error.message();
