@@ -102,14 +102,25 @@ bool has_length_column(const Dataset& rows, const TrainingArguments& args, const
   return false;
 }
 
+// The input whose length is that of its row: transformers' choice, or, where the rows do not have
+// it, the model's main input.
+std::string measured_input(const Dataset& rows, const Model& model,
+                           const TokenizerLike* tokenizer) {
+  const auto inputs = tokenizer != nullptr ? tokenizer->model_input_names() : Names();
+  if (!inputs.empty()) return inputs.front();
+  const auto columns = rows.column_names();
+  const auto has = [&](const std::string& name) {
+    return std::find(columns.begin(), columns.end(), name) != columns.end();
+  };
+  return !has("input_ids") && has(model.main_input_name()) ? model.main_input_name() : "input_ids";
+}
+
 // The length of every row, from its own column where there is one.
 std::vector<int64_t> row_lengths(const DatasetRef& dataset, const TrainingArguments& args,
                                  const Model& model, const TokenizerLike* tokenizer) {
   const auto& rows = *dataset.map_style();
-  if (!has_length_column(rows, args, model)) {
-    const auto inputs = tokenizer != nullptr ? tokenizer->model_input_names() : Names();
-    return column_lengths(rows, inputs.empty() ? model.main_input_name() : inputs.front());
-  }
+  if (!has_length_column(rows, args, model))
+    return column_lengths(rows, measured_input(rows, model, tokenizer));
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < rows.size(); ++i)
     lengths.push_back(rows.get(i).at(args.length_column_name).integer());

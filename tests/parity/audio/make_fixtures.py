@@ -103,7 +103,7 @@ LETTERS = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "|": 4, "A": 5, "Ü": 6,
 
 
 def folders():
-    """Folders of tokenizers with settings that are rare, and what their tokenizers make of texts."""
+    """Folders of tokenizers with rare settings, and what their tokenizers make of texts."""
     plain = {key: value for key, value in LETTERS.items() if not key.startswith(("<s", "</"))}
     cases = [
         ("lower", LETTERS, dict(do_lower_case=True), {}),

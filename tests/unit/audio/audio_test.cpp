@@ -91,9 +91,6 @@ TEST(Audio, ResamplesBetweenManyRates) {
   }
   EXPECT_EQ(error_of([&] { resample(noise, 0, 16000); }), "G-AUDIO-4");
   EXPECT_EQ(error_of([&] { resample(noise, 10'000'019, 9'999'991); }), "G-AUDIO-4");
-  // A filter of 32 million taps, which took a gigabyte to make.
-  EXPECT_EQ(error_of([&] { resample(noise, 10'464'324, 16000); }), "G-AUDIO-4");
-  EXPECT_EQ(resample(noise, 384'000, 383'999).numel(), noise.numel());
 }
 
 TEST(Audio, LogMelFeaturesAreWhispers) {
@@ -286,7 +283,7 @@ TEST(AudioRows, EveryKindOfDamageIsNamed) {
   options.skip_bad_rows = 3;
   EXPECT_EQ(error_of([&] { decode_rows(open_audio_rows(folder.path), options); }), "G-AUDIO-1");
   try {
-    decode_rows(from_examples({{{"audio", (folder.path / "empty.wav").string()}}}), {});
+    decode_rows(from_examples({Example{{"audio", (folder.path / "empty.wav").string()}}}), {});
     ADD_FAILURE() << "an empty file was read";
   } catch (const Error& error) {
     EXPECT_EQ(error.message().find("row 0: "), 0u) << error.message();

@@ -131,7 +131,7 @@ TEST(ImageTable, ReadsPathsBesideTheTable) {
 }
 
 TEST(ImageTable, SaysWhatALabelIs) {
-  const auto table = from_examples({{{"image", "a.png"}, {"label", 0.5}}});
+  const auto table = from_examples({Example{{"image", "a.png"}, {"label", 0.5}}});
   try {
     image_table(table, {}, {.where = "t.parquet"});
     ADD_FAILURE() << "a label of 0.5 was taken";
