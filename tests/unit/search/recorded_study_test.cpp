@@ -164,7 +164,9 @@ TEST_F(RecordedStudies, KnowNoOwnerOfAnotherKind) {
 
 TEST_F(RecordedStudies, WaitForNoFifo) {
   const auto file = folder_ / "study.db";
-  { Study study({.storage = file}); }
+  {
+    Study study({.storage = file});
+  }
   ASSERT_EQ(::mkfifo((file.string() + "-journal").c_str(), 0600), 0);
   EXPECT_THROW(read_studies(file), Error);
   EXPECT_THROW(Study({.storage = file}), Error);

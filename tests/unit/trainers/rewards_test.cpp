@@ -123,9 +123,8 @@ TEST(Rewards, ACommandThatWritesTooMuchIsAnswered) {
     for (int i = 0; i < 2; ++i) reward.function()(batch.in);
   };
   // The second line was there before the question that it would have answered.
-  expect_error(
-      [&] { ask(R"(printf '{"rewards": [1]}\n{"rewards": [2]}\n'; cat >/dev/null)"); },
-      "G-RWD-2", {"more than one line", "[2]"});
+  expect_error([&] { ask(R"(printf '{"rewards": [1]}\n{"rewards": [2]}\n'; cat >/dev/null)"); },
+               "G-RWD-2", {"more than one line", "[2]"});
   expect_error([&] { ask("cat /dev/zero"); }, "G-RWD-2", {"gives no rewards"});
 }
 
