@@ -77,7 +77,6 @@ bool open_jpeg(JpegReader& reader, std::string_view bytes) {
   reader.jpeg.progress = &reader.progress;
   jpeg_mem_src(&reader.jpeg, reinterpret_cast<const unsigned char*>(bytes.data()),
                static_cast<unsigned long>(bytes.size()));
-  jpeg_save_markers(&reader.jpeg, JPEG_APP0 + 1, 0xffff);
   jpeg_read_header(&reader.jpeg, TRUE);
   return true;
 }
@@ -159,14 +158,27 @@ bool read_jpeg_rows(JpegReader& reader, JDIMENSION end, uint8_t* rows, size_t st
   return true;
 }
 
-std::string_view exif_of(const JpegReader& reader, std::string_view bytes) {
-  // The marker is looked up in the file, which outlives the reader.
-  for (const auto* marker = reader.jpeg.marker_list; marker != nullptr; marker = marker->next) {
-    const std::string_view block(reinterpret_cast<const char*>(marker->data), marker->data_length);
-    if (marker->marker != JPEG_APP0 + 1 || !block.starts_with(std::string_view("Exif\0\0", 6)))
+/// The first block of Exif before the pixels. libjpeg would keep all such blocks in a list that it
+/// walks for each one: minutes for a small file that consists of them.
+std::string_view exif_of(std::string_view bytes) {
+  constexpr uint8_t kFill = 0xff, kStart = 0xd8, kEnd = 0xd9, kScan = 0xda;
+  constexpr std::string_view kExif("Exif\0\0", 6);
+  const auto byte = [&](size_t at) { return static_cast<uint8_t>(bytes[at]); };
+  for (size_t at = 2; at + 4 <= bytes.size();) {
+    if (byte(at) != kFill || byte(at + 1) == kFill) {  // filled up, or damaged: as libjpeg
+      ++at;
       continue;
-    const auto at = bytes.find(block);
-    return at == std::string_view::npos ? std::string_view() : bytes.substr(at, block.size());
+    }
+    const auto marker = byte(at + 1);
+    at += 2;
+    if (marker == kScan || marker == kEnd) break;
+    const bool stands_alone = marker <= 1 || (marker >= 0xd0 && marker <= kStart);
+    if (stands_alone) continue;
+    const auto length = size_t{byte(at)} << 8 | byte(at + 1);
+    if (length < 2) break;
+    const auto block = bytes.substr(at + 2, length - 2);
+    if (marker == JPEG_APP0 + 1 && block.starts_with(kExif)) return block;
+    at += length;
   }
   return {};
 }
@@ -210,9 +222,8 @@ torch::Tensor pixels_of_rows(JpegReader& reader, int64_t width, int64_t height,
 StoredImage read_jpeg_header(std::string_view bytes, const ImageDecodeOptions& options) {
   JpegReader reader;
   if (!open_jpeg(reader, bytes)) throw_jpeg_damage(reader, options);
-  return {.width = reader.jpeg.image_width,
-          .height = reader.jpeg.image_height,
-          .exif = exif_of(reader, bytes)};
+  return {
+      .width = reader.jpeg.image_width, .height = reader.jpeg.image_height, .exif = exif_of(bytes)};
 }
 
 torch::Tensor jpeg_pixels(std::string_view bytes, const ImageDecodeOptions& options) {

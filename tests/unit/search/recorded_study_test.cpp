@@ -3,6 +3,7 @@
 
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
+#include <gradus/core/json.h>
 #include <gradus/search/study.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -157,8 +158,8 @@ TEST_F(RecordedStudies, AreRefusedWithWhatCannotBe) {
 
 TEST_F(RecordedStudies, KnowNoOwnerOfAnotherKind) {
   FrozenTrial trial{.state = TrialState::running};
-  trial.system_attrs["gradus:process"] = {
-      {"host", 5}, {"boot", nullptr}, {"pid", "x"}, {"start", nlohmann::json::array()}};
+  trial.system_attrs["gradus:process"] =
+      parse_json(R"({"host": 5, "boot": null, "pid": "x", "start": []})");
   EXPECT_TRUE(is_under_way(trial)) << "nobody knows that it has ended";
 }
 

@@ -286,12 +286,13 @@ TEST(Callbacks, TestTrainerControlState) {
 TEST(Callbacks, AStateHoldsLogEntriesOnly) {
   for (const char* entry : {"5", "[1]", "null", R"({"step": "x", "loss": 1})", R"({"step": null})"})
     try {
-      TrainerState::from_json({{"log_history", json::array({parse_json(entry)})}});
+      TrainerState::from_json(parse_json("{\"log_history\": [" + std::string(entry) + "]}"));
       ADD_FAILURE() << entry << " was taken for a log entry";
     } catch (const Error& error) {
       EXPECT_EQ(error.id(), "G-CKPT-4") << entry;
     }
-  EXPECT_EQ(TrainerState::from_json({{"log_history", {{{"loss", 1.0}}}}}).log_history.size(), 1u);
+  const auto good = parse_json(R"({"log_history": [{"loss": 1.0}]})");
+  EXPECT_EQ(TrainerState::from_json(good).log_history.size(), 1u);
 }
 
 TEST(Callbacks, TestTrainerStateJson) {
