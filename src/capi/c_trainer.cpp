@@ -47,8 +47,10 @@ std::shared_ptr<PreTrainedModel> open_model(const fs::path& folder, const std::s
 
 /// Options that change the numbers of a training, but not those of a step here.
 constexpr std::string_view kWithoutEffect[] = {
-    "bf16", "fp16", "fp8", "bf16_full_eval", "fp16_full_eval", "label_smoothing_factor",
-    "torch_compile", "deepspeed", "fsdp", "zero_stage"};
+    "bf16",           "fp16",           "fp8",
+    "bf16_full_eval", "fp16_full_eval", "label_smoothing_factor",
+    "torch_compile",  "deepspeed",      "fsdp",
+    "zero_stage"};
 
 /// Trained without them, a model would become another one than the caller asked for.
 void refuse_what_has_no_effect(const nlohmann::json& options) {
@@ -57,11 +59,11 @@ void refuse_what_has_no_effect(const nlohmann::json& options) {
     if (given == options.end() || given->is_null() || *given == false || *given == 0 ||
         *given == "")
       continue;
-    throw Error("G-CAPI-1", ErrorKind::usage,
-                fmt::format("the option {} has no effect on a model that is fed batch by batch",
-                            name),
-                "Leave it out. An exported model computes as its folder says; the program gradus "
-                "and the C++ Trainer have the option.");
+    throw Error(
+        "G-CAPI-1", ErrorKind::usage,
+        fmt::format("the option {} has no effect on a model that is fed batch by batch", name),
+        "Leave it out. An exported model computes as its folder says; the program gradus "
+        "and the C++ Trainer have the option.");
   }
 }
 
@@ -149,8 +151,7 @@ void CTrainer::load(const fs::path& folder) {
                 "Name a folder that gradus_save wrote.");
   const auto optimizer = read_torch_file(folder / "optimizer.pt"),
              schedule = read_torch_file(folder / "scheduler.pt");
-  const auto optimizer_before = optimizer_->state_dict(),
-             schedule_before = schedule_->state_dict();
+  const auto optimizer_before = optimizer_->state_dict(), schedule_before = schedule_->state_dict();
   try {
     optimizer_->load_state_dict(optimizer);
     schedule_->load_state_dict(schedule);

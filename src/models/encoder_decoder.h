@@ -42,8 +42,8 @@ struct EncoderDecoderOptions {
 torch::Tensor shifted_after_start(const torch::Tensor& ids, const nlohmann::json& config,
                                   const std::string& class_name);
 
-/// Says that NEFTune does nothing for T5, BART and their kind. In transformers its noise is added to
-/// what `model.shared` gives, which nothing asks since version 5.
+/// Says that NEFTune does nothing for T5, BART and their kind. In transformers its noise is added
+/// to what `model.shared` gives, which nothing asks since version 5.
 void warn_of_no_noise();
 
 /// What encoder and decoder gave.

@@ -82,11 +82,12 @@ void check_evaluation(const TrainingArguments& args) {
 }
 
 [[noreturn]] void refuse_dropped_batches(const char* what, const TrainingArguments& args) {
-  throw Error("G-TASK-14", ErrorKind::usage,
-              fmt::format("--dataloader_drop_last leaves nothing to {}: there are fewer rows than a "
-                          "batch has (--per_device_eval_batch_size {})",
-                          what, args.per_device_eval_batch_size),
-              "Leave it out, or lower --per_device_eval_batch_size.");
+  throw Error(
+      "G-TASK-14", ErrorKind::usage,
+      fmt::format("--dataloader_drop_last leaves nothing to {}: there are fewer rows than a "
+                  "batch has (--per_device_eval_batch_size {})",
+                  what, args.per_device_eval_batch_size),
+      "Leave it out, or lower --per_device_eval_batch_size.");
 }
 
 // Python finds out after the training, and then in an array that is None.

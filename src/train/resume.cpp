@@ -27,7 +27,7 @@ std::string how_to_go_on(const fs::path& run_dir) {
         newest->path.string());
   return fmt::format(
       "There is no complete checkpoint in {}. Start anew without --resume_from_checkpoint.",
-      run_dir.string());
+      run_dir.empty() ? "this folder" : run_dir.string());
 }
 
 // "step 500 of 2000, epoch 1.25"

@@ -48,8 +48,8 @@ std::vector<Slice> slices(int64_t rows, const MapOptions& options) {
 }
 
 // Finds the first row that `function` does not take by itself, and says which one it is.
-[[noreturn]] void blame_row(const Dataset& dataset, const MapFunction& function,
-                            const Slice& slice, const Error& found) {
+[[noreturn]] void blame_row(const Dataset& dataset, const MapFunction& function, const Slice& slice,
+                            const Error& found) {
   const bool names_row = found.message().find(", row ") != std::string::npos;
   for (auto i = slice.first; !names_row && i < slice.last; ++i) {
     try {
@@ -84,13 +84,12 @@ void map_all(const Dataset& dataset, const MapFunction& function, const MapOptio
     if (next == batches.size()) return std::nullopt;
     const auto slice = batches[next++];
     auto result = std::make_shared<std::vector<Example>>();
-    return OrderedJob{[&dataset, &function, slice, result] {
-                        *result = mapped(dataset, function, slice);
-                      },
-                      [&progress, &take, slice, result] {
-                        take(std::move(*result));
-                        progress.update(slice.last);
-                      }};
+    return OrderedJob{
+        [&dataset, &function, slice, result] { *result = mapped(dataset, function, slice); },
+        [&progress, &take, slice, result] {
+          take(std::move(*result));
+          progress.update(slice.last);
+        }};
   });
 }
 

@@ -28,7 +28,7 @@ struct ExportManifest {
     torch::Dtype dtype = torch::kLong;
     std::vector<Size> shape;
     bool is_label = false;
-    std::optional<double> fill = std::nullopt;  ///< stands for an input that the batch lacks
+    std::optional<double> fill = std::nullopt;      ///< stands for an input that the batch lacks
     std::optional<int64_t> below = std::nullopt;    ///< whole numbers are from 0 to below this,
     std::optional<int64_t> ignored = std::nullopt;  ///< or this one
   };
