@@ -14,6 +14,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <thread>
 
@@ -95,6 +97,14 @@ int exit_code(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+// Whether a process stands still (SIGSTOP): it will notice nothing.
+bool is_stopped(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto name_end = text.rfind(") ");
+  return name_end != std::string::npos && text.substr(name_end + 2, 1) == "T";
+}
+
 /// The processes of one attempt.
 class Workers {
  public:
@@ -124,6 +134,7 @@ class Workers {
       // waiting.
       const auto now = Clock::now();
       if (code_ != 0) {
+        if (all_stand_still()) signal_all(SIGKILL);
         if (!notice) notice = now + (passed_on == 0 ? kTimeToNotice : kTimeToStop);
         if (now > *notice && !end) {
           end = now + kTimeToEnd;
@@ -175,6 +186,13 @@ class Workers {
                   fmt::format("process {} cannot be started: {}", rank, ::strerror(errno)),
                   "Start fewer processes.");
     workers_.push_back({process});
+  }
+
+  // Of those that still run.
+  bool all_stand_still() const {
+    return std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+      return worker.status || is_stopped(worker.process);
+    });
   }
 
   void collect() {

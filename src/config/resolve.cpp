@@ -44,6 +44,9 @@ void normalize(TrainingArguments& args) {
     args.output_dir = "trainer_output";
     log_info("No output directory given: using trainer_output. Set it with --output_dir.");
   }
+  if (args.output_dir->empty())
+    throw Error("G-CONF-3", ErrorKind::usage, "output_dir: must not be empty",
+                "Name a folder, or . for this one.");
   for (auto* field : {&args.accelerator_config, &args.fsdp_config, &args.deepspeed,
                       &args.gradient_checkpointing_kwargs, &args.lr_scheduler_kwargs})
     parse_dictionary(*field);

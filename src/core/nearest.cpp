@@ -1,6 +1,7 @@
 #include <gradus/core/nearest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
 namespace gradus {
@@ -20,15 +21,24 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+std::string lower_case(std::string_view text) {
+  std::string small(text);
+  for (auto& c : small) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return small;
+}
+
 }  // namespace
 
 std::vector<std::string> nearest_names(std::string_view name,
                                        std::span<const std::string> candidates, size_t limit) {
   std::vector<std::pair<size_t, const std::string*>> near;
+  const auto in_small = lower_case(name);
   const size_t reach = std::max<size_t>(2, name.size() / 3);
   for (const auto& candidate : candidates) {
-    const bool part = name.size() >= 4 && candidate.find(name) != std::string::npos;
-    const size_t distance = edit_distance(name, candidate);
+    const bool part = (name.size() >= 4 && candidate.find(name) != std::string::npos) ||
+                      (candidate.size() >= 4 && in_small.starts_with(candidate));
+    const size_t distance =
+        std::min(edit_distance(name, candidate), edit_distance(in_small, candidate));
     if (distance <= reach)
       near.emplace_back(distance, &candidate);
     else if (part)

@@ -34,9 +34,8 @@ std::string how_to_go_on(const fs::path& checkpoint) {
         "--resume_from_checkpoint last to let gradus pick it.",
         newest->path.string());
   return fmt::format(
-      "There is no complete checkpoint in the folder {}; start anew without "
-      "--resume_from_checkpoint.",
-      run_dir.string());
+      "There is no complete checkpoint in {}. Start anew without --resume_from_checkpoint.",
+      run_dir == "." ? "this folder" : run_dir.string());
 }
 
 // "step 500 of 2000, epoch 1.25"

@@ -138,6 +138,9 @@ def main():
     (cwd / "type.json").write_text('{"learning_rate": "fast"}')
     check("wrong type in a file", [*train, "type.json"], 2, "learning_rate", cwd)
     check("no command", ["trian"], 2, "Did you mean train?", cwd)
+    check("longer word for a command", ["evaluate"], 2, "Did you mean eval?", cwd)
+    check("task in capitals", ["train", "--task", "CAUSAL-LM"], 2, "Did you mean causal-lm", cwd)
+    check("no folder", [*train[:-1], ""], 2, "output_dir: must not be empty", cwd)
     check("no task", ["train"], 2, "Set --task", cwd)
     check("unknown task", ["train", "--task", "image-classificatio"], 2,
           "Did you mean image-classification", cwd)

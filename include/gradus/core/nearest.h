@@ -8,7 +8,8 @@
 namespace gradus {
 
 /// The candidates closest to `name` by edit distance, nearest first, at most `limit` of them.
-/// A candidate that contains `name` counts as near, too. The result is empty when no candidate
+/// A candidate that contains `name`, or that `name` begins with, counts as near, too, and capital
+/// letters in `name` do not count. The result is empty when no candidate
 /// looks like a typing error.
 std::vector<std::string> nearest_names(std::string_view name,
                                        std::span<const std::string> candidates, size_t limit = 3);
