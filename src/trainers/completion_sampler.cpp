@@ -63,7 +63,7 @@ std::vector<int64_t> CompletionSampler::prompt_tokens(const Example& row, int64_
   options.add_generation_prompt = true;
   if (settings_.chat_template_kwargs.is_object())
     options.variables = nlohmann::ordered_json(settings_.chat_template_kwargs);
-  return tokenizer_->apply_chat_template(read.messages("prompt"), options).ids();
+  return read.chat_tokens(*tokenizer_, read.messages("prompt"), options).ids();
 }
 
 Rollouts CompletionSampler::sample(const std::vector<Example>& rows,

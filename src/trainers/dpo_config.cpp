@@ -91,6 +91,9 @@ void check_dpo_args(const DPOConfig& args) {
                    "Leave one of them out.");
   if (has("exo_pair") && args.label_smoothing == 0)
     refuse_options("exo_pair needs label_smoothing above 0", "1e-3 is usual.");
+  if (has("robust") && args.label_smoothing == 0.5)
+    refuse_options("robust divides by 1 - 2 label_smoothing, which is 0 for 0.5",
+                   "Set --label_smoothing to less than 0.5.");
   if (has("robust") && !(args.label_smoothing >= 0 && args.label_smoothing < 0.5))
     log_warning(fmt::format("label_smoothing should lie in [0, 0.5) for robust, received {}.",
                             args.label_smoothing));

@@ -39,7 +39,7 @@ class PreferenceRow {
     if (!is_chat_) return how_.tokenizer->encode(read_.text("prompt")).ids();
     auto options = read_.chat_options();
     options.add_generation_prompt = true;
-    return how_.tokenizer->apply_chat_template(read_.messages("prompt"), options).ids();
+    return read_.chat_tokens(*how_.tokenizer, read_.messages("prompt"), options).ids();
   }
 
   /// The tokens of the prompt, if there is one, and the completion in column `name`.
@@ -57,7 +57,7 @@ class PreferenceRow {
     if (!has_answer)
       read_.refuse(fmt::format("the conversation {} has no message of the assistant", name),
                    "Give at least one message with the role assistant.");
-    return how_.tokenizer->apply_chat_template(conversation, read_.chat_options()).ids();
+    return read_.chat_tokens(*how_.tokenizer, conversation, read_.chat_options()).ids();
   }
 
   /// Refuses a row that the model cannot take.

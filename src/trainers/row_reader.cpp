@@ -81,6 +81,16 @@ ordered_json RowReader::messages(const std::string& name) const {
   return value.json();
 }
 
+Encoding RowReader::chat_tokens(const Tokenizer& tokenizer, const ordered_json& conversation,
+                                const ChatOptions& options) const {
+  try {
+    return tokenizer.apply_chat_template(conversation, options);
+  } catch (const Error& error) {
+    throw Error(error.id(), error.kind(),
+                fmt::format("{}, row {}: {}", where_, number_, error.message()), error.advice());
+  }
+}
+
 ChatOptions RowReader::chat_options() const {
   ChatOptions options;
   if (const auto* tools = row_.find("tools"); tools != nullptr && !tools->is_null()) {

@@ -37,6 +37,9 @@ class RowReader {
   std::vector<int64_t> list_for(const std::string& name, size_t tokens) const;
   /// A list of messages.
   nlohmann::ordered_json messages(const std::string& name) const;
+  /// The tokens of a conversation. What the chat template refuses names the row.
+  Encoding chat_tokens(const Tokenizer& tokenizer, const nlohmann::ordered_json& conversation,
+                       const ChatOptions& options) const;
   /// The columns `tools` and `chat_template_kwargs`, for the chat template.
   ChatOptions chat_options() const;
 

@@ -124,7 +124,7 @@ class SftRow {
       auto options = read_.chat_options();
       options.add_generation_prompt = true;
       auto conversation = read_.messages("prompt");
-      prompt = how_.tokenizer.apply_chat_template(conversation, options).ids();
+      prompt = read_.chat_tokens(how_.tokenizer, conversation, options).ids();
       for (auto& message : read_.messages("completion")) conversation.push_back(message);
       all = chat_tokens(conversation, masks);
     } else {
@@ -147,7 +147,7 @@ class SftRow {
                    "Give at least one message with the role assistant.");
     auto options = read_.chat_options();
     options.return_assistant_tokens_mask = how_.args.assistant_only_loss;
-    const auto encoded = how_.tokenizer.apply_chat_template(conversation, options);
+    const auto encoded = read_.chat_tokens(how_.tokenizer, conversation, options);
     if (how_.args.assistant_only_loss) {
       masks.push_back(encoded.assistant_masks());
       if (std::ranges::count(masks.back(), 1) == 0)

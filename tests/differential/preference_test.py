@@ -8,7 +8,7 @@ label as argument, runs the others. Without the peer: exit code 77.
 import random
 import sys
 
-from trl_runs import (ARGS, FULL, answer_of, chosen, compare, given_to_trl, make_model,
+from trl_runs import (ARGS, FULL, WORDS, answer_of, chosen, compare, given_to_trl, make_model,
                       make_tokenizer, peft, sentence, torch, transformers, trl, write_rows)
 
 LLAMA = dict(model_type="llama", hidden_size=16, intermediate_size=32, num_hidden_layers=2,
@@ -99,6 +99,8 @@ def text_row(rng, form, tokenizer):
         more = [{"role": "user", "content": sentence(rng)},
                 {"role": "assistant", "content": sentence(rng)}]
         return {"messages": chat + (more if rng.random() < 0.5 else [])}
+    if form == "tools":  # in an order that is not the alphabet's
+        return {"messages": chat, "tools": [{"type": "function", "name": rng.choice(WORDS)}]}
     if form == "from_value":
         return {"conversations": [{"from": m["role"], "value": m["content"]} for m in chat]}
     if form == "chat_pair":

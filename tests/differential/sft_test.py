@@ -25,6 +25,8 @@ CASES = [
     ("prompt and completion, loss of both", LLAMA, "pair", dict(completion_only_loss=False), None),
     ("messages", LLAMA, "messages", {}, None),
     ("messages, assistant only", LLAMA, "messages", dict(assistant_only_loss=True), None),
+    ("messages with tools", LLAMA, "tools", dict(max_length=100), None),
+    ("text, another end token", LLAMA, "text", dict(eos_token="<|user|>"), None),
     ("conversations with from and value", LLAMA, "from_value", {}, None),
     ("prompt and completion as messages", LLAMA, "chat_pair", {}, None),
     ("the same, assistant only", LLAMA, "chat_pair", dict(assistant_only_loss=True), None),

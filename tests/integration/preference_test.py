@@ -140,6 +140,8 @@ def main():
                 "--model_name_or_path", "gpt2")
         refused("weights", cwd, "G-TRL-1", "loss_weights", *dpo, "pairs.jsonl", "--loss_type",
                 "ipo", "--loss_weights", "0.5", "1")
+        refused("robust without a difference", cwd, "G-TRL-1", "label_smoothing", *dpo,
+                "pairs.jsonl", "--loss_type", "robust", "--label_smoothing", "0.5")
         refused("divergence", cwd, "G-TRL-1", "aot", *dpo, "pairs.jsonl", "--loss_type", "aot",
                 "--f_divergence_type", "forward_kl")
         refused("no such loss", cwd, "G-CONF-3", "sigmoid", *dpo, "pairs.jsonl", "--loss_type",

@@ -158,6 +158,11 @@ def main():
             (cwd / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
             refused(text, cwd, "G-TRL-2", text, "--train_file", "bad.jsonl",
                     "--chat_template_path", "template.jinja", "--completion_only_loss", "true")
+        (cwd / "strict.jinja").write_text("{{ raise_exception('roles must alternate') }}")
+        (cwd / "chat.jsonl").write_text(json.dumps({"messages": CHAT}) + "\n")
+        refused("refused by the template", cwd, "G-TEXT-8",
+                "train_dataset, row 0: the chat template refuses", "--train_file", "chat.jsonl",
+                "--chat_template_path", "strict.jinja")
         refused("too long for the model", cwd, "G-TRL-2", "tokens, but the model takes",
                 "--model_name_or_path", "gpt2", "--train_file", "long.jsonl")
         for flags, text in ((["--load_in_8bit"], "--load_in_8bit"),
