@@ -123,7 +123,7 @@ def check_dry_run(folder):
     for more in (["--resume_from_checkpoint", "nowhere"], ["--resume_from_checkpoint", "true"]):
         assert "G-CKPT-1" in run(folder, "train", *LANGUAGE, "--dry_run", *more, code=1)
     said = run(folder, "train", *LANGUAGE, "--resume_from_checkpoint", "nowhere", code=1)
-    assert "no complete checkpoint in the folder .;" in said, said
+    assert "no complete checkpoint in this folder." in said, said
     assert not (folder / "out").exists() or not list((folder / "out").glob("checkpoint-*"))
     (folder / "out/checkpoint-10").mkdir(parents=True)
     run(folder, "train", *LANGUAGE, "--max_steps", "2", "--save_steps", "2",

@@ -91,6 +91,9 @@ TEST(Audio, ResamplesBetweenManyRates) {
   }
   EXPECT_EQ(error_of([&] { resample(noise, 0, 16000); }), "G-AUDIO-4");
   EXPECT_EQ(error_of([&] { resample(noise, 10'000'019, 9'999'991); }), "G-AUDIO-4");
+  // A filter of 32 million taps, which took a gigabyte to make.
+  EXPECT_EQ(error_of([&] { resample(noise, 10'464'324, 16000); }), "G-AUDIO-4");
+  EXPECT_EQ(resample(noise, 384'000, 383'999).numel(), noise.numel());
 }
 
 TEST(Audio, LogMelFeaturesAreWhispers) {
