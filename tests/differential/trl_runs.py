@@ -27,7 +27,8 @@ WANTED = sys.argv[1] if sys.argv[1:] and not sys.argv[1].startswith("--") else "
 FULL = bool(WANTED) or os.environ.get("GRADUS_FULL_MATRIX") == "1"
 WORDS = ("the cat sat on a mat and saw one red bird that sang all day long under some old tree "
          "while rain fell").split()
-TEMPLATE = ("{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}<|{{ message['role'] }}|>"
+TEMPLATE = ("{% if tools %}{{ tools | tojson }}{% endif %}"
+            "{% for message in messages %}<|{{ message['role'] }}|>"
             "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] }}<eos>"
             "{% endgeneration %}{% else %}{{ message['content'] }}<eos>{% endif %}{% endfor %}"
             "{% if add_generation_prompt %}<|assistant|>{% endif %}")
