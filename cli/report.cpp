@@ -200,9 +200,9 @@ std::string picture_of(const runs::RunCollection& collection, const ReportFlags&
   return runs::curve_picture(std::move(charts));
 }
 
-/// The name of the file, unless the content itself went to the terminal or a pipe.
-void print_written(const std::string& file) {
-  if (fs::is_regular_file(file)) print_line(file);
+/// Writes a file and prints its name, unless the content itself went to the output or a pipe.
+void write_and_name(const std::string& file, const std::string& content) {
+  if (write_named_file(file, content)) print_line(file);
 }
 
 }  // namespace
@@ -242,14 +242,8 @@ int report(Words words) {
   if (collection.runs().empty())
     throw Error("G-CLI-5", ErrorKind::usage, root + " holds no runs",
                 "Name a folder that training wrote.");
-  if (flags.html) {
-    write_named_file(*flags.html, report_page(report_document(collection, flags)));
-    print_written(*flags.html);
-  }
-  if (flags.png) {
-    write_named_file(*flags.png, picture_of(collection, flags, root));
-    print_written(*flags.png);
-  }
+  if (flags.html) write_and_name(*flags.html, report_page(report_document(collection, flags)));
+  if (flags.png) write_and_name(*flags.png, picture_of(collection, flags, root));
   return 0;
 }
 

@@ -30,6 +30,23 @@ bool write_all(int fd, std::string_view content) {
   return true;
 }
 
+// Whether a name is a link into /proc/self/fd, as /dev/stdout is. A file that the output goes to
+// lies behind it, but renaming another one there would replace the link of the whole system.
+bool leads_to_open_file(fs::path path) {
+  constexpr int kMostLinks = 8;
+  std::error_code failed;
+  for (int i = 0; i < kMostLinks; ++i) {
+    if (!fs::is_symlink(fs::symlink_status(path, failed))) return false;
+    const auto folder =
+        fs::canonical(path.has_parent_path() ? path.parent_path() : fs::path("."), failed);
+    if (failed) return false;
+    if (folder.string().starts_with("/proc/")) return true;
+    path = folder / fs::read_symlink(path, failed);
+    if (failed) return false;
+  }
+  return false;
+}
+
 // Flushes the entry of `path` in its folder. A folder that may be written to and not be read cannot
 // be synced.
 void sync_parent_folder(const fs::path& path) {
@@ -110,13 +127,18 @@ void write_file_atomically(const fs::path& file, std::string_view content) {
   if (::fsync(folder.get()) != 0 && errno != EINVAL) throw cannot_write(file, errno);
 }
 
-void write_named_file(const fs::path& file, std::string_view content) {
+bool write_named_file(const fs::path& file, std::string_view content) {
   std::error_code unknown;
   const auto there = fs::status(file, unknown);
-  if (!fs::exists(there) || fs::is_regular_file(there) || fs::is_directory(there))
-    return write_file_atomically(file, content);
-  const Descriptor out(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+  const bool is_ordinary =
+      !fs::exists(there) || fs::is_regular_file(there) || fs::is_directory(there);
+  if (is_ordinary && !leads_to_open_file(file)) {
+    write_file_atomically(file, content);
+    return true;
+  }
+  const Descriptor out(::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   if (!out.is_open() || !write_all(out.get(), content)) throw cannot_write(file, errno);
+  return false;
 }
 
 void make_directory(const fs::path& directory) {

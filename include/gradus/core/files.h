@@ -14,9 +14,10 @@ std::string read_file(const std::filesystem::path& file);
 /// renamed. Throws `Error` G-IO-2; the old file is then unchanged.
 void write_file_atomically(const std::filesystem::path& file, std::string_view content);
 
-/// The same for a file whose name the user gave: a device or pipe that has it (/dev/stdout) is
-/// written to, not replaced.
-void write_named_file(const std::filesystem::path& file, std::string_view content);
+/// The same for a file whose name the user gave: a device or pipe that has it is written to, not
+/// replaced, and so is what /dev/stdout and its kind lead to. Whether `file` is now a file that
+/// holds the content.
+bool write_named_file(const std::filesystem::path& file, std::string_view content);
 
 /// Creates a folder and its parents. A folder that exists is left as it is. Throws `Error` G-IO-3
 /// when the path is a file or the folder cannot be created.

@@ -86,17 +86,33 @@ TEST_F(WrittenFiles, APipeThatTheUserNamesIsWrittenToAndStays) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_GE(reader, 0);
-  write_named_file(pipe, "picture");
+  EXPECT_FALSE(write_named_file(pipe, "picture"));
   char got[16] = {};
   EXPECT_EQ(::read(reader, got, sizeof got), 7);
   EXPECT_STREQ(got, "picture");
   ::close(reader);
   EXPECT_TRUE(fs::is_fifo(pipe));
-  write_named_file(folder_ / "new", "a file");
+  EXPECT_TRUE(write_named_file(folder_ / "new", "a file"));
   EXPECT_EQ(read_file(folder_ / "new"), "a file");
   expect_error([] { write_named_file("/dev/full", "x"); }, "G-IO-2",
                {"cannot write /dev/full: No space left on device"});
   EXPECT_TRUE(fs::is_character_file("/dev/full"));
+}
+
+TEST_F(WrittenFiles, ALinkToAnOpenFileIsWrittenThroughAndStays) {
+  const int opened = ::open(victim().c_str(), O_WRONLY);  // as with `> file` of a shell
+  ASSERT_GE(opened, 0);
+  const auto link = folder_ / "stdout";
+  fs::create_symlink("/proc/self/fd/" + std::to_string(opened), link);
+  EXPECT_FALSE(write_named_file(link, " picture"));
+  ::close(opened);
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(read_file(victim()), "precious picture");
+  fs::remove(link);
+  fs::create_symlink(victim(), link);
+  EXPECT_TRUE(write_named_file(link, "a file"));
+  EXPECT_FALSE(fs::is_symlink(link));
+  EXPECT_EQ(read_file(victim()), "precious picture");
 }
 
 TEST_F(WrittenFiles, AFailedWriteLeavesNothingBehind) {
