@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -263,6 +264,14 @@ class Sweep {
     return now.intermediate_values.at(*now.last_step());
   }
 
+  /// Whether some trial of the study had the metric.
+  bool has_any_result() const {
+    const auto all = study_.trials();
+    return std::any_of(all.begin(), all.end(), [](const auto& each) {
+      return each.value || !each.intermediate_values.empty();
+    });
+  }
+
   /// A trial has trained and does not have the metric: the others would not have it, either.
   [[noreturn]] void refuse_metric(const search::Trial& trial) const {
     const auto file = folder_of(trial) / "all_results.json";
@@ -296,7 +305,10 @@ class Sweep {
         study_.tell(trial, *value);
       else
         study_.tell(trial, search::TrialState::fail);
-      if (is_done && !value) refuse_metric(trial);
+      if (is_done && !value) {
+        if (!has_any_result()) refuse_metric(trial);
+        log_warning(fmt::format("Trial {} has no metric '{}'.", trial.number(), options_.metric));
+      }
     }
     const auto now = trial.frozen();
     auto said = fmt::format("trial {}: {}", now.number, search::state_name(now.state));
