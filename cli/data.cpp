@@ -17,6 +17,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
+#include <string_view>
 
 #include "cli.h"
 #include "reference.h"

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "core/limit_factor.h"
-
 #include "core/parsed_json.h"
 
 namespace gradus {

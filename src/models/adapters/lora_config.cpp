@@ -246,11 +246,11 @@ void LoraConfig::check() const {
     throw_bad_value(
         where, fmt::format("init_lora_weights must be true, false, gaussian or pissa, received {}",
                            init_lora_weights));
-  constexpr std::string_view tasks[] = {"SEQ_CLS",   "SEQ_2_SEQ_LM", "CAUSAL_LM",
-                                        "TOKEN_CLS", "QUESTION_ANS", "FEATURE_EXTRACTION"};
-  if (task_type && std::ranges::find(tasks, *task_type) == std::end(tasks))
+  constexpr std::string_view kTasks[] = {"SEQ_CLS",   "SEQ_2_SEQ_LM", "CAUSAL_LM",
+                                         "TOKEN_CLS", "QUESTION_ANS", "FEATURE_EXTRACTION"};
+  if (task_type && std::ranges::find(kTasks, *task_type) == std::end(kTasks))
     throw_bad_value(where, fmt::format("task_type must be one of {}, received {}",
-                                       fmt::join(tasks, ", "), *task_type));
+                                       fmt::join(kTasks, ", "), *task_type));
   if (use_dora && lora_bias) throw_bad_value(where, "lora_bias cannot be used with use_dora");
   if (!layers_to_transform.empty() && target_modules.is_single())
     throw_bad_value(where, "layers_to_transform needs target_modules as a list of names");
