@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -259,20 +258,31 @@ void open_standard_files() {
   }
 }
 
+void say_last_words(std::string_view text) {
+  static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
+}
+
 // An exception that nothing can catch: of a thread, or of a destructor when memory runs out. The
-// handler itself must not need memory.
+// handler itself must not need memory then.
 [[noreturn]] void end_with_a_message() {
-  const char* text =
+  constexpr std::string_view kCannotGoOn =
       "gradus: the program cannot go on: an exception left a thread or a destructor [G-CLI-3]\n";
   try {
     if (const auto error = std::current_exception()) std::rethrow_exception(error);
+    say_last_words(kCannotGoOn);
   } catch (const std::bad_alloc&) {
-    text =
+    say_last_words(
         "gradus: memory ran out [G-MEM-1]\n  Give the program more memory, or give it less to do: "
-        "smaller files, batches or models.\n";
+        "smaller files, batches or models.\n");
+  } catch (const std::exception& error) {
+    say_last_words(kCannotGoOn);
+    try {
+      say_last_words("  It said: " + printable(error.what()) + "\n");
+    } catch (...) {
+    }
   } catch (...) {
+    say_last_words(kCannotGoOn);
   }
-  static_cast<void>(!::write(STDERR_FILENO, text, std::strlen(text)));
   ::_exit(1);
 }
 
