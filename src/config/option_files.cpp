@@ -122,6 +122,14 @@ int count_yaml_documents(const std::string& text) {
   return count;
 }
 
+// A value of trl's key `env` as Python's str() spells it.
+std::string variable_text(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  if (value.is_null()) return "None";
+  return value.dump();
+}
+
 // trl's key `env`: environment variables for the run.
 void set_environment(const json& variables, const std::string& where) {
   if (!variables.is_object())
@@ -130,8 +138,10 @@ void set_environment(const json& variables, const std::string& where) {
         fmt::format("{}: env must be a dictionary, received {}", where, variables.type_name()),
         "Write one variable a line, indented: NAME: value.");
   for (const auto& [name, value] : variables.items())
-    ::setenv(name.c_str(), (value.is_string() ? value.get<std::string>() : value.dump()).c_str(),
-             /*overwrite=*/1);
+    if (::setenv(name.c_str(), variable_text(value).c_str(), /*overwrite=*/1) != 0)
+      throw Error("G-CONF-6", ErrorKind::usage,
+                  fmt::format("{}: env: '{}' cannot be the name of a variable", where, name),
+                  "A name has at least one character and no '='.");
 }
 
 // The line of a key of the outermost object; JSON parsers do not keep it.

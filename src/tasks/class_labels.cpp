@@ -137,7 +137,7 @@ std::set<std::string> labels_in(const Split& split, const std::string& column,
     const auto& cell = row.at(column);
     if (cell.is_null() && missing == MissingLabels::skip) continue;
     if (cell.is_null())
-      refuse_cell(fmt::format("{}, row {}", split.where, i + 1), column, "null", "a label",
+      refuse_cell(fmt::format("{}, row {}", split.where, i), column, "null", "a label",
                   "Give every row a label.");
     if (cell.is_strings() || cell.is_ints() || cell.is_floats() || cell.is_nested())
       for (auto& item : list_items(cell, column, split.where)) labels.insert(std::move(item));

@@ -399,7 +399,7 @@ def classification(cwd):
     write_csv(cwd / "one.csv", ["sentence", "label"], [(text, "same") for text, _ in rows])
     write_csv(cwd / "nolabel.csv", ["sentence", "lable"], rows)
     write_csv(cwd / "missing.csv", ["sentence", "label"], [*rows, ("no label", "")])
-    bad("no label in a row", 1, "missing.csv, row 121: column 'label' holds null", "--train_file",
+    bad("no label in a row", 1, "missing.csv, row 120: column 'label' holds null", "--train_file",
         "missing.csv")
     bad("one class", 1, "1 different labels, expected at least 2", "--train_file", "one.csv")
     bad("no label column", 1, "lable", "--train_file", "nolabel.csv")

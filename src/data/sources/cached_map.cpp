@@ -55,7 +55,7 @@ std::vector<Slice> slices(int64_t rows, const MapOptions& options) {
     try {
       function(std::vector<Example>{dataset.get(i)});
     } catch (const Error& error) {
-      throw Error(error.id(), error.kind(), fmt::format("{} (row {})", error.message(), i + 1),
+      throw Error(error.id(), error.kind(), fmt::format("{} (row {})", error.message(), i),
                   error.advice());
     }
   }

@@ -288,6 +288,10 @@ TEST_F(ConfigFile, SetsEnvironmentVariables) {
   EXPECT_STREQ(::getenv("GRADUS_TEST_ENV"), "a word");
   parse({write("run.json", R"({"env": {"GRADUS_TEST_ENV": 7}})")});
   EXPECT_STREQ(::getenv("GRADUS_TEST_ENV"), "7");
+  parse({write("run.json", R"({"env": {"GRADUS_TEST_ENV": true}})")});
+  EXPECT_STREQ(::getenv("GRADUS_TEST_ENV"), "True");  // as os.environ gets it from trl
+  EXPECT_NE(failing("b.yaml", "env:\n  A=B: 5\n").find("env: 'A=B' cannot be the name"),
+            std::string::npos);
   EXPECT_NE(failing("a.yaml", "env: 5\n").find("a.yaml line 1: env must be a dictionary"),
             std::string::npos);
 }

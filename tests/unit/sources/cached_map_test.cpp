@@ -60,7 +60,7 @@ TEST(MapRows, NamesTheRowThatIsRefused) {
     map_rows(*numbers(50), picky, {.batch_size = 7, .threads = 2, .description = ""});
     FAIL() << "expected an error";
   } catch (const Error& error) {
-    EXPECT_EQ(error.message(), "bad luck (row 14)");
+    EXPECT_EQ(error.message(), "bad luck (row 13)");
     EXPECT_EQ(error.id(), "G-TASK-11");
   }
 }
