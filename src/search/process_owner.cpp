@@ -49,7 +49,8 @@ bool is_gone(const nlohmann::json& process) {
   if (noted("host") != here.at("host")) return false;
   if (noted("boot") != here.at("boot")) return true;
   const auto pid = noted("pid");
-  return !pid.is_number_integer() || start_of_process(pid.get<int64_t>()) != noted("start");
+  if (!pid.is_number_integer()) return true;
+  return nlohmann::json(start_of_process(pid.get<int64_t>())) != noted("start");
 }
 
 }  // namespace gradus::search
