@@ -210,12 +210,13 @@ std::string json_number(double value) {
 
 namespace {
 
+// `Json` by `parse`, one of the two of core/parsed_json.h.
 template <class Json>
-Json parsed_as(std::string_view text, const std::string& where) {
+Json parsed_as(std::string_view text, const std::string& where, Json (*parse)(std::string_view)) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   check_depth_and_memory(text, where);
   try {
-    return Json::parse(text);
+    return parse(text);
   } catch (const nlohmann::json::parse_error&) {
     // Rare: once more with NaN and Infinity marked.
   } catch (const nlohmann::json::exception& error) {
@@ -224,7 +225,7 @@ Json parsed_as(std::string_view text, const std::string& where) {
   }
   const auto marked = mark_specials(text);
   try {
-    auto value = Json::parse(marked);
+    auto value = parse(marked);
     unmark_specials(value);
     return value;
   } catch (const nlohmann::json::parse_error& error) {
@@ -240,11 +241,11 @@ Json parsed_as(std::string_view text, const std::string& where) {
 }  // namespace
 
 nlohmann::json parse_json(std::string_view text, const std::string& where) {
-  return parsed_as<nlohmann::json>(text, where);
+  return parsed_as(text, where, strict_json);
 }
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where) {
-  return parsed_as<nlohmann::ordered_json>(text, where);
+  return parsed_as(text, where, strict_ordered_json);
 }
 
 nlohmann::json read_json(const std::filesystem::path& file) {

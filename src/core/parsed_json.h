@@ -16,7 +16,8 @@ nlohmann::json strict_json(std::string_view text);
 /// The same, or a value with `is_discarded()` where the text is not JSON.
 nlohmann::json json_or_discarded(std::string_view text);
 
-/// The same with the members of objects in their order.
+/// The two with the members of objects in their order, however many they are.
+nlohmann::ordered_json strict_ordered_json(std::string_view text);
 nlohmann::ordered_json ordered_json_or_discarded(std::string_view text);
 
 /// As `parse_json`, with the members of objects in their order.

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "core/ordered_members.h"
 #include "core/parsed_json.h"
 #include "data/sources/column_kind.h"
 #include "data/sources/source_errors.h"
@@ -202,8 +203,9 @@ bool is_json_extension(const arrow::DataType& type) {
 Json struct_cell(const Array& column, int64_t row) {
   const auto& cells = as<arrow::StructArray>(column);
   auto object = Json::object();
+  OrderedMembers members;
   for (int i = 0; i < cells.num_fields(); ++i)
-    object[cells.type()->field(i)->name()] = read_json_cell(*cells.field(i), row);
+    members.set(object, cells.type()->field(i)->name(), read_json_cell(*cells.field(i), row));
   return object;
 }
 

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "core/ordered_members.h"
 #include "core/parsed_json.h"
 #include "data/sources/column_kind.h"
 
@@ -72,7 +73,7 @@ class RowHandler : public nlohmann::json_sax<nlohmann::json> {
   }
   bool key(std::string& name) override {
     if (depth_ > 1) {
-      keys_.back() = std::move(name);
+      stack_.back().key = std::move(name);
       return true;
     }
     column_ = std::move(name);
@@ -92,6 +93,11 @@ class RowHandler : public nlohmann::json_sax<nlohmann::json> {
 
  private:
   enum class Mode { key, integers, numbers, texts, tree };
+  struct OpenValue {
+    Json value;
+    std::string key;  // of the next member
+    OrderedMembers members;
+  };
 
   bool fail(std::string why) {
     reason = std::move(why);
@@ -130,37 +136,34 @@ class RowHandler : public nlohmann::json_sax<nlohmann::json> {
   // From a flat list to a tree that begins with what the list held.
   void leave_list() {
     if (mode_ == Mode::integers)
-      stack_.push_back(Json(std::exchange(integers_, {})));
+      stack_.push_back({Json(std::exchange(integers_, {})), {}, {}});
     else if (mode_ == Mode::numbers)
-      stack_.push_back(Json(std::exchange(numbers_, {})));
+      stack_.push_back({Json(std::exchange(numbers_, {})), {}, {}});
     else if (mode_ == Mode::texts)
-      stack_.push_back(Json(std::exchange(texts_, {})));
+      stack_.push_back({Json(std::exchange(texts_, {})), {}, {}});
     else
       return;
-    keys_.emplace_back();
     mode_ = Mode::tree;
   }
   bool add(Json value) {
     leave_list();
     auto& parent = stack_.back();
-    if (parent.is_array())
-      parent.push_back(std::move(value));
+    if (parent.value.is_array())
+      parent.value.push_back(std::move(value));
     else
-      parent[keys_.back()] = std::move(value);
+      parent.members.set(parent.value, std::move(parent.key), std::move(value));
     return true;
   }
   bool open(Json empty) {
     if (depth_ > kDeepest) return fail("nested too deeply");
     leave_list();
     mode_ = Mode::tree;
-    stack_.push_back(std::move(empty));
-    keys_.emplace_back();
+    stack_.push_back({std::move(empty), {}, {}});
     return true;
   }
   bool close() {
-    auto done = std::move(stack_.back());
+    auto done = std::move(stack_.back().value);
     stack_.pop_back();
-    keys_.pop_back();
     if (!stack_.empty()) return add(std::move(done));
     return finish(value_from_json(std::move(done)));
   }
@@ -173,8 +176,7 @@ class RowHandler : public nlohmann::json_sax<nlohmann::json> {
   Value::Ints integers_;
   Value::Floats numbers_;
   Value::Strings texts_;
-  std::vector<Json> stack_;
-  std::vector<std::string> keys_;
+  std::vector<OpenValue> stack_;
 };
 
 bool may_hold_special_number(std::string_view text) {

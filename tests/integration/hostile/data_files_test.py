@@ -112,6 +112,12 @@ def very_many(folder):
     nan = folder / "nan.jsonl"
     nan.write_text(json.dumps({f"key{i}": float("nan") for i in range(MANY)}) + "\n")
     shows("row of many special numbers", nan, "1 rows")
+    nested = folder / "nested.jsonl"
+    nested.write_text(json.dumps({"cell": {f"key{i}": i for i in range(MANY)}}) + "\n")
+    shows("cell of many keys", nested, "1 rows")
+    urls = folder / "urls.jsonl"
+    urls.write_text(json.dumps({"url": "https://x.org/cat.jpg", "label": 0.37}) + "\n")
+    shows("texts that end as names of images", urls, "1 rows")
     numbers = ",".join(map(str, range(MANY)))
     for name, header in [("same.csv", ",".join(["a"] * MANY)),
                          ("different.csv", ",".join(f"c{i}" for i in range(MANY)))]:

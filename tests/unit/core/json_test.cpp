@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "core/parsed_json.h"
+
 namespace gradus {
 namespace {
 
@@ -67,6 +69,22 @@ TEST(Json, RefusesValuesThatTakeFarMoreThanTheirText) {
   }
   // In a text they are no values.
   EXPECT_NO_THROW(parse_json("\"" + text + "\""));
+}
+
+TEST(Json, ObjectsThatKeepTheirOrderMayHaveManyMembers) {
+  std::string text = R"({"b": 1, "a": [2, {"z": null, "y": -1.5}], "b": true})";
+  EXPECT_EQ(dump_json(parse_ordered_json(text)),
+            R"({"b": true, "a": [2, {"z": null, "y": -1.5}]})");
+  text = "{";
+  for (int i = 0; i < 100'000; ++i) text += "\"k" + std::to_string(i) + "\": NaN, ";
+  text += R"("k5": 7, "k99999": "last"})";
+  const auto many = parse_ordered_json(text);  // 20 seconds where each is compared with all others
+  ASSERT_EQ(many.size(), 100'000u);
+  EXPECT_EQ(many.begin().key(), "k0");
+  EXPECT_EQ(std::next(many.begin(), 5).value(), 7);
+  EXPECT_EQ(std::prev(many.end()).value(), "last");
+  EXPECT_TRUE(ordered_json_or_discarded("{\"a\": }").is_discarded());
+  EXPECT_THROW(parse_ordered_json("{\"a\": }"), Error);
 }
 
 TEST(Json, ErrorNamesFileLineAndColumn) {
