@@ -73,7 +73,8 @@ void take_tokens(const nlohmann::json& settings, CTCTokens& tokens) {
   for (const auto* name : {"additional_special_tokens", "extra_special_tokens"})
     if (const auto found = settings.find(name); found != settings.end() && found->is_array())
       for (const auto& token : *found)
-        if (token.is_string()) tokens.extra_special_tokens.push_back(token);
+        if (token.is_string() && !token.get_ref<const std::string&>().empty())
+          tokens.extra_special_tokens.push_back(token);
 }
 
 using AddedTokens = std::map<std::string, CTCAddedToken>;
@@ -145,8 +146,7 @@ CTCTokenizer::CTCTokenizer(std::map<std::string, int64_t> vocabulary, CTCTokens 
   for (const auto& [symbol, number] : vocabulary_)
     if (has_several_characters(symbol)) long_symbols_.push_back({symbol, true});
   for (const auto& [symbol, token] : added_)
-    if (has_several_characters(symbol) || token.takes_spaces)
-      long_symbols_.push_back({symbol, token.takes_spaces});
+    if (!symbol.empty()) long_symbols_.push_back({symbol, token.takes_spaces});
   std::stable_sort(long_symbols_.begin(), long_symbols_.end(),
                    [](const auto& a, const auto& b) { return a.text.size() > b.text.size(); });
 }
