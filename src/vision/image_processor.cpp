@@ -138,6 +138,8 @@ ImageProcessor::ImageProcessor(nlohmann::json config, std::string where)
   if (do_center_crop_) read.need_sides("crop_size", /*takes_shortest_edge=*/false);
   const auto plain = read.plain_sides("size");
   shortest_edge_ = read.side("size", "shortest_edge");
+  if (is_convnext_ && !shortest_edge_ && read.side("size", "height"))
+    read.fail("size", "given by shortest_edge");
   if (is_convnext_ && !shortest_edge_) shortest_edge_ = plain ? (*plain)[0] : 384;
   const auto edge = shortest_edge_.value_or(224);
   const auto sides = plain.value_or(std::array{edge, edge});

@@ -50,6 +50,8 @@ bool open_png(PngReader& reader) {
   png_set_read_fn(reader.png, &reader, take_png_bytes);
   // The size is checked by our own limit.
   png_set_user_limits(reader.png, 0x7fffffff, 0x7fffffff);
+  // Texts are unpacked, to as much as 8 MB each, and kept.
+  png_set_chunk_cache_max(reader.png, 32);
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
   png_read_info(reader.png, reader.info);
   return true;

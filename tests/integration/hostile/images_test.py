@@ -4,12 +4,25 @@
     python images_test.py GRADUS
 """
 import shutil
+import struct
 import tempfile
+import zlib
 from pathlib import Path
 
 import hostile
 
 SEEDS = Path(__file__).resolve().parents[2] / "fuzz" / "seeds" / "images"
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png_of_texts(count):
+    text = chunk(b"zTXt", b"k\0\0" + zlib.compress(b"a" * 7_900_000, 9))
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0))
+    pixel = chunk(b"IDAT", zlib.compress(b"\0\0"))
+    return b"\x89PNG\r\n\x1a\n" + header + text * count + pixel + chunk(b"IEND", b"")
 
 
 def main():
@@ -22,7 +35,10 @@ def main():
         blocks = b"\xff\xe1\x00\x0aExif\0\0xx" * 300_000
         (top / "photos" / "a" / "blocks.jpg").write_bytes(whole[:2] + blocks + whole[2:])
         hostile.accepts("very many blocks of Exif", ["data", "show", top / "photos"], top)
-        hostile.finish(1)
+        (top / "texts" / "a").mkdir(parents=True)
+        (top / "texts" / "a" / "texts.png").write_bytes(png_of_texts(990))
+        hostile.accepts("very many packed texts", ["data", "show", top / "texts"], top)
+        hostile.finish(2)
 
 
 main()

@@ -228,7 +228,7 @@ def make_processors():
         "convnext_odd_rest": convnext(size={"shortest_edge": 28}, crop_pct=0.9),
         "vit_nearest": vit(size={"height": 25, "width": 90}, resample=0),
         "vit_pair": vit(size=[20, 33]),
-        "vit_middle": vit(size={"height": 33, "width": 24}, do_center_crop=True,
+        "vit_middle": vit(size={"height": 35, "width": 24}, do_center_crop=True,
                           crop_size={"height": 20, "width": 24})
     }
     tensors, metadata = {"image": torch.from_numpy(np.array(image))}, dict(VERSIONS)

@@ -223,6 +223,12 @@ TEST(EncodePng, GivesBackThePixels) {
   EXPECT_EQ(id_of([] { encode_png(torch::zeros({5, 7, 3})); }), "G-IMG-8");
 }
 
+TEST(ImageProcessorFile, ASizeOfTwoNumbersIsHeightAndWidth) {
+  const ImageProcessor processor(nlohmann::json::parse(R"({"size": [20, 33]})"));
+  EXPECT_EQ(processor(torch::zeros({8, 9, 3}, torch::kByte)).sizes(),
+            torch::IntArrayRef({3, 20, 33}));
+}
+
 TEST(ImageProcessorFile, SaysWhichValueIsWrong) {
   for (const auto* text :
        {R"({"size": {"height": 0, "width": 4}})", R"({"size": "large"})",
@@ -230,7 +236,8 @@ TEST(ImageProcessorFile, SaysWhichValueIsWrong) {
         R"({"do_resize": 1})", "[]", R"({"size": {"longest_edge": 4}})",
         R"({"size": {"max_height": 4, "max_width": 4}})", R"({"size": {"height": 4}})",
         R"({"size": [4, 4, 4]})", R"({"resample": 6})", R"({"resample": -1})",
-        R"({"do_center_crop": true, "crop_size": {"shortest_edge": 4}})"})
+        R"({"do_center_crop": true, "crop_size": {"shortest_edge": 4}})",
+        R"({"image_processor_type": "ConvNextImageProcessor", "size": {"height": 4, "width": 4}})"})
     EXPECT_EQ(id_of([&] { ImageProcessor(nlohmann::json::parse(text)); }), "G-IMG-6") << text;
   EXPECT_EQ(id_of([] { ImageProcessor::from_pretrained("/nowhere"); }), "G-IMG-6");
 }
