@@ -26,7 +26,7 @@ std::shared_ptr<const Dataset> open_speech(const std::string& dataset_name,
   for (size_t begin = 0; begin <= splits.size();) {
     const auto end = std::min(splits.find('+', begin), splits.size());
     options.split = splits.substr(begin, end - begin);
-    if (options.split.empty())
+    if (options.split.empty() && !splits.empty())  // nothing at all: the folder itself
       throw Error("G-TASK-9", ErrorKind::usage,
                   fmt::format("'{}' names a split without a name", splits),
                   "Give names of splits, joined by +: train+validation.");

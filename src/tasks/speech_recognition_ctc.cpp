@@ -287,7 +287,8 @@ class SpeechRecognitionCTC : public Task {
     decode.sampling_rate = extractor.sampling_rate;
     decode.skip_bad_rows = data_.skip_bad_rows;
     decode.threads = data_.preprocessing_num_workers.value_or(0);
-    rows = with_texts(rows, decode.skip_bad_rows);
+    rows = rows->map(
+        [column = data_.text_column_name](const Example& row) { return with_text(row, column); });
     SpokenRows spoken{decode_rows(rows, decode), {}};
     TextCleaner clean(data_.chars_to_ignore);
     for (int64_t i = 0; i < spoken.clips->size(); ++i)
@@ -295,29 +296,19 @@ class SpeechRecognitionCTC : public Task {
     return spoken;
   }
 
-  /// The rows that say in text what is said. `skippable` is how many may be left out, and becomes
-  /// how many may be left out afterwards.
-  std::shared_ptr<const Dataset> with_texts(std::shared_ptr<const Dataset> rows,
-                                            int64_t& skippable) const {
-    std::vector<int64_t> kept;
-    for (int64_t i = 0; i < rows->size(); ++i) {
-      const auto row = rows->get(i);
-      const auto* text = row.find(data_.text_column_name);
-      if (text != nullptr && text->is_string()) {
-        kept.push_back(i);
-        continue;
-      }
-      const auto what = fmt::format(
-          "row {}: --text_column_name '{}' {}, expected text", i, data_.text_column_name,
-          text == nullptr || text->is_null() ? std::string("has no value")
-                                             : "is " + std::string(text->type_name()));
-      if (--skippable < 0)
-        throw Error("G-TASK-10", ErrorKind::data, what,
-                    "Correct the row, or leave it out with --skip_bad_rows. Words of digits only "
-                    "are numbers in CSV: write the table as JSONL with quotes, or as Parquet.");
-      log_warning(fmt::format("Left out: {}", what));
-    }
-    return int64_t(kept.size()) == rows->size() ? rows : rows->select(std::move(kept));
+  /// `row`, which must say in text what is said. A row that does not fails as one that cannot be
+  /// decoded does.
+  static Example with_text(const Example& row, const std::string& column) {
+    const auto* text = row.find(column);
+    if (text == nullptr || !text->is_string())
+      throw Error(
+          "G-TASK-10", ErrorKind::data,
+          fmt::format("--text_column_name '{}' {}, expected text", column,
+                      text == nullptr || text->is_null() ? std::string("has no value")
+                                                         : "is " + std::string(text->type_name())),
+          "Correct the row, or leave it out with --skip_bad_rows. Words of digits only "
+          "are numbers in CSV: write the table as JSONL with quotes, or as Parquet.");
+    return row;
   }
 
   CTCTokenizer make_tokenizer(const SpokenRows& train, const SpokenRows& eval) const {

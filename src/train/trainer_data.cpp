@@ -108,11 +108,11 @@ std::string measured_input(const Dataset& rows, const Model& model,
                            const TokenizerLike* tokenizer) {
   const auto inputs = tokenizer != nullptr ? tokenizer->model_input_names() : Names();
   if (!inputs.empty()) return inputs.front();
-  const auto columns = rows.column_names();
-  const auto has = [&](const std::string& name) {
-    return std::find(columns.begin(), columns.end(), name) != columns.end();
-  };
-  return !has("input_ids") && has(model.main_input_name()) ? model.main_input_name() : "input_ids";
+  // By the first row: data that is decoded on the way knows no names of columns.
+  if (rows.size() == 0) return "input_ids";
+  const auto first = rows.get(0);
+  const auto main = model.main_input_name();
+  return first.find("input_ids") == nullptr && first.find(main) != nullptr ? main : "input_ids";
 }
 
 // The length of every row, from its own column where there is one.

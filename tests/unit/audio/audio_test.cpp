@@ -147,7 +147,9 @@ TEST(Audio, BadCellsSayWhatIsWrong) {
   using nlohmann::json;
   for (const auto& cell : {json{{"array", {{1, 2}, {3, 4}}}, {"sampling_rate", 8000}},
                            json{{"array", {1, 2}}, {"sampling_rate", "8000"}},
-                           json{{"array", "1 2"}, {"sampling_rate", 8000}}})
+                           json{{"array", "1 2"}, {"sampling_rate", 8000}},
+                           json{{"array", {1, 2}}, {"sampling_rate", -5}},
+                           json{{"array", {1, 2}}, {"sampling_rate", uint64_t(1) << 63}}})
     EXPECT_EQ(error_of([&] { audio_of(Value::nested(cell), {}); }), "G-AUDIO-3") << cell;
   AudioOptions options;
   options.sampling_rate = 16000;
