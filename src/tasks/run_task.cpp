@@ -93,7 +93,7 @@ void check_evaluation(const TrainingArguments& args) {
 
 // Python finds out after the training, and then in an array that is None.
 void check_dropped_batches(const PreparedTask& prepared, const TrainingArguments& args) {
-  if (!args.dataloader_drop_last) return;
+  if (!args.dataloader_drop_last || prepared.makes_rows) return;
   const auto too_few = [&](std::optional<int64_t> rows) {
     return rows && *rows < args.eval_batch_size();
   };

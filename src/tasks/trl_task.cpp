@@ -102,6 +102,7 @@ PreparedTask TrlTask::prepare(const TrainingArguments& args) {
     return first_rows(open_split(data_, file, split), most).reference();
   };
   PreparedTask prepared;
+  prepared.makes_rows = true;
   auto& trainer = prepared.trainer;
   trainer.processing_class = load_tokenizer(model_);
   const auto model = load_model(model_task_, model_, fresh_, changes_);

@@ -194,6 +194,10 @@ bool label_of(const PreferenceRow& row) {
                     "Give true for completions that are wanted, false for others.");
 }
 
+int64_t longer_of(const Example& row) {
+  return int64_t(std::max(row["chosen_ids"].ints().size(), row["rejected_ids"].ints().size()));
+}
+
 }  // namespace
 
 DatasetRef prepare_reward_rows(const DatasetRef& rows, const PreferencePreparation& how,
@@ -218,17 +222,16 @@ DatasetRef prepare_reward_rows(const DatasetRef& rows, const PreferencePreparati
           append_end_token(given, name, *how.tokenizer);
       const PreferenceRow pair(how, given, where, i, kPairForms);
       row = {{"chosen_ids", pair.whole("chosen")}, {"rejected_ids", pair.whole("rejected")}};
-      for (const auto* name : {"chosen", "rejected"})
-        pair.check_length(row[std::string(name) + "_ids"].ints().size(), name);
+      if (!how.max_length || longer_of(row) <= *how.max_length)  // others are left out below
+        for (const auto* name : {"chosen", "rejected"})
+          pair.check_length(row[std::string(name) + "_ids"].ints().size(), name);
     }
     if (has_value(given, "margin") || has_margin) {
       const RowReader read(given, where, i, kPairForms);
       if (!has_margin) read.refuse("it has a margin, but row 0 has none", kAllMargins);
       row.set("margin", read.number("margin"));
     }
-    const auto longer =
-        int64_t(std::max(row["chosen_ids"].ints().size(), row["rejected_ids"].ints().size()));
-    if (how.max_length && longer > *how.max_length) continue;
+    if (how.max_length && longer_of(row) > *how.max_length) continue;
     made.push_back(std::move(row));
   }
   return rows_left(std::move(made), how, where, "each has a text longer than");

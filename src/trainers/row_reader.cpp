@@ -68,8 +68,9 @@ std::vector<int64_t> RowReader::list(const std::string& name) const {
 std::vector<int64_t> RowReader::list_for(const std::string& name, size_t tokens) const {
   auto numbers = list(name);
   if (numbers.size() != tokens)
-    refuse(fmt::format("{} token ids, but {} numbers in {}", tokens, numbers.size(), name),
-           "Give one number for each token.");
+    refuse(
+        fmt::format("{} has length {}, but there are {} token ids", name, numbers.size(), tokens),
+        "Give one number for each token.");
   return numbers;
 }
 

@@ -178,10 +178,13 @@ bool truncated(Example& row, const SFTConfig& args) {
   return has_label;
 }
 
-/// Joined rows count positions through; the first of them is the longest.
+/// Joined rows count positions through.
 void check_packed(const Dataset& rows, const SftPreparation& how, const std::string& where) {
-  const auto length = int64_t(rows.get(0)["input_ids"].ints().size());
-  if (how.args.packing_strategy == "wrapped" && how.longest && length > *how.longest)
+  if (how.args.packing_strategy != "wrapped" || !how.longest) return;
+  int64_t length = 0;
+  for (int64_t i = 0; i < rows.size() && length <= *how.longest; ++i)
+    length = int64_t(rows.get(i)["input_ids"].ints().size());
+  if (length > *how.longest)
     throw Error("G-TRL-2", ErrorKind::data,
                 fmt::format("the packed rows of {} have {} tokens, but the model takes {} at most",
                             where, length, *how.longest),

@@ -74,8 +74,10 @@ std::optional<int64_t> longest_input(const Model& model) {
 
 std::optional<int64_t> known_tokens(const Model& model) {
   const auto config = model.config();  // null: a model of the user's own
-  if (!config.is_object() || !config.contains("vocab_size")) return std::nullopt;
-  return config["vocab_size"].get<int64_t>();
+  if (!config.is_object()) return std::nullopt;
+  const auto count = config.find("vocab_size");
+  if (count == config.end() || !count->is_number_integer()) return std::nullopt;
+  return count->get<int64_t>();
 }
 
 }  // namespace gradus

@@ -111,6 +111,17 @@ def main():
                 "--sync_ref_model", "--ref_model_sync_steps", "3")
         resumes("kto", cwd, "adapter_model.safetensors", "kto", *train, *adapter,
                 "--precompute_ref_log_probs")
+        # Five pairs are ten rows: enough for a batch of eight.
+        write_rows(cwd / "five.jsonl", pairs(["Anna", "The river"])[:5])
+        run("pairs that become rows", cwd, "kto", *SHORT, *train, "--validation_file",
+            "five.jsonl", "--do_eval", "--dataloader_drop_last", "--per_device_eval_batch_size",
+            "8", "--max_steps", "1", "--save_strategy", "no", "--output_dir", "few")
+        # A row that is longer than the context and than max_length is left out, as in trl.
+        long = {"prompt": "Anna", "chosen": " may" * 90, "rejected": " sleeps"}
+        write_rows(cwd / "one_long.jsonl", [*pairs(["Anna", "The river"]), long])
+        run("reward, longer than max_length", cwd, "reward", *SHORT, "--train_file",
+            "one_long.jsonl", "--model_name_or_path", "gpt2", "--max_length", "100",
+            "--max_steps", "1", "--save_strategy", "no", "--output_dir", "short")
 
         user = [{"role": "user", "content": "Anna"}]
         write_rows(cwd / "no_answer.jsonl", [{"chosen": user, "rejected": user}])

@@ -51,6 +51,8 @@ struct PreparedTask {
   /// Makes the trainer, where it needs more than its options and arguments (a teacher, say). Unset:
   /// the table of trainers makes the one that `Task::trainer` names.
   std::function<std::unique_ptr<Trainer>(TrainerOptions)> make_trainer;
+  /// Whether the trainer makes other rows of its data: it repeats, pairs, packs or splits them.
+  bool makes_rows = false;
   /// Trains and evaluates, for a task that has no `Trainer`. Then the members above are not used.
   /// `callbacks` are those of `run_task` and its own.
   std::function<TaskResult(const std::vector<CallbackHandle>& callbacks)> run;

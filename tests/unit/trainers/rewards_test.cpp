@@ -136,7 +136,7 @@ TEST(Rewards, ACommandThatWritesTooMuchIsAnswered) {
   // The second line was there before the question that it would have answered.
   expect_error([&] { ask(R"(printf '{"rewards": [1]}\n{"rewards": [2]}\n'; cat >/dev/null)"); },
                "G-RWD-2", {"more than one line", "[2]"});
-  expect_error([&] { ask("cat /dev/zero"); }, "G-RWD-2", {"gives no rewards"});
+  expect_error([&] { ask("read x; cat /dev/zero"); }, "G-RWD-2", {"gives no rewards"});
 }
 
 }  // namespace
