@@ -81,7 +81,14 @@ void EncoderDecoderModel::gradient_checkpointing_enable(const GradientCheckpoint
 }
 
 void EncoderDecoderModel::set_embedding_noise(std::optional<double> alpha) {
-  if (alpha) warn_of_no_noise();
+  stacks_.encoder->embedding_noise = stacks_.decoder->embedding_noise =
+      is_resized_ ? alpha : std::nullopt;
+  if (alpha && !is_resized_) warn_of_no_noise();
+}
+
+void EncoderDecoderModel::resize_token_embeddings(int64_t count) {
+  PreTrainedModel::resize_token_embeddings(count);
+  is_resized_ = true;
 }
 
 void warn_of_no_noise() {

@@ -43,7 +43,8 @@ torch::Tensor shifted_after_start(const torch::Tensor& ids, const nlohmann::json
                                   const std::string& class_name);
 
 /// Says that NEFTune does nothing for T5, BART and their kind. In transformers its noise is added
-/// to what `model.shared` gives, which nothing asks since version 5.
+/// to what `model.shared` gives, which nothing asks since version 5 until the vocabulary is
+/// resized.
 void warn_of_no_noise();
 
 /// What encoder and decoder gave.
@@ -63,6 +64,7 @@ class EncoderDecoderModel : public PreTrainedModel {
   std::vector<std::string> input_names() const override;
   void gradient_checkpointing_enable(const GradientCheckpointing& how = {}) override;
   void set_embedding_noise(std::optional<double> alpha) override;
+  void resize_token_embeddings(int64_t count) override;
   torch::nn::Module* input_embedding_module() override { return stacks_.shared.get(); }
   /// `attention_shape` stays unanswered: three kinds of attention are not measured.
   std::vector<std::string> droppable_masks() const override {
@@ -97,6 +99,8 @@ class EncoderDecoderModel : public PreTrainedModel {
 
  private:
   BackboneInputs decoder_inputs(const Batch& inputs, torch::Tensor shifted_from) const;
+
+  bool is_resized_ = false;  // in transformers both stacks then ask `shared`
 };
 
 /// How the language model turns the decoder's output into logits.

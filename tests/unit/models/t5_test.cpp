@@ -55,6 +55,13 @@ TEST(T5, HasNoEmbeddingNoiseAsInPython) {
   const auto before = model->forward(batch).loss().item<double>();
   model->set_embedding_noise(50.0);
   EXPECT_EQ(model->forward(batch).loss().item<double>(), before);
+  // A resize puts `shared` itself into both stacks.
+  model->resize_token_embeddings(model->input_embedding_module()->parameters()[0].size(0) + 1);
+  const auto resized = model->forward(batch).loss().item<double>();
+  model->set_embedding_noise(50.0);
+  EXPECT_NE(model->forward(batch).loss().item<double>(), resized);
+  model->set_embedding_noise(std::nullopt);
+  EXPECT_EQ(model->forward(batch).loss().item<double>(), resized);
 }
 
 TEST(T5, RefusesBadConfigs) {
