@@ -134,24 +134,28 @@ bool is_image(const std::string& bytes) try {
   return false;
 }
 
-bool names_image(const std::string& path) {
-  auto ending = std::filesystem::path(path).extension().string();
+// Whether a cell is the path of an image that is there: a text or an address may end like one.
+bool names_image(const std::string& path, const std::filesystem::path& folder) {
+  const auto file = folder / expand_user(path);
+  auto ending = file.extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(),
                  [](unsigned char letter) { return char(std::tolower(letter)); });
-  return ending == ".png" || ending == ".jpg" || ending == ".jpeg" || ending == ".webp";
+  std::error_code ignored;
+  return (ending == ".png" || ending == ".jpg" || ending == ".jpeg" || ending == ".webp") &&
+         std::filesystem::is_regular_file(file, ignored);
 }
 
 // Whether a cell is an image as the task reads them: a path, the bytes of an image, or both as
 // `datasets.Image` stores them.
-bool is_image_cell(const Value& cell) {
+bool is_image_cell(const Value& cell, const std::filesystem::path& folder) {
   if (cell.is_string())
-    return names_image(cell.str()) || (cell.str().size() > 8 && is_image(cell.str()));
+    return names_image(cell.str(), folder) || (cell.str().size() > 8 && is_image(cell.str()));
   if (!cell.is_nested() || !cell.json().is_object()) return false;
   const auto bytes = cell.json().find("bytes"), path = cell.json().find("path");
   if (bytes != cell.json().end() && bytes->is_string())
     return is_image(bytes->get_ref<const std::string&>());
   return path != cell.json().end() && path->is_string() &&
-         names_image(path->get_ref<const std::string&>());
+         names_image(path->get_ref<const std::string&>(), folder);
 }
 
 // The images of a folder by classes, or of files with a column of images; null for other data.
@@ -172,8 +176,9 @@ std::shared_ptr<ImageSource> open_images(const std::vector<std::string>& files,
   const auto given = expand_user(files.front());
   options.folder = std::filesystem::is_directory(given) ? given : paths.front().parent_path();
   for (const auto& [name, value] : *first) {
-    if (is_image_cell(value)) options.image_column = name;
-    if (name == "label" || name == "labels") options.label_column = name;
+    if (is_image_cell(value, options.folder)) options.image_column = name;
+    const bool is_class = value.is_int() || value.is_string();
+    if (is_class && (name == "label" || name == "labels")) options.label_column = name;
   }
   if (options.image_column.empty()) return nullptr;
   const auto table = load_dataset(files, load);

@@ -58,11 +58,15 @@ struct Found {
 };
 
 /// The tokens of a row, as the model's blocks see them; 0 where the batch does not say. Packed rows
-/// follow each other in one.
-int64_t tokens_in(const torch::Tensor* input, const json& config, int64_t rows) {
+/// follow each other in one; positions tell them apart from a batch that is not full.
+int64_t tokens_in(const Batch& batch, const torch::Tensor* input, const json& config,
+                  int64_t rows) {
   if (input == nullptr) return 0;  // completions that are not made yet
-  if (input->dim() == 2)
-    return input->size(0) < rows ? (input->numel() + rows - 1) / rows : input->size(1);
+  if (input->dim() == 2 && input->is_floating_point()) return 1;  // samples of sound
+  if (input->dim() == 2) {
+    const bool is_packed = input->size(0) == 1 && batch.find("position_ids") != nullptr;
+    return is_packed ? (input->numel() + rows - 1) / rows : input->size(1);
+  }
   const auto patch = config.is_object() ? config.find("patch_size") : config.end();
   if (input->dim() != 4 || patch == config.end() || !patch->is_number_integer()) return 1;
   const auto side = patch->get<int64_t>();
@@ -84,7 +88,8 @@ class PlanCallback : public TrainerCallback {
     // Frozen weights may still wait in host memory.
     for (const auto& parameter : at.model->parameters())
       if (found.device.is_cpu()) found.device = parameter.device();
-    const auto tokens = tokens_in(input, at.model->config(), wanted_.train_batch_size());
+    const auto tokens =
+        first ? tokens_in(*first, input, at.model->config(), wanted_.train_batch_size()) : 0;
     found.step = PlannedStep::of(*at.model, wanted_, tokens, for_a_card_ || found.device.is_cuda());
     found.step.target_tokens = labels != nullptr && labels->dim() == 2 ? labels->size(1) : 1;
     if (input != nullptr && input->dim() > 0)
@@ -263,8 +268,6 @@ void add_memory(json& document, const Found& found, const std::optional<double>&
 // What a trainer holds beside the model and its step.
 std::string not_counted(const std::string& trainer) {
   if (trainer == "DPOTrainer" || trainer == "KTOTrainer") return "a reference policy";
-  if (trainer == "GRPOTrainer" || trainer == "RLOOTrainer")
-    return "a reference policy and the making of completions";
   return trainer == "DistillationTrainer" ? "the teacher" : "";
 }
 
