@@ -191,9 +191,9 @@ std::string picture_of(const runs::RunCollection& collection, const ReportFlags&
   }
   if (runs_with_curves == 0)
     throw Error("G-CLI-5", ErrorKind::usage,
-                root + (known.empty() ? " has no curves yet" : " has no finite value to draw"),
-                known.empty() ? "Wait for the first log entry of a run."
-                              : "Its values are NaN or infinite; --html shows them as a table.");
+                root + (charts.empty() ? " has no curves yet" : " has no finite value to draw"),
+                charts.empty() ? "Wait for the first log entry of a run."
+                               : "Its values are NaN or infinite; --html shows them as a table.");
   if (runs_with_curves > kMostPictureRuns)
     log_warning(fmt::format("The picture shows the first {} of {} runs; --html shows all of them.",
                             kMostPictureRuns, runs_with_curves));

@@ -361,7 +361,9 @@ void check_sweep(const SweepOptions& options, Words train_words) {
   const auto is_argument = [&](const std::string& name) {
     return (options.arguments.is_object() && options.arguments.contains(name)) ||
            std::any_of(train_words.begin(), train_words.end(), [&](const auto& word) {
-             return word == "--" + name || word.starts_with("--" + name + "=");
+             auto flag = word.substr(0, word.find('='));
+             std::replace(flag.begin(), flag.end(), '-', '_');  // as flags are read
+             return flag == "__" + name;
            });
   };
   for (const char* own : {"output_dir", "resume_from_checkpoint", "overwrite_output_dir"})

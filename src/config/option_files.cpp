@@ -228,7 +228,7 @@ void OptionSet::read_yaml(const std::string& text, const std::filesystem::path& 
     std::replace(key.begin(), key.end(), '-', '_');
     const auto* option = find(key);
     if (key == "env" && option == nullptr) {
-      set_environment(convert_yaml(pair.second, /*as_text=*/true, where), where);
+      set_environment(convert_yaml(pair.second, /*as_text=*/false, where), where);
       continue;
     }
     const bool as_text = option != nullptr && config::is_text(option->field);

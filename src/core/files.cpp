@@ -136,7 +136,13 @@ bool write_named_file(const fs::path& file, std::string_view content) {
     write_file_atomically(file, content);
     return true;
   }
-  const Descriptor out(::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  struct stat named{}, output{};
+  const bool is_output = ::stat(file.c_str(), &named) == 0 &&
+                         ::fstat(STDOUT_FILENO, &output) == 0 && named.st_dev == output.st_dev &&
+                         named.st_ino == output.st_ino;
+  // A file that is opened anew has a place of its own: what is printed next would lie over it.
+  const Descriptor out(is_output ? ::dup(STDOUT_FILENO)
+                                 : ::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   if (!out.is_open() || !write_all(out.get(), content)) throw cannot_write(file, errno);
   return false;
 }

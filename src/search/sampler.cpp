@@ -47,8 +47,8 @@ void CountedRandom::go_to(uint64_t seed, int64_t drawn) {
   constexpr int64_t kMostDrawn = 1'000'000'000;  // a study of a million trials draws fewer
   if (drawn > kMostDrawn)
     throw Error("G-SEARCH-2", ErrorKind::data,
-                fmt::format("the study says that its sampler drew {} numbers, at most {} are "
-                            "believed",
+                fmt::format("the study says that its sampler has drawn {} numbers, expected at "
+                            "most {}",
                             drawn, kMostDrawn),
                 "The file is damaged, or was changed by another program.");
   if (seed != seed_ || drawn < drawn_) *this = CountedRandom(seed);

@@ -121,7 +121,7 @@ Metrics squad(std::span<const std::vector<std::string>> references,
   for (size_t i = 0; i < references.size(); ++i) {
     if (references[i].empty())
       throw Error("G-TASK-6", ErrorKind::data,
-                  "question " + std::to_string(i + 1) +
+                  "question " + std::to_string(i) +
                       " has no answer to compare with, which SQuAD 1.1 does not know",
                   "Give an answer, or use --version_2_with_negative.");
     const auto score = best_score(references[i], predictions[i], /*empty_answers=*/false);

@@ -120,8 +120,10 @@ class WandbWriter : public TrackerWriter {
     start_ = now();
     id_ = tracked::environment("WANDB_RUN_ID");
     if (id_.find_first_of("/\\#?%:") != std::string::npos || id_.starts_with('.')) {
-      log_warning(fmt::format("wandb: WANDB_RUN_ID {} is not used: W&B takes no /\\#?%: in it",
-                              printable(id_)));
+      log_warning(
+          fmt::format("wandb: WANDB_RUN_ID {} is not used: it begins with a dot or has one of "
+                      "/\\#?%: in it",
+                      printable(id_)));
       id_.clear();
     }
     if (id_.empty()) id_ = tracked::random_text(8, "0123456789abcdefghijklmnopqrstuvwxyz");

@@ -142,8 +142,9 @@ def check_errors(folder):
                    {"arguments": {"task": "sft", "resume_from_checkpoint": "x"}}]:
         said = sweep(folder, space(folder, **change), *words, code=2)
         assert "no flag for trials" in said, said
-    said = sweep(folder, space(folder), *words, "--", "--output_dir=x", code=2)
-    assert "no flag for trials" in said and not (folder / "x").exists(), said
+    for flag in ("--output_dir=x", "--output-dir=x"):
+        said = sweep(folder, space(folder), *words, "--", flag, code=2)
+        assert "no flag for trials" in said and not (folder / "x").exists(), said
     for step in (1, 1e-300):
         wide = {"learning_rate": {"low": 0, "high": 10**12, "step": step}}
         said = sweep(folder, space(folder, parameters=wide), *words, "--sampler", "grid", code=2)

@@ -265,6 +265,14 @@ def test_report(folder):
     done = subprocess.run(words, capture_output=True, timeout=60)
     assert done.returncode == 0 and done.stdout == (folder / "x.png").read_bytes(), done.stderr
     assert os.path.islink("/dev/stdout")
+    # What is printed next does not lie over it, also where the output is a file.
+    page = folder / "page"
+    with open(page, "wb") as out:
+        done = subprocess.run([*words, "--html", str(folder / "x.html")], stdout=out, timeout=60)
+    found = page.read_bytes()
+    assert done.returncode == 0, found
+    assert (folder / "x.png").read_bytes() in found, "what was printed lies over the picture"
+    assert f"{folder}/x.html\n".encode() in found
 
 
 def test_a_search_as_text(folder):

@@ -59,7 +59,7 @@ std::vector<Slice> slices(int64_t rows, const MapOptions& options) {
                   error.advice());
     }
   }
-  throw Error(found);
+  throw;  // it is called where `found` is caught
 }
 
 std::vector<Example> mapped(const Dataset& dataset, const MapFunction& function,
