@@ -120,7 +120,7 @@ def main():
         long = {"prompt": "Anna", "chosen": " may" * 90, "rejected": " sleeps"}
         write_rows(cwd / "one_long.jsonl", [*pairs(["Anna", "The river"]), long])
         run("reward, longer than max_length", cwd, "reward", *SHORT, "--train_file",
-            "one_long.jsonl", "--model_name_or_path", "gpt2", "--max_length", "100",
+            "one_long.jsonl", "--model_name_or_path", "gpt2", "--max_length", "80",
             "--max_steps", "1", "--save_strategy", "no", "--output_dir", "short")
 
         user = [{"role": "user", "content": "Anna"}]

@@ -64,7 +64,8 @@ BAD_ROWS = [
      "row 0: chat_template_kwargs must be an object, received text"),
     ([{"input_ids": [1, 2]}, {"input_ids": [1, 99999]}], "row 1: input_ids holds 99999"),
     ([{"input_ids": [1, 2], "labels": [1, -1]}], "row 0: labels holds -1"),
-    ([{"input_ids": [1, 2], "labels": [1]}], "row 0: labels has length 1, but there are 2 token ids"),
+    ([{"input_ids": [1, 2], "labels": [1]}],
+     "row 0: labels has length 1, but there are 2 token ids"),
     ([{"input_ids": [1, 2], "completion_mask": [1]}],
      "row 0: completion_mask has length 1, but there are 2 token ids"),
 ]

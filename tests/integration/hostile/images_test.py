@@ -35,8 +35,9 @@ def main():
         blocks = b"\xff\xe1\x00\x0aExif\0\0xx" * 300_000
         (top / "photos" / "a" / "blocks.jpg").write_bytes(whole[:2] + blocks + whole[2:])
         hostile.accepts("very many blocks of Exif", ["data", "show", top / "photos"], top)
-        (top / "texts" / "a").mkdir(parents=True)
-        (top / "texts" / "a" / "texts.png").write_bytes(png_of_texts(990))
+        for label in "ab":
+            (top / "texts" / label).mkdir(parents=True)
+            (top / "texts" / label / "texts.png").write_bytes(png_of_texts(990))
         hostile.accepts("very many packed texts", ["data", "show", top / "texts"], top)
         hostile.finish(2)
 
