@@ -57,6 +57,11 @@ std::vector<std::string> BackboneModel::input_names() const {
   return names;
 }
 
+void BackboneModel::resize_token_embeddings(int64_t count) {
+  PreTrainedModel::resize_token_embeddings(count);
+  body_->tokens_resized();
+}
+
 std::optional<AttentionShape> BackboneModel::attention_shape(const Batch& inputs) const {
   auto shape = body_->attention_shape();
   const auto* tokens = inputs.find("input_ids");

@@ -92,6 +92,9 @@ class Backbone : public torch::nn::Module {
   /// See `Model::load_memory`.
   virtual void load_memory(const nlohmann::json& memory);
 
+  /// Told after the table of token embeddings was replaced by one of another size.
+  virtual void tokens_resized() {}
+
   /// How activations are recomputed in the backward pass; unset keeps them all.
   std::optional<GradientCheckpointing> gradient_checkpointing;
   std::optional<double> embedding_noise;  ///< NEFTune's alpha; unset for no noise.

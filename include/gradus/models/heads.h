@@ -43,6 +43,7 @@ class BackboneModel : public PreTrainedModel {
   }
   void set_embedding_noise(std::optional<double> alpha) override { body_->embedding_noise = alpha; }
   torch::nn::Module* input_embedding_module() override { return &body_->input_embeddings(); }
+  void resize_token_embeddings(int64_t count) override;
   std::vector<std::string> droppable_masks() const override { return {"attention_mask"}; }
   bool is_recordable() const override { return options_.is_recordable; }
   nlohmann::json memory() const override { return body_->memory(); }

@@ -81,12 +81,17 @@ class T5Encoder : public Backbone {
   int64_t hidden_size() const override { return parts.encoder->hidden_size(); }
   BackboneOutput forward(const BackboneInputs& inputs) override {
     parts.encoder->gradient_checkpointing = gradient_checkpointing;
-    if (embedding_noise) warn_of_no_noise();
+    parts.encoder->embedding_noise = is_resized_ ? embedding_noise : std::nullopt;
+    if (embedding_noise && !is_resized_) warn_of_no_noise();
     auto given = inputs;
     given.sequence_ids = Tensor();
     return parts.encoder->forward(given);
   }
+  void tokens_resized() override { is_resized_ = true; }
   Stacks parts;
+
+ private:
+  bool is_resized_ = false;  // see EncoderDecoderModel
 };
 
 bool init_t5_encoder(torch::nn::Module& module, const Initializer& initializer,

@@ -64,6 +64,22 @@ TEST(T5, HasNoEmbeddingNoiseAsInPython) {
   EXPECT_EQ(model->forward(batch).loss().item<double>(), resized);
 }
 
+TEST(T5, EncodersHaveEmbeddingNoiseAfterAResize) {
+  const auto model = AutoModelForTokenClassification::from_config(
+      tiny_t5({{"dropout_rate", 0.0}, {"classifier_dropout", 0.0}}));
+  const Batch batch = {{"input_ids", torch::tensor({{5, 6, 7}})},
+                       {"labels", torch::tensor({{0, 1, 0}})}};
+  model->train();
+  const auto loss = [&] { return model->forward(batch).loss().item<double>(); };
+  const auto before = loss();
+  model->set_embedding_noise(50.0);
+  EXPECT_EQ(loss(), before);
+  model->resize_token_embeddings(21);
+  EXPECT_NE(loss(), before);
+  model->set_embedding_noise(std::nullopt);
+  EXPECT_EQ(loss(), before);
+}
+
 TEST(T5, RefusesBadConfigs) {
   const auto with = [](json changes) {
     return error_of([&] { AutoModelForSeq2SeqLM::from_config(tiny_t5(changes)); });
