@@ -47,10 +47,8 @@ std::shared_ptr<PreTrainedModel> open_model(const fs::path& folder, const std::s
 
 /// Options that change the numbers of a training, but not those of a step here.
 constexpr std::string_view kWithoutEffect[] = {
-    "bf16",           "fp16",           "fp8",
-    "bf16_full_eval", "fp16_full_eval", "label_smoothing_factor",
-    "torch_compile",  "deepspeed",      "fsdp",
-    "zero_stage"};
+    "bf16",      "fp16", "fp8",       "bf16_full_eval", "fp16_full_eval", "label_smoothing_factor",
+    "deepspeed", "fsdp", "zero_stage"};
 
 /// Trained without them, a model would become another one than the caller asked for.
 void refuse_what_has_no_effect(const nlohmann::json& options) {
@@ -62,8 +60,8 @@ void refuse_what_has_no_effect(const nlohmann::json& options) {
     throw Error(
         "G-CAPI-1", ErrorKind::usage,
         fmt::format("the option {} has no effect on a model that is fed batch by batch", name),
-        "Leave it out. An exported model computes as its folder says; the program gradus "
-        "and the C++ Trainer have the option.");
+        "Leave it out: it belongs to the runs of a Trainer. An exported model computes as its "
+        "folder says.");
   }
 }
 
@@ -89,16 +87,16 @@ CTrainer::CTrainer(const fs::path& folder, const std::string& task, const nlohma
       optimizer_arguments(args_));
   // Without a number of steps the rate stays: nobody knows where a schedule would end.
   const bool ends = args_.max_steps > 0;
-  schedule_ = ends ? get_scheduler(args_.lr_scheduler_type, *optimizer_,
-                                   args_.get_warmup_steps(args_.max_steps), args_.max_steps,
-                                   args_.lr_scheduler_kwargs)
-                   : get_scheduler("constant", *optimizer_);
-  if (schedule_->is_metric_driven())
+  if (is_metric_driven_scheduler(args_.lr_scheduler_type))
     throw Error("G-CAPI-1", ErrorKind::usage,
                 fmt::format("lr_scheduler_type {} follows evaluations, and nothing here says when "
                             "there was one",
                             args_.lr_scheduler_type),
                 "Choose a schedule that follows the steps, such as linear or cosine.");
+  schedule_ = ends ? get_scheduler(args_.lr_scheduler_type, *optimizer_,
+                                   args_.get_warmup_steps(args_.max_steps), args_.max_steps,
+                                   args_.lr_scheduler_kwargs)
+                   : get_scheduler("constant", *optimizer_);
 }
 
 double CTrainer::step(const Batch& batch) {
