@@ -169,12 +169,15 @@ Metrics predict_stage(Trainer& trainer, const PreparedTask& prepared, const fs::
     trainer.save_metrics("predict", output.metrics);
   }
   const bool writes = trainer.is_world_process_zero();
-  if (prepared.write_predictions && writes)
-    prepared.write_predictions(with_predictions(output, trainer.args()), folder);
+  if (prepared.write_predictions) {
+    const auto& whole = with_predictions(output, trainer.args());
+    if (writes) prepared.write_predictions(whole, folder);
+  }
   for (const auto& further : prepared.further_sets) {
     if (!further.predict_dataset) continue;
     const auto found = trainer.predict(further.predict_dataset, {}, "predict");
-    if (writes) further.write_predictions(with_predictions(found, trainer.args()), folder);
+    const auto& whole = with_predictions(found, trainer.args());
+    if (writes) further.write_predictions(whole, folder);
   }
   return output.metrics;
 }
