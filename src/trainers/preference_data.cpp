@@ -162,14 +162,15 @@ bool prompt_fits(const std::vector<int64_t>& prompt, const PreferencePreparation
   return how.keeps_end || !how.max_length || int64_t(prompt.size()) < *how.max_length;
 }
 
+constexpr size_t kPairsAtATime = 1000;
+
 /// Pairs as rows of one completion each: of every thousand rows first the chosen, then the rejected
 /// ones, as trl's data sets are mapped.
 std::vector<Example> unpaired(const std::vector<Example>& pairs) {
-  constexpr size_t batch = 1000;
   std::vector<Example> rows;
-  for (size_t begin = 0; begin < pairs.size(); begin += batch)
+  for (size_t begin = 0; begin < pairs.size(); begin += kPairsAtATime)
     for (const bool is_chosen : {true, false})
-      for (size_t i = begin; i < std::min(begin + batch, pairs.size()); ++i) {
+      for (size_t i = begin; i < std::min(begin + kPairsAtATime, pairs.size()); ++i) {
         Example row{{"completion", pairs[i][is_chosen ? "chosen" : "rejected"]},
                     {"label", is_chosen}};
         for (const auto& [name, value] : pairs[i])  // a label of the pair counts for both
@@ -177,6 +178,12 @@ std::vector<Example> unpaired(const std::vector<Example>& pairs) {
         rows.push_back(std::move(row));
       }
   return rows;
+}
+
+/// The pair that row `row` of `unpaired` is made of.
+size_t pair_of(size_t row, size_t pairs) {
+  const auto begin = row / (2 * kPairsAtATime) * kPairsAtATime;
+  return begin + (row - 2 * begin) % std::min(kPairsAtATime, pairs - begin);
 }
 
 constexpr const char* kAllMargins = "Give every row a margin, or none.";
@@ -222,16 +229,16 @@ DatasetRef prepare_reward_rows(const DatasetRef& rows, const PreferencePreparati
           append_end_token(given, name, *how.tokenizer);
       const PreferenceRow pair(how, given, where, i, kPairForms);
       row = {{"chosen_ids", pair.whole("chosen")}, {"rejected_ids", pair.whole("rejected")}};
-      if (!how.max_length || longer_of(row) <= *how.max_length)  // others are left out below
+      if (!how.max_length || longer_of(row) <= *how.max_length)  // others are left out
         for (const auto* name : {"chosen", "rejected"})
           pair.check_length(row[std::string(name) + "_ids"].ints().size(), name);
     }
+    if (how.max_length && longer_of(row) > *how.max_length) continue;
     if (has_value(given, "margin") || has_margin) {
-      const RowReader read(given, where, i, kPairForms);
+      const RowReader read(given, where, i, kAllMargins);
       if (!has_margin) read.refuse("it has a margin, but row 0 has none", kAllMargins);
       row.set("margin", read.number("margin"));
     }
-    if (how.max_length && longer_of(row) > *how.max_length) continue;
     made.push_back(std::move(row));
   }
   return rows_left(std::move(made), how, where, "each has a text longer than");
@@ -269,7 +276,8 @@ DatasetRef prepare_unpaired_rows(const DatasetRef& rows, const PreferencePrepara
                    : with_prompts(source, how, {"completion"}, where, kUnpairedForms);
   std::vector<Example> made;
   for (size_t i = 0; i < given.size(); ++i) {
-    const PreferenceRow row(how, std::move(given[i]), where, int64_t(i), kUnpairedForms);
+    const auto number = int64_t(paired ? pair_of(i, given.size() / 2) : i);
+    const PreferenceRow row(how, std::move(given[i]), where, number, kUnpairedForms);
     auto prompt = row.prompt();
     const auto whole = row.whole("completion");
     prompt.resize(completion_start(prompt, whole));

@@ -48,11 +48,13 @@ void AnswerScoring::add_scores(EvalLoopOutput& output, const std::string& stage,
   const auto rows = output.prediction.prediction_parts.front().size(0),
              expected = features_.map_style()->size();
   if (rows < expected)
-    throw Error("G-TASK-16", ErrorKind::usage,
-                fmt::format("there are predictions for {} of {} parts of texts: "
-                            "--dataloader_drop_last leaves out the rows of the last, short batch",
-                            rows, expected),
-                "Leave --dataloader_drop_last out: every question needs an answer.");
+    throw Error(
+        "G-TASK-16", ErrorKind::usage,
+        fmt::format("there are predictions for {} of {} parts of texts, but every "
+                    "question needs an answer",
+                    rows, expected),
+        "Leave --dataloader_drop_last out, which drops the last, short batch; a data loader "
+        "of your own must give every row once.");
   const auto answers = post_process_function_(*examples_.map_style(), *features_.map_style(),
                                               output.prediction.prediction_parts, stage);
   const auto prefix = metric_key_prefix + "_";

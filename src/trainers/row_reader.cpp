@@ -87,6 +87,8 @@ Encoding RowReader::chat_tokens(const Tokenizer& tokenizer, const ordered_json& 
   try {
     return tokenizer.apply_chat_template(conversation, options);
   } catch (const Error& error) {
+    const bool is_of_the_tokenizer = error.id() == "G-TEXT-7" || !tokenizer.has_chat_template();
+    if (is_of_the_tokenizer) throw;
     throw Error(error.id(), error.kind(),
                 fmt::format("{}, row {}: {}", where_, number_, error.message()), error.advice());
   }

@@ -181,6 +181,7 @@ bool truncated(Example& row, const SFTConfig& args) {
 /// Joined rows count positions through.
 void check_packed(const Dataset& rows, const SftPreparation& how, const std::string& where) {
   if (how.args.packing_strategy != "wrapped" || !how.longest) return;
+  if (*how.args.max_length <= *how.longest) return;  // no row is longer
   int64_t length = 0;
   for (int64_t i = 0; i < rows.size() && length <= *how.longest; ++i)
     length = int64_t(rows.get(i)["input_ids"].ints().size());

@@ -144,6 +144,11 @@ def main():
         (cwd / "long_pair.jsonl").write_text(json.dumps(dict(pair, chosen="Anna may " * 90)) + "\n")
         refused("reward, longer than the context", cwd, "G-TRL-2", "64 at most", "reward",
                 "--train_file", "long_pair.jsonl", "--model_name_or_path", "gpt2")
+        write_rows(cwd / "long_rejected.jsonl", [
+            {"prompt": "Anna", "chosen": " may", "rejected": " sleeps" * times} for times in (1, 90)
+        ])
+        refused("the pair behind a row of kto", cwd, "G-TRL-2", "row 1", "kto", "--train_file",
+                "long_rejected.jsonl", "--model_name_or_path", "gpt2")
         refused("label", cwd, "G-TRL-2", "true or false", "kto", "--train_file", "no_label.jsonl")
         refused("prompt too long", cwd, "G-TRL-2", "max_length", *dpo, "long.jsonl",
                 "--max_length", "20")
