@@ -179,10 +179,20 @@ bool says_unset(const json& value, const Rule& rule) {
   return !rule.unset_word.empty() && value == std::string(rule.unset_word);
 }
 
+bool is_none(const std::string& word) { return word == "none" || word == "None" || word == "null"; }
+
+// Of a list that may be unset, as on the command line.
+template <class Inner>
+bool is_no_list(const json& value) {
+  constexpr bool is_list = std::is_same_v<Inner, Words> || std::is_same_v<Inner, Numbers>;
+  return is_list && value.is_string() && is_none(value.get<std::string>());
+}
+
 template <class T>
 void set_from_json(T& field, const json& value, const FieldContext& context) {
   if constexpr (kIsOptional<T>) {
     if (value.is_null() || says_unset(value, context.rule) ||
+        is_no_list<typename T::value_type>(value) ||
         (value == false && !context.rule.when_true.empty() && context.rule.when_false.empty())) {
       field.reset();
     } else {
@@ -196,8 +206,6 @@ void set_from_json(T& field, const json& value, const FieldContext& context) {
     field = std::move(*converted);
   }
 }
-
-bool is_none(const std::string& word) { return word == "none" || word == "None" || word == "null"; }
 
 template <class T>
 void set_from_words(T& field, const Words& words, const FieldContext& context) {

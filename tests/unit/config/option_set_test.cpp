@@ -280,6 +280,7 @@ TEST_F(ConfigFile, OneValueIsAListOfOne) {
   EXPECT_EQ(yaml.args.label_names, Words{"all-linear"});
   EXPECT_EQ(yaml.data.weights, std::vector<double>{2});
   EXPECT_EQ(parse({write("run.json", R"({"label_names": "a"})")}).args.label_names, Words{"a"});
+  EXPECT_EQ(parse({write("none.yaml", "label_names: none\n")}).args.label_names, std::nullopt);
 }
 
 TEST_F(ConfigFile, SetsEnvironmentVariables) {
