@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +24,10 @@ bool write_all(int fd, std::string_view content) {
   while (!content.empty()) {
     const auto n = ::write(fd, content.data(), std::min<size_t>(content.size(), size_t{1} << 30));
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {  // a pipe that nobody has read yet, opened by somebody else
+      pollfd room{.fd = fd, .events = POLLOUT, .revents = 0};
+      if (::poll(&room, 1, -1) > 0 || errno == EINTR) continue;
+    }
     if (n == 0) errno = ENOSPC;
     if (n <= 0) return false;
     content.remove_prefix(size_t(n));
@@ -45,6 +50,17 @@ bool leads_to_open_file(fs::path path) {
     if (failed) return false;
   }
   return false;
+}
+
+// The standard output or error that `file` is, ready for writing; -1: neither.
+int standard_output_at(const fs::path& file) {
+  struct stat named{}, output{};
+  if (::stat(file.c_str(), &named) != 0) return -1;
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
+    if (::fstat(fd, &output) == 0 && named.st_dev == output.st_dev &&
+        named.st_ino == output.st_ino && (::fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+      return fd;
+  return -1;
 }
 
 // Flushes the entry of `path` in its folder. A folder that may be written to and not be read cannot
@@ -136,13 +152,10 @@ bool write_named_file(const fs::path& file, std::string_view content) {
     write_file_atomically(file, content);
     return true;
   }
-  struct stat named{}, output{};
-  const bool is_output = ::stat(file.c_str(), &named) == 0 &&
-                         ::fstat(STDOUT_FILENO, &output) == 0 && named.st_dev == output.st_dev &&
-                         named.st_ino == output.st_ino;
   // A file that is opened anew has a place of its own: what is printed next would lie over it.
-  const Descriptor out(is_output ? ::dup(STDOUT_FILENO)
-                                 : ::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  const int output = standard_output_at(file);
+  const Descriptor out(output >= 0 ? ::dup(output)
+                                   : ::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   if (!out.is_open() || !write_all(out.get(), content)) throw cannot_write(file, errno);
   return false;
 }

@@ -115,6 +115,52 @@ TEST_F(WrittenFiles, ALinkToAnOpenFileIsWrittenThroughAndStays) {
   EXPECT_EQ(read_file(victim()), "precious picture");
 }
 
+// As with `2> file`: what is said afterwards follows.
+TEST_F(WrittenFiles, TheFileBehindStandardErrorKeepsItsPlace) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int opened = ::open(victim().c_str(), O_WRONLY | O_TRUNC);
+    ::dup2(opened, STDERR_FILENO);
+    try {
+      write_named_file("/dev/stderr", "picture");
+    } catch (const Error&) {
+      ::_exit(1);
+    }
+    ::_exit(::write(STDERR_FILENO, " said", 5) == 5 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(read_file(victim()), "picture said");
+}
+
+TEST_F(WrittenFiles, APipeThatIsFullIsWaitedFor) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_NONBLOCK), 0);
+  const std::string picture(size_t(1) << 20, 'x');
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDOUT_FILENO);
+    try {
+      write_named_file("/dev/stdout", picture);
+    } catch (const Error&) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  ::fcntl(ends[0], F_SETFL, 0);  // this end waits
+  std::string got(picture.size(), ' ');
+  size_t size = 0;
+  for (ssize_t n = 1; n > 0 && size < got.size(); size += size_t(std::max<ssize_t>(n, 0)))
+    n = ::read(ends[0], got.data() + size, got.size() - size);
+  ::close(ends[0]);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(got, picture);
+}
+
 TEST_F(WrittenFiles, AFailedWriteLeavesNothingBehind) {
   fs::create_directories(folder_ / "taken" / "inside");
   expect_error([&] { write_file_atomically(folder_ / "taken", "x"); }, "G-IO-2",
