@@ -123,6 +123,7 @@ class WatchedRuns {
   /// Finds runs that have come since; those that are there stay, with what was read.
   void look() {
     next_look_ = Clock::now() + 3s;
+    std::set<std::string> runs_there;
     for (const auto& place : places_) {
       std::error_code unknown;
       std::vector<fs::path> found;
@@ -130,6 +131,7 @@ class WatchedRuns {
         found = runs::find_runs(place);
         study_folders_.try_emplace(place, place);
       }
+      for (const auto& path : found) runs_there.insert(plain_path(path).string());
       if (found.empty()) found = {place};
       for (const auto& path : found) add(path);
     }
@@ -143,11 +145,15 @@ class WatchedRuns {
     std::vector<std::string> names;
     for (const auto& run : runs_) names.push_back(run.name);
     std::erase_if(runs_, [&](const auto& run) {
-      return run.reader.file().empty() &&
-             std::any_of(names.begin(), names.end(), [&](const auto& name) {
-               return run.name == "." ? name != "." : name.starts_with(run.name + "/");
-             });
+      return run.reader.file().empty() && !runs_there.contains(run.name) &&
+             std::any_of(names.begin(), names.end(),
+                         [&](const auto& name) { return lies_in(name, run.name); });
     });
+  }
+
+  static bool lies_in(const std::string& name, const std::string& folder) {
+    if (folder == ".") return name != "." && !name.starts_with("/") && !name.starts_with("..");
+    return name.starts_with(folder + "/");
   }
 
   void add(const fs::path& path) {

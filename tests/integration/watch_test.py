@@ -226,6 +226,12 @@ def test_text(folder):
     assert done.returncode == 2 and "G-CLI-5" in done.stderr, done.stderr
     done = run("watch")
     assert done.returncode == 2 and "G-CLI-4" in done.stderr, done.stderr
+    # A run that another one lies in is shown beside it.
+    (folder / "outer" / "sub").mkdir(parents=True)
+    for where, key in (("outer", "outer_loss"), ("outer/sub", "inner_loss")):
+        write_log(folder / where / "run_log.jsonl", 5, key)
+    done = run("watch", ".", "--once", cwd=folder / "outer")
+    assert "outer_loss" in done.stdout and "inner_loss" in done.stdout, done.stdout
     # A hostile log cannot control the terminal.
     (folder / "text" / "log.jsonl").write_text('{"step": 1, "\x1b[31mred": 1.0}\n')
     done = run("watch", folder / "text", "--once")
