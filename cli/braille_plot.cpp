@@ -58,7 +58,8 @@ struct Range {
   bool is_empty() const { return least > most; }
   /// Where `value` is, from 0 to 1. By halves, because the whole range may be more than a double.
   double place(double value) const {
-    return most > least ? (value / 2 - least / 2) / (most / 2 - least / 2) : 0.5;
+    const double half = most / 2 - least / 2;
+    return half > 0 ? (value / 2 - least / 2) / half : 0.5;
   }
 };
 

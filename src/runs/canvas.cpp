@@ -40,6 +40,7 @@ void Canvas::fill(int x, int y, int width, int height, Colour colour) {
 }
 
 void Canvas::disc(Spot middle, double radius, Colour colour) {
+  if (!std::isfinite(middle.x) || !std::isfinite(middle.y)) return;
   for (int y = int(middle.y - radius) - 1; y <= int(middle.y + radius) + 1; ++y)
     for (int x = int(middle.x - radius) - 1; x <= int(middle.x + radius) + 1; ++x) {
       const double far = std::hypot(x + 0.5 - middle.x, y + 0.5 - middle.y);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "runs/canvas.h"
 
@@ -50,6 +51,12 @@ std::string fitting(std::string text, double size, double room) {
   return text;
 }
 
+/// Near enough to zero that the distance of two values is a number, too.
+double within_reach(double value) {
+  constexpr double kFar = std::numeric_limits<double>::max() / 4;
+  return std::clamp(value, -kFar, kFar);
+}
+
 void draw_chart(Canvas& canvas, const PictureChart& chart, int x, int y,
                 const PictureOptions& options) {
   const int left = x + kLeft, top = y + kTop;
@@ -60,15 +67,17 @@ void draw_chart(Canvas& canvas, const PictureChart& chart, int x, int y,
     for (size_t i = 0; i < each.curve.x.size(); ++i) {
       if (!std::isfinite(each.curve.y[i])) continue;
       steps.take(each.curve.x[i]);
-      values.take(each.curve.y[i]);
+      values.take(within_reach(each.curve.y[i]));
     }
-  if (steps.least == steps.most) steps.most += 1;
+  if (steps.least == steps.most)
+    steps.most = std::nextafter(steps.most + 1, std::numeric_limits<double>::infinity());
   const double room = values.most > values.least ? (values.most - values.least) * 0.05
                                                  : std::max(std::abs(values.most) * 0.1, 1e-9);
   values = {values.least - room, values.most + room};
   const auto place = [&](double step, double value) {
+    const double height = within_reach(value) - values.least;
     return Spot{left + (step - steps.least) / (steps.most - steps.least) * across,
-                top + (1 - (value - values.least) / (values.most - values.least)) * down};
+                top + (1 - height / (values.most - values.least)) * down};
   };
 
   canvas.text({double(left), double(y + 20)}, fitting(chart.title, kLarge, across), kLarge, kInk);

@@ -123,6 +123,12 @@ TEST(CurvePicture, BearsOddValues) {
   for (const auto& curve : {Curve{{5}, {1}}, Curve{{1, 2, 3}, {1, NAN, 1e300}},
                             Curve{{1, 2}, {-1e-300, 1e-300}}, Curve{{1, 1}, {2, 2}}})
     EXPECT_FALSE(curve_picture({{"\xff odd name ä", {{"a", curve}}}}).empty());
+  // Curves without NaN in between: something of their colour is to be seen.
+  for (const auto& curve : {Curve{{1, 2}, {1.7e308, -1.7e308}}, Curve{{1e18}, {3}}, Curve{{1}, {0}},
+                            Curve{{1, 2}, {0, 5e-324}}}) {
+    const auto pixels = decoded(curve_picture({{"loss", {{"a", curve}}}}));
+    EXPECT_GT(pixels.count({37, 99, 201}, 0, 0, pixels.width, pixels.height), 5);
+  }
   const std::string longest(size_t(8) << 20, 'x');  // cut letter by letter it would take hours
   EXPECT_FALSE(curve_picture({{longest, {{longest, {{1, 2}, {1, 2}}}}}}).empty());
 }
