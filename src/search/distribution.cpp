@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 namespace gradus::search {
 namespace {
@@ -57,7 +58,9 @@ Distribution Distribution::integer(int64_t low, int64_t high, bool log, int64_t 
   Distribution made;
   made.kind_ = Kind::integer;
   made.low_ = double(low);
-  made.high_ = double(low + (high - low) / step * step);
+  // Of unsigned numbers, because the range may be longer than the largest int64_t.
+  const auto steps = (uint64_t(high) - uint64_t(low)) / uint64_t(step);
+  made.high_ = double(int64_t(uint64_t(low) + steps * uint64_t(step)));
   made.log_ = log;
   made.step_ = double(step);
   return made;

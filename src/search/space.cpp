@@ -72,7 +72,8 @@ GridSampler::Grid grid_of(const std::map<std::string, Distribution>& space) {
   GridSampler::Grid grid;
   for (const auto& [name, distribution] : space) {
     const auto step = distribution.step();
-    if (step && (distribution.high() - distribution.low()) / *step >= kMostValues)
+    if (step && !distribution.log() &&
+        (distribution.high() - distribution.low()) / *step >= kMostValues)
       throw Error("G-SEARCH-1", ErrorKind::usage,
                   fmt::format("the parameter '{}' has more than {:.0f} values, too many for a grid",
                               name, kMostValues),

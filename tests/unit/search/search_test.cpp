@@ -51,6 +51,8 @@ TEST(Distribution, IsWrittenAsOptunaWritesIt) {
         Distribution::categorical({"a", 1, 2.5, true, nullptr})})
     EXPECT_EQ(Distribution::from_json(each.to_json()), each);
   EXPECT_EQ(Distribution::integer(1, 10, false, 4).high(), 9);
+  EXPECT_EQ(Distribution::integer(-9000000000000000000, 9000000000000000000, false, 3).high(),
+            9e18);
   EXPECT_EQ(Distribution::real(0, 0.3, false, 0.1).all_values()->size(), 4u);
   EXPECT_FALSE(Distribution::real(0, 1).all_values());
 }
