@@ -140,7 +140,8 @@ std::shared_ptr<const Dataset> open_audio_rows(const fs::path& path,
     for (const auto* ending : {".csv", ".jsonl", ".json", ".parquet"})
       if (fs::exists(path / (options.split + ending), ignored))
         return table_rows(path / (options.split + ending), options);
-    if (has_only_folders(path)) refuse_split(path, options.split);
+    if (fs::is_directory(path, ignored) && has_only_folders(path))
+      refuse_split(path, options.split);
     LoadOptions load;
     load.skip_bad_rows = options.skip_bad_rows;
     load.split = options.split;

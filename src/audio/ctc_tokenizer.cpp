@@ -25,6 +25,15 @@ constexpr int64_t kLargestNumber = 1'000'000'000;
               "--tokenizer_name_or_path out to build one from the data.");
 }
 
+int64_t checked_number(const std::string& symbol, const nlohmann::json& number,
+                       const fs::path& file) {
+  if (!number.is_number_integer() || number.get<int64_t>() < 0 ||
+      number.get<int64_t>() > kLargestNumber)
+    refuse_vocabulary(
+        file, fmt::format("the number of \"{}\" is {}", symbol, number.dump().substr(0, 60)));
+  return number.get<int64_t>();
+}
+
 std::map<std::string, int64_t> read_vocabulary(const fs::path& file,
                                                const std::string& language = {}) {
   std::error_code ignored;
@@ -42,10 +51,7 @@ std::map<std::string, int64_t> read_vocabulary(const fs::path& file,
       refuse_vocabulary(file,
                         "it has a table for each language, and tokenizer_config.json has no "
                         "target_lang that names one");
-    if (!number.is_number_integer() || number.get<int64_t>() < 0 ||
-        number.get<int64_t>() > kLargestNumber)
-      refuse_vocabulary(file, fmt::format("the number of \"{}\" is {}", symbol, number.dump()));
-    vocabulary[symbol] = number.get<int64_t>();
+    vocabulary[symbol] = checked_number(symbol, number, file);
   }
   return vocabulary;
 }
@@ -100,8 +106,11 @@ AddedTokens listed_tokens(const nlohmann::json& list, const fs::path& file) {
 AddedTokens named_tokens(const fs::path& file) {
   AddedTokens added;
   std::error_code ignored;
-  if (fs::exists(file, ignored))
-    for (const auto& [symbol, number] : read_vocabulary(file)) added[symbol] = {number};
+  if (!fs::exists(file, ignored)) return added;
+  const auto table = read_json(file);
+  if (!table.is_object()) refuse_vocabulary(file, "it is not a table");
+  for (const auto& [symbol, number] : table.items())
+    added[symbol] = {checked_number(symbol, number, file)};
   return added;
 }
 

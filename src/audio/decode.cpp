@@ -155,10 +155,10 @@ AudioClip brought_to(AudioClip clip, const AudioOptions& options, const std::str
 
 constexpr int64_t kLargestRate = 1'000'000'000;
 
-AudioClip clip_of_array(const nlohmann::json& cell, const AudioOptions& options) {
+AudioClip clip_of_array(const nlohmann::ordered_json& cell, const AudioOptions& options) {
   const auto& numbers = cell.at("array");
   const auto& rate = cell.at("sampling_rate");
-  const auto is_number = [](const nlohmann::json& item) { return item.is_number(); };
+  const auto is_number = [](const nlohmann::ordered_json& item) { return item.is_number(); };
   if (!rate.is_number_integer() || rate.get<int64_t>() < 1 || rate.get<int64_t>() > kLargestRate ||
       !numbers.is_array() || !std::all_of(numbers.begin(), numbers.end(), is_number))
     throw Error("G-AUDIO-3", ErrorKind::data,

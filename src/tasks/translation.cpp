@@ -28,7 +28,7 @@ std::string before_underscore(const std::string& language) {
   return language.substr(0, language.find('_'));
 }
 
-const std::string& text_in(const nlohmann::json& texts, const std::string& language,
+const std::string& text_in(const nlohmann::ordered_json& texts, const std::string& language,
                            const std::string& where) {
   const auto found = texts.find(language);
   if (found != texts.end() && found->is_string()) return found->get_ref<const std::string&>();

@@ -90,7 +90,7 @@ class ProcessorReader {
     return std::array{checked_side(key, *value), checked_side(key, *value)};
   }
 
-  /// Fails when an object has none of `names`, or half of a pair.
+  /// Fails when an object has neither `shortest_edge`, where that counts, nor height and width.
   void need_sides(const std::string& key, bool takes_shortest_edge) const {
     const auto* value = find(key);
     if (value == nullptr || !value->is_object() || value->empty()) return;

@@ -107,6 +107,11 @@ TEST(CTCTokenizer, FoldersThatMakeNoSenseAreNamed) {
       message(R"({"a": 0})", R"({"added_tokens_decoder": {"9": {"content": "", "lstrip": true}}})"),
       "read");
   EXPECT_EQ(CTCTokenizer::from_pretrained(folder).encode("a"), std::vector<int64_t>{0});
+  // added_tokens.json may name none; what it names has numbers.
+  write_file_atomically(folder / "added_tokens.json", "{}");
+  EXPECT_EQ(message(R"({"a": 0})", "{}"), "read");
+  write_file_atomically(folder / "added_tokens.json", R"({"<b>": {}})");
+  EXPECT_NE(message(R"({"a": 0})", "{}").find("the number of \"<b>\""), std::string::npos);
   fs::remove_all(folder);
 }
 
