@@ -185,7 +185,7 @@ void Trainer::call(Event event, const Logs& logs, const Metrics& metrics,
                            p.engine.optimizer().get(),
                            p.engine.schedule().get(),
                            p.train_loader ? &p.train_loader : nullptr,
-                           p.eval_loader ? &p.eval_loader : nullptr,
+                           p.evaluations.loader ? &p.evaluations.loader : nullptr,
                            exception};
   p.callbacks.call(event, p.args, p.state, p.control, at);
   if (p.agrees_after(event)) p.processes.agree(p.control);

@@ -150,7 +150,7 @@ PredictionOutput Trainer::predict(DatasetRef test_dataset, std::optional<Names> 
 bool Trainer::Parts::starts_workers(const DataLoader& loader,
                                     const std::string& metric_key_prefix) {
   if (!keeps_workers(loader)) return true;
-  if (!evaluated.insert(metric_key_prefix).second) return false;
+  if (!evaluations.have_begun.insert(metric_key_prefix).second) return false;
   const auto key = metric_key_prefix + "_runtime";
   return std::none_of(state.log_history.begin(), state.log_history.end(),
                       [&](const auto& entry) { return entry.contains(key); });
@@ -182,7 +182,7 @@ EvalLoopOutput Trainer::evaluation_loop(const DataLoader& dataloader,
   const auto ignored = ignore_keys.value_or(p.model->keys_to_ignore_at_inference());
   p.begin_evaluation();
   log_evaluation(description, dataloader, p.args.eval_batch_size());
-  p.eval_loader = dataloader;
+  p.evaluations.loader = dataloader;
 
   EvaluatorOptions options{
       .compute_metrics = p.compute_metrics,

@@ -57,8 +57,10 @@ struct Trainer::Parts : TrainerOptions {
   } preparation;                    ///< of the model: it is where it trains
 
   DataLoader train_loader;
-  DataLoader eval_loader;
-  std::set<std::string> evaluated;  ///< the prefixes of evaluations whose workers stay
+  struct {
+    DataLoader loader;                 ///< of the last one
+    std::set<std::string> have_begun;  ///< the prefixes of those whose workers stay
+  } evaluations;
   CheckpointWriter writer;
   RngState foreign_rng;  ///< Python's generators, carried through from the checkpoint resumed from
   MemoryTracker memory;
