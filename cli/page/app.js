@@ -250,7 +250,10 @@
       redraw(false);
     };
     byId("log").onchange = event => { app.isLog = event.target.checked; redraw(false); };
-    byId("outliers").onchange = event => { app.cutsOutliers = event.target.checked; redraw(false); };
+    byId("outliers").onchange = event => {
+      app.cutsOutliers = event.target.checked;
+      redraw(false);
+    };
     byId("pan").onchange = event => {
       app.dragMoves = event.target.checked;
       document.body.classList.toggle("moving", app.dragMoves);
@@ -277,7 +280,8 @@
     ["1 2 3 4 5", "curves, runs, compare, one run, search"], ["/", "filter runs"],
     ["j k", "next and previous run; it is drawn on top"], ["x", "show or hide it"],
     ["Enter", "open it"], ["l", "logarithmic scale"], ["s", "smoothing on and off"],
-    ["a", "next axis"], ["p", "drag moves, or zooms"], ["r", "whole curves"], ["t", "light or dark"],
+    ["a", "next axis"], ["p", "drag moves, or zooms"], ["r", "whole curves"],
+    ["t", "light or dark"],
     ["← → + − 0", "move and zoom the chart that has the focus (Tab)"], ["?", "this list"],
   ];
   byId("keys").append(make("h2", {}, "Keys"), make("table", {}, make("tbody", {},
@@ -288,7 +292,8 @@
 
   document.addEventListener("keydown", event => {
     if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
-    if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "checkbox") {
+    const {tagName, type} = event.target;
+    if (/^(INPUT|SELECT|TEXTAREA)$/.test(tagName) && type !== "checkbox") {
       if (event.key === "Escape") event.target.blur();
       return;
     }
@@ -335,6 +340,18 @@
     }
   };
 
+  // The address names runs, which are not known before the first answer.
+  const firstOverview = async () => {
+    for (;;) {
+      try {
+        return await gradus.source.overview(0);
+      } catch {
+        app.say("gradus serve does not answer; trying again");
+        await new Promise(done => setTimeout(done, 1000));
+      }
+    }
+  };
+
   const start = async () => {
     const kept = localStorage.getItem("gradus-theme");
     setTheme(kept ? kept === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
@@ -345,7 +362,7 @@
     app.studies = new gradus.Studies(app);
     app.colours = gradus.colouring("run", app);
     bind();
-    const first = await gradus.source.overview(0).catch(() => ({}));
+    const first = await firstOverview();
     for (const run of first.runs ?? []) app.runs[run.id] = run;
     const words = readAddress();
     app.update(first);

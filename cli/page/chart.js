@@ -208,7 +208,8 @@
     drawPicture(ctx, bbox, x, y) {
       const width = x.max - x.min;
       let picture = this.picture;
-      const serves = picture && picture.curves === this.curves && picture.atRun === this.app.atRun &&
+      const serves = picture && picture.curves === this.curves &&
+        picture.atRun === this.app.atRun &&
         picture.x.min <= x.min && picture.x.max >= x.max && picture.y.min === y.min &&
         picture.y.max === y.max && picture.bbox.height === bbox.height &&
         width > picture.width / 2;  // fingers zoom, too
@@ -425,7 +426,8 @@
       tip.hidden = false;
       const box = plot.over.getBoundingClientRect();
       const x = box.left + left, y = box.top + top;
-      tip.style.left = `${x + 14 + tip.offsetWidth > innerWidth ? x - 14 - tip.offsetWidth : x + 14}px`;
+      const fits = x + 14 + tip.offsetWidth <= innerWidth;
+      tip.style.left = `${fits ? x + 14 : x - 14 - tip.offsetWidth}px`;
       tip.style.top = `${Math.min(y + 14, innerHeight - tip.offsetHeight - 6)}px`;
     }
 

@@ -16,7 +16,9 @@
       this.y = document.getElementById("compare-y");
       this.logX = document.getElementById("compare-log-x");
       this.logY = document.getElementById("compare-log-y");
-      this.x.addEventListener("change", () => { this.logX.checked = Compare.isScale(this.x.value); });
+      this.x.addEventListener("change", () => {
+        this.logX.checked = Compare.isScale(this.x.value);
+      });
       for (const control of [this.x, this.y, this.logX, this.logY])
         control.addEventListener("change", () => this.update());
     }
@@ -80,7 +82,7 @@
           "These runs do not differ in any setting, or have no metrics yet."));
         return;
       }
-      const points = runs.filter(run => run.last[metric] !== undefined && run.last[metric] !== null);
+      const points = runs.filter(run => (run.last[metric] ?? null) !== null);
       const x = Compare.scale(points.map(run => app.settings[name][run.id]), this.logX.checked);
       const y = Compare.scale(points.map(run => run.last[metric]), this.logY.checked);
       const width = Math.max(280, place.clientWidth), height = 340;

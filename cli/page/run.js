@@ -162,7 +162,8 @@
         : typeof value === "string" ? value : value === null ? "" : JSON.stringify(value);
       rows.replaceChildren(
         make("div", {class: "tools"},
-          make("button", {onclick: () => go(-kRows), disabled: from === 0 || undefined}, "‹ before"),
+          make("button", {onclick: () => go(-kRows), disabled: from === 0 || undefined},
+            "‹ before"),
           make("span", {class: "note"},
             found.total === 0 ? "no rows"
               : `${from + 1}–${Math.min(from + kRows, found.total)} of ${found.total}`),
@@ -199,7 +200,8 @@
         const found = await gradus.source.verify(id, name, again).catch(error =>
           ({state: "done", complete: false, problems: [`it cannot be read: ${error.message}`]}));
         if (found.state === "done") {
-          const text = found.complete ? `complete, ${found.files} files` : found.problems.join("; ");
+          const text =
+            found.complete ? `complete, ${found.files} files` : found.problems.join("; ");
           this.verified[`${id}/${name}`] = text;
           place.textContent = text;
           place.className = found.complete ? "status-running" : "status-failed";

@@ -81,7 +81,10 @@
         style: {background: isOn ? colour : "transparent", borderColor: colour}}),
       make("span", {class: "name"}, run.name),
       make("button", {class: "open", tabindex: "-1", "aria-label": `Open ${run.name}`,
-        title: "Details", onclick: event => { event.stopPropagation(); app.openRun(run.id); }}, "›"),
+        title: "Details", onclick: event => {
+          event.stopPropagation();
+          app.openRun(run.id);
+        }}, "›"),
       make("span", {class: `note status-${run.status}`}, note.filter(Boolean).join(" · ")));
       return element;
     }
@@ -134,7 +137,7 @@
             this.isDown = this.sortBy === column.name ? !this.isDown : false;
             this.sortBy = column.name;
             this.update();
-          }}, column.name + (this.sortBy === column.name ? (this.isDown ? " ↓" : " ↑") : ""))))));
+          }})))));
       }
       [...this.head.querySelectorAll("button")].forEach((button, i) => {
         button.textContent = columns[i].name +
@@ -170,7 +173,8 @@
         const cell = i === 0 ? row.firstChild.firstChild : row.children[i];
         const text = column.text(run);
         if (cell.textContent !== text) cell.textContent = text;
-        if (column.style && cell.className !== column.style(run)) cell.className = column.style(run);
+        if (column.style && cell.className !== column.style(run))
+          cell.className = column.style(run);
       });
       return row;
     }

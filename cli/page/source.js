@@ -105,7 +105,7 @@ const gradus = {};
   const report = document.getElementById("report");
   gradus.source = report ? embedded(JSON.parse(report.textContent)) : live;
 
-  // Elements: make("div", {class: "x", onclick: f}, "text", child, …). Text is never read as HTML.
+  // Elements: make("div", {class: "x", onclick: f}, "text", child). Text is never read as HTML.
   gradus.make = (tag, attributes = {}, ...children) => {
     const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
