@@ -8,9 +8,9 @@
 #            MINUTES=N        time of `make chaos` (default: 10)
 #            SEED=N           the round with which `make chaos` begins (default: a random one)
 SHELL := /bin/bash
-# one compiler takes up to 2 GB
+# one compiler takes up to 2.5 GB
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { \
-	n = int($$2 / 2000000); print n < 1 ? 1 : n < cores ? n : cores}' /proc/meminfo)
+	n = int($$2 / 2500000); print n < 1 ? 1 : n < cores ? n : cores}' /proc/meminfo)
 PRESET ?= release
 PREFIX ?= $(HOME)/.local
 BUILD := build/$(PRESET)
