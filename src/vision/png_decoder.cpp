@@ -12,6 +12,8 @@
 namespace gradus::vision {
 namespace {
 
+constexpr const char* kCutShort = "the file is cut short";
+
 /// What libpng reads from and leaves behind. An error of libpng jumps back to `read`, so nothing
 /// with a destructor may be made between the two.
 struct PngReader {
@@ -36,12 +38,40 @@ void ignore_png_warning(png_structp, png_const_charp) {}
 
 void take_png_bytes(png_structp png, png_bytep to, png_size_t count) {
   auto* reader = static_cast<PngReader*>(png_get_io_ptr(png));
-  if (reader->rest.size() < count) png_error(png, "the file is cut short");
+  if (reader->rest.size() < count) png_error(png, kCutShort);
   std::memcpy(to, reader->rest.data(), count);
   reader->rest.remove_prefix(count);
 }
 
+/// A piece of a PNG file: its name, and what it says of its length.
+struct PngChunk {
+  std::string_view name;
+  size_t length;
+};
+
+PngChunk chunk_at(std::string_view bytes, size_t at) {
+  const auto* head = reinterpret_cast<const unsigned char*>(bytes.data()) + at;
+  return {bytes.substr(at + 4, 4),
+          size_t(head[0]) << 24 | size_t(head[1]) << 16 | size_t(head[2]) << 8 | size_t(head[3])};
+}
+
+/// Whether a chunk before the pixels says that it goes on beyond the end. libpng would make room
+/// for all of it, up to 2 GB, before it looks.
+bool is_cut_before_pixels(std::string_view bytes) {
+  for (size_t at = 8; at + 8 <= bytes.size();) {
+    const auto chunk = chunk_at(bytes, at);
+    if (chunk.name == "IDAT" || chunk.name == "IEND") return false;
+    if (chunk.length > bytes.size() - at - 8) return true;
+    at += chunk.length + 12;
+  }
+  return false;
+}
+
 bool open_png(PngReader& reader) {
+  if (is_cut_before_pixels(reader.rest)) {
+    std::strcpy(reader.message.data(), kCutShort);
+    return false;
+  }
   reader.png =
       png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, png_failed, ignore_png_warning);
   if (reader.png == nullptr) return false;
@@ -158,11 +188,9 @@ StoredImage read_png_header(std::string_view bytes, const ImageDecodeOptions& op
   // The chunk is looked up in the file, which outlives the reader.
   size_t at = 8;
   while (bytes.size() - at >= 12) {
-    const auto* head = reinterpret_cast<const unsigned char*>(bytes.data()) + at;
-    const size_t length =
-        size_t(head[0]) << 24 | size_t(head[1]) << 16 | size_t(head[2]) << 8 | size_t(head[3]);
+    const auto [name, length] = chunk_at(bytes, at);
     if (length > bytes.size() - at - 12) break;
-    if (bytes.substr(at + 4, 4) == "eXIf") image.exif = bytes.substr(at + 8, length);
+    if (name == "eXIf") image.exif = bytes.substr(at + 8, length);
     at += length + 12;
   }
   if (image.exif.empty()) image.unpacked_exif = exif_in_text(reader);
