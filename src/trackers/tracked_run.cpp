@@ -12,7 +12,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
+#include <mutex>
 #include <random>
+#include <utility>
 
 namespace gradus::tracked {
 
@@ -76,8 +78,17 @@ bool is_letter_or_digit(char32_t character) {
 }
 
 std::string random_text(size_t digits, std::string_view letters) {
-  // No generator per thread: a library with that much thread storage cannot be loaded by dlopen().
-  std::random_device source;
+  // The processor's own source takes several microseconds a number on some machines. No generator
+  // per thread: a library with that much thread storage cannot be loaded by dlopen().
+  static std::mutex mutex;
+  static std::mt19937_64 source;
+  static pid_t seeded_in = 0;  // a forked process needs numbers of its own
+  const std::lock_guard lock(mutex);
+  if (std::exchange(seeded_in, ::getpid()) != ::getpid()) {
+    std::random_device device;
+    std::seed_seq seeds{device(), device(), device(), device(), device(), device()};
+    source.seed(seeds);
+  }
   std::uniform_int_distribution<size_t> pick(0, letters.size() - 1);
   std::string text;
   for (size_t i = 0; i < digits; ++i) text += letters[pick(source)];

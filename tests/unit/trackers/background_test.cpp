@@ -10,6 +10,8 @@
 #include <gradus/trackers/wandb.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <netinet/in.h>
 #include <cmath>
@@ -359,6 +361,27 @@ TEST_F(BackgroundTrackers, TextServerAnswersOneAddressOnly) {
     EXPECT_EQ(as(other), 421) << other;
   EXPECT_EQ(send_request({.url = address + "/metrics", .body = "x"}).status, 405);
   EXPECT_THROW(TextServer(server.port(), "/", "text/plain", [] { return std::string(); }), Error);
+}
+
+// Ids of entries and runs: several processes may write to one database.
+TEST(RandomText, IsAnotherOneInAForkedProcess) {
+  EXPECT_NE(tracked::random_text(32), tracked::random_text(32));
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto text = tracked::random_text(32);
+    ::_exit(::write(ends[1], text.data(), text.size()) == 32 ? 0 : 1);
+  }
+  const auto here = tracked::random_text(32);
+  std::string there(32, ' ');
+  EXPECT_EQ(::read(ends[0], there.data(), there.size()), 32);
+  EXPECT_NE(there, here);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace
