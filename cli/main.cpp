@@ -9,7 +9,6 @@
 #include <gradus/core/printable.h>
 #include <gradus/tasks/task.h>
 #include <gradus/version.h>
-#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 #include <string_view>
 
 #include "cli.h"
+#include "core/write_all.h"
 #include "reference.h"
 
 namespace gradus::cli {
@@ -176,20 +176,10 @@ void print_line(const std::string& text) { print_text(text + "\n"); }
 void print_text(const std::string& text) {
   static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   const auto shown = terminal ? printable(text) : text;
-  for (std::string_view rest = shown; !rest.empty();) {
-    const auto count = ::write(STDOUT_FILENO, rest.data(), rest.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) {  // a pipe that its reader made so
-      pollfd output{STDOUT_FILENO, POLLOUT, 0};
-      ::poll(&output, 1, -1);
-      continue;
-    }
-    if (count <= 0)
-      throw Error("G-IO-2", ErrorKind::io,
-                  "cannot write to the standard output: " + system_reason(errno),
-                  "What was printed is not complete. Check free space, or who reads the pipe.");
-    rest.remove_prefix(size_t(count));
-  }
+  if (!write_all(STDOUT_FILENO, shown))
+    throw Error("G-IO-2", ErrorKind::io,
+                "cannot write to the standard output: " + system_reason(errno),
+                "What was printed is not complete. Check free space, or who reads the pipe.");
 }
 
 namespace {

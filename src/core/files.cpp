@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
-#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,25 +14,11 @@
 #include "core/open_file.h"
 #include "core/open_folder.h"
 #include "core/temporary_name.h"
+#include "core/write_all.h"
 
 namespace gradus {
 namespace fs = std::filesystem;
 namespace {
-
-bool write_all(int fd, std::string_view content) {
-  while (!content.empty()) {
-    const auto n = ::write(fd, content.data(), std::min<size_t>(content.size(), size_t{1} << 30));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {  // a pipe that nobody has read yet, opened by somebody else
-      pollfd room{.fd = fd, .events = POLLOUT, .revents = 0};
-      if (::poll(&room, 1, -1) > 0 || errno == EINTR) continue;
-    }
-    if (n == 0) errno = ENOSPC;
-    if (n <= 0) return false;
-    content.remove_prefix(size_t(n));
-  }
-  return true;
-}
 
 // Whether a name is a link into /proc/self/fd, as /dev/stdout is. A file that the output goes to
 // lies behind it, but renaming another one there would replace the link of the whole system.
