@@ -1,10 +1,19 @@
 // bench_gpt_step MODE: one line of JSON for benchmarks/gpt_step.py and ddp_step.py. The model is a
 // GPT-2 of 4 layers, 256 wide, trained on 8 rows of 128 tokens.
-//   trainer STEPS [VOCABULARY]  gradus::Trainer: tokens per second, peak resident memory, last
-//   loss; TRACE=FILE writes what torch's profiler saw of one step after the warm-up plain STEPS
-//   [VOCABULARY]    a hand-written loop over the same model with the same work: collate, clip,
-//   schedule, fused AdamW load FILE                   reads a safetensors file: seconds, bytes that
-//   became resident and private while doing so
+//
+//   trainer STEPS [VOCABULARY]
+//     gradus::Trainer: tokens per second, peak resident memory, last loss. TRACE=FILE writes what
+//     torch's profiler saw of one step after the warm-up.
+//
+//   onednn STEPS [VOCABULARY]
+//     the same with --cpu_matmul onednn.
+//
+//   plain STEPS [VOCABULARY]
+//     a hand-written loop over the same model with the same work: collate, clip, schedule, fused
+//     AdamW.
+//
+//   load FILE
+//     reads a safetensors file: seconds, bytes that became resident and private while doing so.
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -88,7 +97,7 @@ void trace_one_step(gradus::Trainer& trainer) {
              });
 }
 
-Speed run_trainer(int64_t steps, int64_t vocabulary) {
+Speed run_trainer(int64_t steps, int64_t vocabulary, const char* cpu_matmul) {
   gradus::TrainingArguments args{.output_dir = "gradus_bench_gpt",
                                  .per_device_train_batch_size = kBatch,
                                  .max_steps = steps,
@@ -97,7 +106,8 @@ Speed run_trainer(int64_t steps, int64_t vocabulary) {
                                  .logging_steps = 10,
                                  .disable_tqdm = true,
                                  .save_strategy = "no",
-                                 .use_cpu = true};
+                                 .use_cpu = true,
+                                 .cpu_matmul = cpu_matmul};
   gradus::Trainer trainer(
       {.model = make_model(vocabulary), .args = args, .train_dataset = make_rows(vocabulary)});
   Clock::time_point begin, end;
@@ -195,16 +205,17 @@ int main(int argc, char** argv) {
   gradus::set_log_sink(std::make_shared<Silent>());
   if (mode == "load") {
     load(argv[2]);
-  } else if (mode == "trainer" || mode == "plain") {
+  } else if (mode == "trainer" || mode == "onednn" || mode == "plain") {
     const int64_t steps = std::stoll(argv[2]), vocabulary = argc > 3 ? std::stoll(argv[3]) : 8192;
-    const auto speed =
-        mode == "trainer" ? run_trainer(steps, vocabulary) : run_plain(steps, vocabulary);
+    const auto speed = mode == "plain"
+                           ? run_plain(steps, vocabulary)
+                           : run_trainer(steps, vocabulary, mode == "onednn" ? "onednn" : "torch");
     if (gradus::launch_environment().rank != 0) return 0;
     std::cout << fmt::format("{{\"tokens\": {:.1f}, \"peak\": {:.1f}, \"loss\": {:.6f}}}\n",
                              speed.tokens_per_second, memory("/proc/self/status", "VmHWM"),
                              speed.loss);
   } else {
-    std::cerr << "usage: bench_gpt_step trainer|plain STEPS [VOCABULARY] | load FILE\n";
+    std::cerr << "usage: bench_gpt_step trainer|onednn|plain STEPS [VOCABULARY] | load FILE\n";
     return 2;
   }
 }

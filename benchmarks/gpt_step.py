@@ -60,17 +60,21 @@ def main(build):
         if subprocess.run([sys.executable, "-c", "import transformers"],
                           capture_output=True).returncode != 0:
             raise Skip("the Python peer is absent: make peer")
-        plain, ours, theirs = [], [], []
+        plain, ours, theirs, onednn = [], [], [], []
         for _ in range(3):  # interleaved: whatever else the machine does hits all
             theirs.append(run(sys.executable, peer, "train", STEPS, cwd=folder))
             plain.append(run(program, "plain", STEPS, cwd=folder))
             ours.append(run(program, "trainer", STEPS, cwd=folder))
+            onednn.append(run(program, "onednn", STEPS, cwd=folder))
     rows.append(
         at_least(0.97, quantity="GPT-2 4 x 256, 8 x 128 tokens", gradus=median(ours, "tokens"),
                  other=median(plain, "tokens"), other_name="plain C++ loop", unit="tokens/s"))
     rows.append(
         at_least(1.15, quantity="GPT-2 4 x 256, 8 x 128 tokens", gradus=median(ours, "tokens"),
                  other=median(theirs, "tokens"), other_name="Python Trainer", unit="tokens/s"))
+    rows.append(
+        Row(quantity="the same with --cpu_matmul onednn", gradus=median(onednn, "tokens"),
+            other=median(theirs, "tokens"), other_name="Python Trainer", unit="tokens/s"))
     rows.append(
         at_most(0.4, quantity="its peak resident memory", gradus=median(ours, "peak"),
                 other=median(theirs, "peak"), other_name="Python Trainer", unit="MiB"))

@@ -3,6 +3,7 @@
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/device/attention_backend.h>
+#include <gradus/device/cpu_matmul.h>
 #include <gradus/device/gpu.h>
 #include <gradus/device/runtime.h>
 #include <gradus/version.h>
@@ -65,6 +66,14 @@ std::string attention_line(const std::vector<device::AttentionTime>& times) {
   return text + " (forward and backward, 16 × 1024 tokens, 12 heads of 64, bfloat16)";
 }
 
+std::string products_line(const device::CpuMatmulSpeed& speed) {
+  if (speed.onednn == 0) return fmt::format("{:.0f} GFLOP/s", speed.torch);
+  const auto text = fmt::format("torch {:.0f}, oneDNN {:.0f} GFLOP/s", speed.torch, speed.onednn);
+  return speed.onednn < 1.2 * speed.torch
+             ? text
+             : text + ": --cpu_matmul onednn makes training on this CPU faster";
+}
+
 }  // namespace
 
 int doctor(Words words) {
@@ -81,11 +90,13 @@ int doctor(Words words) {
                      {.batch = 16, .tokens = 1024, .heads = 12, .key_heads = 12, .width = 64},
                      {torch::kCUDA, 0})
                : std::vector<device::AttentionTime>();
+  const auto products = device::measure_cpu_matmul();
   const nlohmann::ordered_json found = {
       {"gradus", kVersion},
       {"libtorch", TORCH_VERSION},
       {"cores", int64_t(std::thread::hardware_concurrency())},
       {"threads", at::get_num_threads()},
+      {"cpu_matmul", {{"torch", products.torch}, {"onednn", products.onednn}}},
       {"gpus", gpus},
       {"cuda_plugin", device::has_plugin() ? nlohmann::ordered_json(device::plugin_text())
                                            : nlohmann::ordered_json(nullptr)},
@@ -107,6 +118,7 @@ int doctor(Words words) {
   line("LibTorch", TORCH_VERSION);
   line("threads",
        fmt::format("{} of {} cores", at::get_num_threads(), std::thread::hardware_concurrency()));
+  line("products", products_line(products));
   line("GPU", gpus > 0 ? fmt::format("{} found", gpus) : "none found: training runs on the CPU");
   for (const auto& card : cards)
     line("", fmt::format("{}, {:.0f} GiB ({:.0f} free), compute capability {}.{}, {} "

@@ -58,6 +58,7 @@
 #include <gradus/data/tokenize_file.h>
 #include <gradus/data/tokenizer_like.h>
 #include <gradus/device/attention_backend.h>
+#include <gradus/device/cpu_matmul.h>
 #include <gradus/device/gpu.h>
 #include <gradus/device/runtime.h>
 #include <gradus/distributed/bucket_options.h>

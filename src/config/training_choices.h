@@ -23,6 +23,7 @@ inline constexpr std::string_view kDebugOptions[] = {"underflow_overflow", "tpu_
 inline constexpr std::string_view kLossWeightings[] = {"samples", "tokens"};
 inline constexpr std::string_view kGraphModes[] = {"auto", "on", "off"};
 inline constexpr std::string_view kCommHooks[] = {"no", "fp16", "bf16"};
+inline constexpr std::string_view kCpuMatmuls[] = {"torch", "onednn"};
 inline constexpr std::string_view kBf16Modes[] = {"auto", "autocast", "master"};
 inline constexpr std::string_view kSpikeActions[] = {"none", "skip", "rollback"};
 

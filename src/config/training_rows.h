@@ -335,6 +335,10 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
     {&A::fp8, "fp8", Group::gradus, any_value(),
      "Multiply in 8-bit floating point in the linear layers of the blocks; needs bf16 and a GPU of "
      "compute capability 8.9 or above.", Origin::gradus},
+    {&A::cpu_matmul, "cpu_matmul", Group::gradus, one_of(kCpuMatmuls),
+     "Who multiplies float32 matrices on a CPU: torch's BLAS, with Python's numbers to the last "
+     "bit, or oneDNN, which rounds in another order and is twice as fast on some processors "
+     "(gradus doctor measures both).", Origin::gradus},
 };
 // clang-format on
 

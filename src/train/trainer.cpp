@@ -9,6 +9,7 @@
 #include <gradus/data/collators.h>
 #include <gradus/data/tokenizer_like.h>
 #include <gradus/device/attention_backend.h>
+#include <gradus/device/cpu_matmul.h>
 #include <gradus/device/runtime.h>
 #include <gradus/optim/param_groups.h>
 #include <gradus/trackers/tracker.h>
@@ -66,6 +67,7 @@ void check_options(const TrainerOptions& options, const TrainingArguments& args)
 // What the arguments say about the whole process: threads, kernels, random numbers.
 void set_up_process(const TrainingArguments& args) {
   device::set_num_threads(args.num_threads);
+  device::use_cpu_matmul(args.cpu_matmul);
   if (args.tf32) device::allow_tf32(*args.tf32);
   if (args.full_determinism) {
     device::use_deterministic_algorithms();

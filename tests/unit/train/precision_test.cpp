@@ -1,4 +1,5 @@
 // bf16_mode=master: bfloat16 weights, float32 masters; what it leaves behind is float32.
+#include <gradus/device/cpu_matmul.h>
 #include <gradus/formats/safetensors.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/optim/adamw.h>
@@ -68,6 +69,24 @@ TEST(Precision, CheckpointingUnderAutocastChangesNothing) {
     found.push_back(losses_of(trainer));
     ASSERT_EQ(found.back().size(), 6u);
     EXPECT_EQ(found.back(), found.front()) << kwargs;
+  }
+}
+
+TEST(Precision, ATrainerChoosesWhoMultiplies) {
+  Box box;
+  auto args = bf16_arguments(box, "autocast");
+  for (const std::string wanted : {"onednn", "torch"}) {
+    args.cpu_matmul = wanted;
+    const Trainer trainer({.model = small_gpt2(), .args = args});
+    EXPECT_EQ(device::cpu_matmul(), wanted);
+  }
+  args.cpu_matmul = "mkl";
+  try {
+    Trainer({.model = small_gpt2(), .args = args});
+    FAIL() << "mkl is no choice";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "G-CONF-3") << error.what();
+    EXPECT_NE(error.message().find("cpu_matmul"), std::string::npos) << error.what();
   }
 }
 
