@@ -70,6 +70,14 @@ def figure(issue=14, most=2.0):
     return Line(issue, "a figure", r"figure ([\d.]+)", most=most)
 
 
+def is_running(process):
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
 class Call:
     """A call of must_hold with checks of a test."""
     def __init__(self, folder):
@@ -149,16 +157,24 @@ class MustHold(unittest.TestCase):
             self.assertIn("## bad: failed\nthe reason", log.read())
 
     def test_what_takes_too_long_is_ended_with_all_that_it_started(self):
-        late = os.path.join(self.call.folder, "late")
-        command = ["bash", "-c", f"echo begun; (sleep 30; touch {late}) & sleep 30"]
+        child = os.path.join(self.call.folder, "child")
+        command = ["bash", "-c", f"echo begun; sleep 60 & echo $! >{child}; wait"]
         found = self.call([
-            Check("slow", command, 1, [figure()], limit=1),
+            Check("slow", command, 1, [figure()], limit=2),
             Check("next", says("figure 1"), 1, [figure()])
         ])
-        self.assertFalse(os.path.exists(late))
         self.assertEqual(found["slow"]["state"], "too slow")
         self.assertIn("begun", found["slow"]["tail"])
         self.assertEqual(found["next"]["state"], "done")
+        with open(child) as file:
+            self.assertFalse(is_running(file.read().strip()))
+
+    def test_a_process_that_stays_is_not_waited_for(self):
+        done = os.path.join(self.call.folder, "done")
+        stays = f"setsid bash -c 'sleep 4; touch {done}' & echo figure 1"
+        found = self.call([Check("leaves one", ["bash", "-c", stays], 1, [figure()])])
+        self.assertFalse(os.path.exists(done))
+        self.assertEqual(found["leaves one"]["figures"], {"a figure": 1})
 
     def test_what_does_not_fit_is_left_and_the_next_call_goes_on(self):
         listed = [
@@ -166,7 +182,8 @@ class MustHold(unittest.TestCase):
             Check("cut", ["sleep", "60"], 0, [figure(19)]),
         ]
         found = self.call(listed, seconds=must_hold.SPARE + 2)
-        self.assertEqual({name: check["state"] for name, check in found.items()}, {"cut": "cut off"})
+        self.assertEqual([(name, check["state"]) for name, check in found.items()],
+                         [("cut", "cut off")])
         self.assertIn("long: takes about 1000 s, left for later", self.call.said)
         listed[1].command = says("figure 7")
         found = self.call(listed, "second", after=self.call.file("first"), seconds=2000)
@@ -177,6 +194,11 @@ class MustHold(unittest.TestCase):
         found = self.call(listed, "third", after=self.call.file("second"), only=["cut"])
         self.assertEqual({name: check["figures"]["a figure"] for name, check in found.items()},
                          {"long": 1.25, "cut": 99})
+
+    def test_an_earlier_call_that_left_no_file_costs_nothing(self):
+        found = self.call([Check("a", says("figure 1"), 1, [figure()])],
+                          after=self.call.file("never"))
+        self.assertEqual(found["a"]["state"], "done")
 
     def test_only_an_issue(self):
         listed = [
