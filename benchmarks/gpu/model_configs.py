@@ -1,5 +1,10 @@
 """The configs of the models that the GPU benchmarks train, as in config.json."""
 
+# What makes any of them small enough for a CPU, to try the scripts.
+TINY = dict(n_embd=32, n_layer=2, n_head=2, hidden_size=32, intermediate_size=64,
+            num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, d_model=32, d_kv=16,
+            d_ff=64, num_layers=2, num_heads=2, ffn_dim=64, word_embed_proj_dim=32)
+
 GPT2 = dict(model_type="gpt2", vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12,
             n_head=12, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
 LLAMA = dict(model_type="llama", vocab_size=128256, hidden_size=2048, intermediate_size=8192,

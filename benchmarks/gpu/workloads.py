@@ -1,11 +1,17 @@
-"""The models and data of the GPU benchmark: made anew, the same for both sides."""
+"""The models and data of the GPU benchmark: made anew, the same for both sides.
+
+With GRADUS_BENCH_TINY=1 they are small, and the scripts run on a CPU: a try without a card.
+"""
 import json
 import os
 import random
 
 import numpy as np
 
-from model_configs import BERT, GPT2, LLAMA, MISTRAL, QWEN, QWEN3, SMALL_LLAMA
+from model_configs import BERT, GPT2, LLAMA, MISTRAL, QWEN, QWEN3, SMALL_LLAMA, TINY
+
+IS_TINY = os.environ.get("GRADUS_BENCH_TINY") == "1"
+PRECISION = ["--use_cpu"] if IS_TINY else ["--bf16"]  # flags of gradus
 
 # name: config, rows of a batch, tokens of a row, bounds on (ms, GB); None: no bound
 WORKLOADS = {
@@ -26,11 +32,21 @@ WORKLOADS = {
 }
 
 
+def shrink(work):
+    """A workload that a CPU can try."""
+    config = {key: TINY.get(key, value) for key, value in work["config"].items()}
+    return dict(work, config=config, batch=2, tokens=32)
+
+
+if IS_TINY:
+    WORKLOADS = {name: shrink(work) for name, work in WORKLOADS.items()}
+
+
 def model_folder(name, work, root):
     """Fresh weights from one seed, written by transformers: both sides start from the same
     numbers.
     """
-    folder = os.path.join(root, name + "-model")
+    folder = os.path.join(root, name + ("-tiny" if IS_TINY else "-model"))
     if not os.path.exists(os.path.join(folder, "model.safetensors")):
         import torch
         from transformers import (
@@ -40,7 +56,7 @@ def model_folder(name, work, root):
         config = AutoConfig.for_model(**work["config"])
         torch.manual_seed(0)
         kind = AutoModelForSequenceClassification if name == "bert-base" else AutoModelForCausalLM
-        with torch.device("cuda"):
+        with torch.device("cpu" if IS_TINY else "cuda"):
             model = kind.from_config(config)
         model.save_pretrained(folder)
         if name == "bert-base":
