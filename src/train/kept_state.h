@@ -16,7 +16,6 @@ struct KeptState {
   RngState random;
   TrainerState state;
   nlohmann::json saved;  ///< what gradus_state.json would hold
-  int64_t times_used = 0;
 };
 
 }  // namespace gradus

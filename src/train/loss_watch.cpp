@@ -38,6 +38,11 @@ void LossWatch::add(const torch::Tensor& loss) {
   on_device_[int64_t(pending_.size())] += loss.to(torch::kFloat);
 }
 
+void LossWatch::add_norm(const torch::Tensor& norm) {
+  const torch::NoGradGuard no_grad;
+  add(norm.detach() * 0);  // 0 where it is finite, else not a number
+}
+
 void LossWatch::end_step(Place place) {
   if (std::exchange(is_judged_, false)) return;
   if (is_full()) drop();  // nobody looked
@@ -72,6 +77,7 @@ std::optional<LossWatch::Spike> LossWatch::take_current(Place place) {
   const double loss =
       device_.is_cpu() ? on_host_.back() : on_device_[now].to(torch::kCPU).item<double>();
   const auto spike = judge(place, loss);
+  taken_in_a_row_ = spike ? taken_in_a_row_ + 1 : 0;
   if (!spike) accept(loss);
   drop_current();
   is_judged_ = true;
@@ -110,6 +116,19 @@ std::optional<LossWatch::Spike> LossWatch::look_and_go_on() {
   return first;
 }
 
+int64_t LossWatch::left_out_before(Place place, int64_t window) const {
+  int64_t count = 0;
+  while (left_out_.contains({place.first, place.second - (count + 1) * window})) ++count;
+  return count;
+}
+
+void LossWatch::begin_anew() {
+  usual_.clear();
+  accepted_ = 0;
+  first_level_ = 0;
+  taken_in_a_row_ = 0;
+}
+
 void LossWatch::drop_current() {
   if (device_.is_cpu())
     on_host_.back() = 0;
@@ -127,6 +146,7 @@ nlohmann::json LossWatch::state() const {
   return {{"usual", std::vector<double>(usual_.begin(), usual_.end())},
           {"accepted", accepted_},
           {"first_level", first_level_},
+          {"taken_in_a_row", taken_in_a_row_},
           {"left_out", std::vector<Place>(left_out_.begin(), left_out_.end())}};
 }
 
@@ -137,6 +157,7 @@ void LossWatch::load(const nlohmann::json& state) {
   // Files of early versions do not have these.
   accepted_ = state.value("accepted", usual_.size());
   first_level_ = state.value("first_level", 0.0);
+  taken_in_a_row_ = state.value("taken_in_a_row", int64_t{0});
   const auto places = state.at("left_out").get<std::vector<Place>>();
   left_out_ = {places.begin(), places.end()};
 }

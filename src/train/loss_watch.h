@@ -18,7 +18,8 @@ namespace gradus {
 /// A loss is a spike when it lies more than `threshold` standard deviations above the median of the
 /// last 64 steps that were none. The deviation follows from the median distance to the median and
 /// counts as at least 5 % of it and a thousandth of the median of the first 16 losses. Nothing is a
-/// spike before 16 steps, unless it is not finite.
+/// spike before 16 steps, unless it is not finite. A step whose gradient is not finite counts as
+/// one whose loss is not: its update would spoil the weights.
 class LossWatch {
  public:
   /// A step: the pass and its first batch.
@@ -34,6 +35,8 @@ class LossWatch {
 
   /// Adds the loss of a micro-batch to the step under way.
   void add(const torch::Tensor& loss);
+  /// The gradient norm of the step under way, on the run's device. A finite one changes nothing.
+  void add_norm(const torch::Tensor& norm);
   /// The step under way is over.
   void end_step(Place place);
   /// Whether the step under way is a spike. Waits for the device. Either way it is judged, and no
@@ -60,6 +63,13 @@ class LossWatch {
   void leave_out(Place place) { left_out_.insert(place); }
   /// Replaces those that are left out.
   void set_left_out(std::set<Place> places) { left_out_ = std::move(places); }
+  /// How many steps in a row are left out right before this one, in its pass; a step has `window`
+  /// batches.
+  int64_t left_out_before(Place place, int64_t window) const;
+  /// How many steps in a row `take_current` has found to be spikes.
+  int64_t taken_in_a_row() const { return taken_in_a_row_; }
+  /// Takes the losses that come now for the usual ones: the level has changed.
+  void begin_anew();
 
   /// What a checkpoint keeps. Nothing may be pending.
   nlohmann::json state() const;
@@ -74,7 +84,8 @@ class LossWatch {
   torch::Device device_;
   double threshold_;
   std::deque<double> usual_;
-  size_t accepted_ = 0;     // losses that were usual
+  size_t accepted_ = 0;  // losses that were usual, since the level was last taken anew
+  int64_t taken_in_a_row_ = 0;
   double first_level_ = 0;  // the median of the first of them
   std::vector<Place> pending_;
   std::vector<double> on_host_;  // of the pending steps and the one under way, on a CPU

@@ -165,7 +165,10 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
     run.begin_pass();
     while (has_steps) {
       const auto window = run.next_window(window_size);
-      if (window.empty()) break;
+      if (window.empty()) {
+        if (p.look_at_end_of_data()) continue;  // the run has gone back
+        break;
+      }
       if (p.leaves_out_step()) {  // since a return, for the spike of its loss
         call(Event::step_begin);
       } else {
@@ -182,8 +185,9 @@ TrainOutput Trainer::training_loop(const std::filesystem::path& checkpoint) {
         }
         if (!run.window_is_complete(window_size)) break;  // the data ended, or a stop was asked for
 
+        const auto norm = p.watched_norm();
         if (!p.skips_update()) {
-          run.grad_norm = p.engine.clip();
+          run.grad_norm = norm ? *norm : p.engine.clip();
           call(Event::pre_optimizer_step);
           p.engine.step();
           call(Event::optimizer_step);

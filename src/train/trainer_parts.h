@@ -114,6 +114,11 @@ struct Trainer::Parts : TrainerOptions {
   /// Looks at the losses since the last look, when that is due. Whether the run has gone back to
   /// the state that was kept: the pass begins anew from there.
   bool look_for_spikes();
+  /// The same at the end of data whose length was not known.
+  bool look_at_end_of_data();
+  /// The gradient norm of the step under way, after clipping, where something is done about one
+  /// that is not finite.
+  std::optional<torch::Tensor> watched_norm();
   /// Whether the update of the step under way is left out (`spike_action` skip).
   bool skips_update();
   /// Whether the window that was just fetched is left out after a return; it then counts as done.
@@ -124,6 +129,10 @@ struct Trainer::Parts : TrainerOptions {
   void watch_save(double began);
   /// Keeps the state of the run after a look (`spike_action` rollback).
   void keep_state();
+  /// A look that is due.
+  bool look_now();
+  /// Whether so many steps before this spike were left out, too, that it is no bad row.
+  bool is_new_level(const LossWatch::Spike& spike) const;
   /// Goes back to the state that was kept, and leaves the step of the spike out from now on.
   void go_back(const LossWatch::Spike& spike);
   /// Batch, pass and rows of a step, in words.
@@ -150,6 +159,7 @@ struct Trainer::Run {
   RunMonitor monitor;               ///< says what is going wrong
   std::unique_ptr<KeptState> kept;  ///< to go back to
   bool has_looked = true;           ///< for spikes, since the last state was kept
+  bool has_left_out = false;        ///< a step, since the last look
   bool has_said_spike = false;
   StepOptions step_options;                  ///< what the engine was begun with
   std::unique_ptr<kernels::Fp8Weights> fp8;  ///< --fp8, until the last step

@@ -17,8 +17,8 @@
 namespace gradus {
 namespace {
 
-// After so many returns to one state the spikes are no bad rows.
-constexpr int64_t kMostReturns = 8;
+// After so many steps in a row a loss that is high but finite is no bad row.
+constexpr int64_t kMostInARow = 8;
 // A run that may have to go back looks after so many steps, and at the end of a pass.
 constexpr size_t kMostToRepeat = 256;
 
@@ -29,6 +29,8 @@ std::vector<torch::Tensor> tensors_of(torch::nn::Module& model) {
 }
 
 std::string usual_losses(const LossWatch::Spike& spike) {
+  // Not a number may also be the norm.
+  if (std::isnan(spike.loss)) return "or its gradient is not finite";
   if (!std::isfinite(spike.loss)) return fmt::format("is {}", spike.loss);
   return fmt::format("is {:.4g}, the last steps had {:.4g} ± {:.2g}", spike.loss, spike.usual,
                      spike.deviation);
@@ -53,12 +55,29 @@ std::string Trainer::Parts::describe_step(const LossWatch::Spike& spike) const {
   return said;
 }
 
+// With a scaler a norm that is not finite is usual at first, and the scaler leaves its step out.
+std::optional<torch::Tensor> Trainer::Parts::watched_norm() {
+  if (args.spike_action == "none" || engine.precision().scaler() != nullptr) return std::nullopt;
+  auto norm = engine.clip();
+  run->spikes.add_norm(norm);
+  return norm;
+}
+
 // Whether the update of the step under way is left out.
 bool Trainer::Parts::skips_update() {
   if (args.spike_action != "skip") return false;
   const auto first = run->batches_done - run->window;
+  const auto in_a_row = run->spikes.taken_in_a_row();
   const auto spike = run->spikes.take_current({run->epoch, first});
   if (!spike) return false;
+  if (in_a_row >= kMostInARow && std::isfinite(spike->loss)) {
+    log_warning(
+        fmt::format("Step {} is not skipped: its loss {}, and so were the {} before it. The "
+                    "run goes on with what is usual now.",
+                    state.global_step + 1, usual_losses(*spike), in_a_row));
+    run->spikes.begin_anew();
+    return false;
+  }
   log_warning(fmt::format("Step {} is skipped: its loss {}. It was {}.", state.global_step + 1,
                           usual_losses(*spike), describe_step(*spike)));
   run->loss.replace_since_mark(state.global_step - run->last_logged_step);
@@ -72,35 +91,57 @@ bool Trainer::Parts::leaves_out_step() {
   run->loss.mark();
   run->loss.replace_since_mark(state.global_step - run->last_logged_step);
   run->batches_done += run->window;
+  run->has_left_out = true;
   return true;
 }
 
 // Whether the run has gone back to the state that was kept.
 bool Trainer::Parts::look_for_spikes() {
   const bool goes_back = args.spike_action == "rollback";
-  // A look waits for the device.
-  const bool is_due = control.should_log || control.should_evaluate || control.should_save ||
-                      control.should_training_stop || run->spikes.is_full() ||
-                      (goes_back && (run->spikes.pending() >= kMostToRepeat || run->at_epoch_end ||
-                                     run->batches_done == run->plan.steps_in_epoch));
-  if (!is_due) return false;
+  // A look waits for the device. One after a step that is left out lets the next return, which may
+  // soon follow, begin there.
+  const bool is_due =
+      control.should_log || control.should_evaluate || control.should_save ||
+      control.should_training_stop || run->spikes.is_full() ||
+      (goes_back && (run->spikes.pending() >= kMostToRepeat || run->has_left_out ||
+                     run->at_epoch_end || run->batches_done == run->plan.steps_in_epoch));
+  return is_due && look_now();
+}
+
+bool Trainer::Parts::look_at_end_of_data() {
+  return args.spike_action == "rollback" && run->spikes.pending() > 0 && look_now() &&
+         !control.is_interrupted;
+}
+
+bool Trainer::Parts::is_new_level(const LossWatch::Spike& spike) const {
+  return std::isfinite(spike.loss) &&
+         run->spikes.left_out_before(spike.place, args.gradient_accumulation_steps) >= kMostInARow;
+}
+
+bool Trainer::Parts::look_now() {
   run->has_looked = true;
-  const bool may_return = goes_back && run->kept && !run->at_epoch_end;
+  run->has_left_out = false;
+  const bool may_return = args.spike_action == "rollback" && run->kept && !run->at_epoch_end;
   const auto spike = may_return ? run->spikes.look() : run->spikes.look_and_go_on();
   if (!spike) return false;
-  if (!may_return || run->kept->times_used >= kMostReturns) {
-    const auto* advice =
-        may_return ? "The run has gone back too often from here and goes on."
-                   : "Look at these rows; --spike_action rollback leaves them out, a lower "
-                     "--learning_rate or --max_grad_norm may help.";
-    if (!run->has_said_spike || may_return)
-      log_warning(fmt::format("The loss of {} {}. {}", describe_step(*spike), usual_losses(*spike),
-                              advice));
-    run->has_said_spike = true;
-    return false;
+  if (may_return && !is_new_level(*spike)) {
+    go_back(*spike);
+    return true;
   }
-  go_back(*spike);
-  return true;
+  const bool is_first = !std::exchange(run->has_said_spike, true);
+  if (may_return) {
+    log_warning(
+        fmt::format("The loss of {} {}. It is not left out, as the {} steps before it were: "
+                    "the run goes on with what is usual now.",
+                    describe_step(*spike), usual_losses(*spike), kMostInARow));
+    run->spikes.begin_anew();
+  } else if (is_first) {
+    log_warning(
+        fmt::format("The loss of {} {}. Look at these rows; --spike_action rollback leaves "
+                    "them out, a lower --learning_rate or --max_grad_norm may help.",
+                    describe_step(*spike), usual_losses(*spike)));
+  }
+  return false;
 }
 
 void Trainer::Parts::watch_log(const Logs& logs) {
@@ -139,7 +180,6 @@ void Trainer::Parts::keep_state() {
   run->store_flos(state, processes);
   kept.state = state;
   kept.saved = run->saved_state(*this);
-  kept.times_used = 0;
 }
 
 void Trainer::Parts::go_back(const LossWatch::Spike& spike) {
@@ -166,10 +206,10 @@ void Trainer::Parts::go_back(const LossWatch::Spike& spike) {
   run->new_flos = 0;
   run->restore_saved_state(kept.saved, *this);
   run->ended_by_callback = false;
+  run->has_looked = run->has_left_out = false;  // the state that is kept stays
   run->spikes.set_left_out(left_out);
   run->spikes.leave_out(spike.place);
   run->rng = kept.random;
-  ++kept.times_used;
   engine.begin(model->named_module(), run->step_options);
   engine.zero_grad();
   const bool saves = control.is_interrupted && control.should_save;

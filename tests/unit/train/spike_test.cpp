@@ -207,6 +207,137 @@ TEST(Spikes, ARunThatStaysBadGoesOn) {
   EXPECT_EQ(trainer.state().global_step, 32);
 }
 
+/// Rows of a line in order; those from `first` on lie higher by `shift`.
+TrainerOptions shifted_line(const Box& box, TrainingArguments args, int64_t rows, int64_t first,
+                            double shift) {
+  args.train_sampling_strategy = "sequential";
+  auto options = regression(box, std::move(args));
+  const RegressionData data(rows);
+  auto labels = data.ys[0].clone();
+  labels.slice(0, first) += shift;
+  options.train_dataset = from_tensors({{"input_x", data.x}, {"labels", labels}});
+  return options;
+}
+
+// From the middle on all labels are others: that is no bad row, and nobody wants a run that leaves
+// out all the rest.
+TEST(Spikes, AnotherLevelIsTakenForUsualAfterEightSteps) {
+  for (const std::string action : {"rollback", "skip"})
+    for (const int64_t logging_steps : {1, 4, 40}) {
+      Box box;
+      auto args = spiky(action);
+      args.num_train_epochs = 1;
+      args.logging_steps = double(logging_steps);
+      args.lr_scheduler_type = "constant";
+      Trainer trainer(shifted_line(box, args, 400, 200, 30));
+      trainer.train();
+      const auto said = action + " " + std::to_string(logging_steps);
+      EXPECT_EQ(box->heard(action == "skip" ? "is skipped" : "goes back"), 8) << said;
+      EXPECT_EQ(box->heard("goes on with what is usual now"), 1) << said;
+      EXPECT_EQ(trainer.state().global_step, 100) << said;
+      EXPECT_GT(weights(trainer).second, 6) << said << ": it goes on to learn";
+    }
+}
+
+// A run that was saved among the steps that are left out goes on to count them.
+TEST(Spikes, AResumeKnowsHowManyStepsWereLeftOut) {
+  for (const std::string action : {"rollback", "skip"}) {
+    Box box;
+    auto args = spiky(action);
+    args.num_train_epochs = 1;
+    args.save_strategy = "steps";
+    args.save_steps = 54;  // the shift comes after step 50
+    Trainer whole(shifted_line(box, args, 400, 200, 30));
+    whole.train();
+    auto again = args;
+    again.save_strategy = "no";
+    Trainer resumed(shifted_line(box, again, 400, 200, 30));
+    resumed.train(Resume::from(box.run() / "checkpoint-54"));
+    EXPECT_EQ(weights(resumed), weights(whole)) << action;
+    EXPECT_EQ(timeless(resumed.state().log_history), timeless(whole.state().log_history)) << action;
+  }
+}
+
+// Each return begins where the step before was left out, not at the last log.
+TEST(Spikes, ManyBadBatchesCostOneReturnEach) {
+  Box box;
+  auto args = spiky("rollback");
+  args.num_train_epochs = 1;
+  args.logging_steps = 16;
+  auto options = shifted_line(box, args, 64, 64, 0);
+  const RegressionData data(64);
+  auto x = data.x.clone();
+  for (const int64_t row : {21, 25, 40}) x[row] = 1e30;
+  options.train_dataset = from_tensors({{"input_x", x}, {"labels", data.ys[0]}});
+  Trainer trainer(std::move(options));
+  trainer.train();
+  EXPECT_EQ(box->heard("goes back"), 3);
+  EXPECT_EQ(box->heard("from step 16 to step 0 "), 1);
+  EXPECT_EQ(box->heard("from step 16 to step 6 "), 1);
+  EXPECT_EQ(box->heard("from step 16 to step 7 "), 1);
+  EXPECT_TRUE(std::isfinite(weights(trainer).first));
+}
+
+/// Its gradient is not a number where x is 0, and its loss is finite there.
+struct RootModel : RegressionModel {
+  RootModel() : RegressionModel(1) {}
+  ModelOutput forward(const Batch& inputs, const ForwardOptions&) override {
+    const auto y = (inputs["input_x"] * a).abs().sqrt() + b;
+    return {{"loss", torch::mse_loss(y, inputs["labels"])}, {"logits", y}};
+  }
+};
+
+// The step after it is the first with a bad loss, and is innocent.
+TEST(Spikes, AGradientThatIsNotFiniteIsOneToo) {
+  for (const std::string action : {"none", "rollback", "skip"}) {
+    Box box;
+    auto args = spiky(action);
+    auto options = shifted_line(box, args, 64, 64, 0);
+    const RegressionData data(64);
+    auto x = data.x.clone();
+    x[5] = 0;  // in the second step of each of the 6 passes
+    options.train_dataset = from_tensors({{"input_x", x}, {"labels", data.ys[0]}});
+    options.model = std::make_shared<RootModel>();
+    Trainer trainer(std::move(options));
+    trainer.train();
+    EXPECT_EQ(std::isfinite(weights(trainer).first), action != "none") << action;
+    if (action == "none") continue;
+    EXPECT_EQ(box->heard("(rows 4, 5, 6, 7) or its gradient is not finite"),
+              action == "rollback" ? 6 : 0);
+    EXPECT_EQ(box->heard("its loss or its gradient is not finite"), action == "skip" ? 6 : 0);
+    EXPECT_EQ(box->heard("not finite"), 6) << action;
+  }
+}
+
+/// The regression rows, once; the last one is poisoned.
+struct PoisonedStream : IterableDataset {
+  std::optional<Example> next() override {
+    if (at == rows) return std::nullopt;
+    const auto i = at++;
+    return Example{{"input_x", i + 1 == rows ? torch::tensor(1e30F) : data.x[i]},
+                   {"labels", data.ys[0][i]}};
+  }
+  void reset(int64_t) override { at = 0; }
+  int64_t rows = 64, at = 0;
+  RegressionData data{64};
+};
+
+// Nobody knows beforehand that the data ends, and no log is due there.
+TEST(Spikes, TheLastStepOfAStreamIsLookedAt) {
+  Box box;
+  auto args = spiky("rollback");
+  args.max_steps = 40;
+  args.logging_steps = 5;
+  auto options = poisoned_line(box, args, -1);
+  options.train_dataset = std::make_shared<PoisonedStream>();
+  Trainer trainer(std::move(options));
+  trainer.train();
+  EXPECT_EQ(trainer.state().global_step, 40);
+  EXPECT_EQ(box->heard("goes back from step 16 to step 15"), 1);
+  EXPECT_EQ(box->heard("goes back from step 32 to step 30"), 1);
+  EXPECT_TRUE(std::isfinite(weights(trainer).first));
+}
+
 TEST(RunMonitor, SaysEveryThingOnce) {
   Box box;
   RunMonitor monitor;
