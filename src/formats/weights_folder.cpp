@@ -45,6 +45,15 @@ NamedTensors read_weights_folder(const fs::path& folder) {
   return read_safetensors_folder(folder);
 }
 
+NamedTensors read_adapter_folder(const fs::path& folder) {
+  constexpr const char* stem = "adapter_model";
+  const auto old = folder / "adapter_model.bin";
+  const bool is_new = fs::exists(folder / "adapter_model.safetensors") ||
+                      fs::exists(folder / "adapter_model.safetensors.index.json");
+  return !is_new && fs::exists(old) ? read_torch_weights(old)
+                                    : read_safetensors_folder(folder, stem);
+}
+
 std::optional<std::string> weights_problem(const fs::path& folder) try {
   const auto entry = weights_entry(folder);
   if (entry.empty() && ShardedFolder::exists(folder)) return std::nullopt;

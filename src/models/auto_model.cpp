@@ -3,7 +3,7 @@
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
 #include <gradus/core/nearest.h>
-#include <gradus/formats/safetensors.h>
+#include <gradus/formats/weights_folder.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/config_reader.h>
 #include <gradus/models/exported_model.h>
@@ -278,7 +278,7 @@ std::shared_ptr<PreTrainedModel> base_for_adapter(ModelTask task, const std::fil
                                                   const std::filesystem::path& adapter,
                                                   PretrainedOptions options) {
   const auto folder = expand_user(base), config = folder / "config.json";
-  const auto tensors = read_safetensors_folder(adapter, "adapter_model");
+  const auto tensors = read_adapter_folder(adapter);
   const auto labels = labels_of_head(tensors);
   std::error_code ignored;
   if (labels && !options.config.contains("num_labels") &&

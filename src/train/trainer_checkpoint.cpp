@@ -18,6 +18,7 @@
 #include "core/parsed_json.h"
 #include "train/best_checkpoint.h"
 #include "train/data_fingerprint.h"
+#include "train/file_state.h"
 #include "train/saved_callbacks.h"
 #include "train/sharded_save.h"
 #include "train/trainer_parts.h"
@@ -270,6 +271,12 @@ void Trainer::Run::add_checkpoint_parts(Parts& p, std::function<ModelFolder()> m
   checkpoint.add("gradus_state.json",
                  JsonPart{unless(only_model, [this, &p] { return saved_state(p); }),
                           [this, &p](const json& saved) { restore_saved_state(saved, p); }});
+  for (const auto& callback : p.callbacks.all())
+    // Few callbacks have files.
+    if (auto* own = dynamic_cast<FileState*>(callback.get()))
+      checkpoint.add(own->file_name(),
+                     JsonPart{unless(only_model, [own] { return own->file_state(); }),
+                              [own](const json& saved) { own->load_file_state(saved); }});
 }
 
 // A single process has rng_state.pth. Several have a file each, which those that save write.

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <limits>
 
+#include "train/file_state.h"
 #include "trainers/advantages.h"
 #include "trainers/metric_log.h"
 #include "trainers/nan_statistics.h"
@@ -75,6 +76,25 @@ PolicyLoss policy_loss(const GRPOConfig& args, const Tensor& ratio, const Tensor
   return {.losses = -at::min(bounded * advantages, clipped * advantages), .ratio = bounded};
 }
 
+/// The state of the adaptive entropy, in trl's file.
+class EntropyFile : public TrainerCallback, public FileState {
+ public:
+  EntropyFile(double& coefficient, double& last) : coefficient_(coefficient), last_(last) {}
+
+  std::string name() const override { return "EntropyFile"; }
+  std::string file_name() const override { return "entropy_ctrl_state.json"; }
+  nlohmann::json file_state() const override {
+    return {{"entropy_coef", coefficient_}, {"last_world_entropy", last_}};
+  }
+  void load_file_state(const nlohmann::json& state) override {
+    coefficient_ = state.at("entropy_coef");
+    last_ = state.at("last_world_entropy");
+  }
+
+ private:
+  double &coefficient_, &last_;
+};
+
 }  // namespace
 
 GRPOTrainer::GRPOTrainer(GRPOTrainerOptions options)
@@ -87,6 +107,8 @@ GRPOTrainer::GRPOTrainer(GRPOConfig args, RolloutOptions options)
       entropy_coef_(args_.entropy_coef),
       last_entropy_(std::numeric_limits<double>::infinity()) {
   loss_is_scaled_for_ga = true;
+  if (args_.use_adaptive_entropy)
+    add_callback(std::make_shared<EntropyFile>(entropy_coef_, last_entropy_));
 }
 
 GRPOTrainer::~GRPOTrainer() = default;
@@ -207,7 +229,7 @@ Tensor GRPOTrainer::mean_loss(const Tensor& losses, const Tensor& mask, const Ba
   else if (type == "bnpo")
     loss = sum / mask.sum().clamp_min(1);
   else if (type == "dr_grpo")
-    loss = sum / double(losses.size(0) * args_.max_completion_length.value_or(1));
+    loss = sum / double(losses.size(0) * *args_.max_completion_length);
   else  // luspo
     loss = (losses * mask).sum(-1).mean();
   return loss / window();

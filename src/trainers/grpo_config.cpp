@@ -208,6 +208,9 @@ GRPOConfig GRPOConfig::resolved() const {
   if (args.sync_ref_model && args.beta == 0)
     refuse_options("sync_ref_model is on, but there is no reference because beta is 0",
                    "Set --beta, or leave sync_ref_model out.");
+  if (args.loss_type == "dr_grpo" && !args.max_completion_length)
+    refuse_options("the loss dr_grpo divides by max_completion_length, which is not set",
+                   "Set --max_completion_length, or use another loss.");
   warn_of_combinations(args);
   return args;
 }

@@ -169,14 +169,13 @@ KTOTrainer::KTOTrainer(KTOConfig args, PreferenceSetup setup)
 
 std::vector<Tensor> KTOTrainer::reference_log_probs(const Batch& inputs,
                                                     const ReferencePolicy& reference) const {
-  std::vector<Tensor> found;
-  for (const char* prefix : {"", "KL_"}) {
-    if (*prefix != '\0' && !estimates_kl()) continue;
+  const auto log_probs = [&](const char* prefix) {
     const Completions completions(inputs, prefix);
-    found.push_back(
-        reference.score(completions.model_inputs, completions.labels, model()).log_probs.sum(1));
-  }
-  return found;
+    return reference.score(completions.model_inputs, completions.labels, model()).log_probs.sum(1);
+  };
+  if (!estimates_kl()) return {log_probs("")};
+  const auto neighbours = log_probs("KL_");  // first, as in trl: dropout draws in this order
+  return {log_probs(""), neighbours};
 }
 
 StepTraits KTOTrainer::step_traits() const {
@@ -187,22 +186,22 @@ StepTraits KTOTrainer::step_traits() const {
 Loss KTOTrainer::compute_loss(Model& model, Batch inputs, std::optional<Tensor>) {
   const bool training = model.is_training();
   const layers::NoDropout no_dropout(args_.disable_dropout);
-  const auto by_ref = by_reference(inputs);
   const Completions own(inputs, "");
-  auto kl = torch::zeros({}, by_ref[0].options());
+  Tensor of_neighbours;
   if (estimates_kl()) {
     const torch::NoGradGuard no_grad;
     const Completions neighbours(inputs, "KL_");
     ModelOutput outputs;
-    const auto log_probs =
-        score_by_model(model, neighbours.model_inputs, neighbours.labels, {}, outputs)
-            .log_probs.sum(1);
-    kl = mean_over_processes((log_probs - by_ref[1]).mean()).clamp_min(0);
+    of_neighbours = score_by_model(model, neighbours.model_inputs, neighbours.labels, {}, outputs)
+                        .log_probs.sum(1);
   }
   Loss result;
   const auto scores = score_by_model(model, own.model_inputs, own.labels,
                                      {.entropy = true, .mean_logits = true}, result.outputs);
   const auto log_probs = scores.log_probs.sum(1);
+  const auto by_ref = by_reference(inputs);
+  auto kl = torch::zeros({}, by_ref[0].options());
+  if (estimates_kl()) kl = mean_over_processes((of_neighbours - by_ref[1]).mean()).clamp_min(0);
   const auto ratios = log_probs - by_ref[0];
   const auto wanted = inputs["label"].to(torch::kBool), unwanted = wanted.logical_not();
   const auto losses =

@@ -247,7 +247,9 @@ DatasetRef prepare_reward_rows(const DatasetRef& rows, const PreferencePreparati
 DatasetRef prepare_preference_rows(const DatasetRef& rows, const PreferencePreparation& how,
                                    const std::string& where) {
   const auto& source = rows_to_prepare(rows, how.who, where);
-  if (source.get(0).contains("chosen_ids") && source.get(0).contains("prompt_ids")) return rows;
+  const auto first = source.get(0);
+  refuse_images(first, how.who, where);
+  if (first.contains("chosen_ids") && first.contains("prompt_ids")) return rows;
   auto given = with_prompts(source, how, {"chosen", "rejected"}, where, kPairForms);
   std::vector<Example> made;
   for (size_t i = 0; i < given.size(); ++i) {
@@ -269,6 +271,7 @@ DatasetRef prepare_unpaired_rows(const DatasetRef& rows, const PreferencePrepara
                                  std::optional<int64_t> kl_batch, const std::string& where) {
   const auto& source = rows_to_prepare(rows, how.who, where);
   const auto first = source.get(0);
+  refuse_images(first, how.who, where);
   if (first.contains("completion_ids") && first.contains("prompt_ids")) return rows;
   const bool paired = first.contains("chosen") && first.contains("rejected");
   auto given = paired

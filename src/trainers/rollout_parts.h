@@ -31,6 +31,8 @@ struct RolloutTrainer::Rolling {
   mutable int64_t window = 1;  ///< Batches of the accumulation window.
   mutable int64_t place = 0;   ///< Of the batch under way in it.
   bool evaluating = false;
+  int64_t batches_left = 0;     ///< Of the evaluation under way, behind the batch under way.
+  int64_t rows_of_the_end = 0;  ///< How many rows its last batch counts for.
 };
 
 /// The model as one that can write text. Throws `Error` G-TRL-1 for another one.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/device/runtime.h>
+#include <gradus/distributed/process_group.h>
 #include <gradus/models/backbone.h>
 #include <gradus/models/layers/no_dropout.h>
 #include <gradus/trainers/rollout_trainer.h>
@@ -9,6 +10,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones_like.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -187,8 +189,31 @@ Tensor RolloutTrainer::training_step(Model& model, Batch inputs, std::optional<T
   return loss;
 }
 
+// accelerate takes what is left of the data set's rows, not of the sampler's, for the last batch.
+EvalLoopOutput RolloutTrainer::evaluation_loop(const DataLoader& dataloader,
+                                               const std::string& description,
+                                               std::optional<bool> prediction_loss_only,
+                                               std::optional<Names> ignore_keys,
+                                               const std::string& metric_key_prefix) {
+  auto& r = *rolling_;
+  const auto& group = processes();
+  const auto full = args().eval_batch_size();
+  const auto left = r.eval_rows.size().value_or(0) % (full * (group ? group->size() : 1));
+  r.batches_left = dataloader.size().value_or(0);
+  r.rows_of_the_end = left == 0 || args().dataloader_drop_last
+                          ? full
+                          : std::clamp<int64_t>(left - (group ? group->rank() : 0) * full, 0, full);
+  return TrlTrainer::evaluation_loop(dataloader, description, prediction_loss_only,
+                                     std::move(ignore_keys), metric_key_prefix);
+}
+
+int64_t RolloutTrainer::rows_of_loss(int64_t) const {
+  return rolling_->batches_left == 0 ? rolling_->rows_of_the_end : args().eval_batch_size();
+}
+
 PredictionStep RolloutTrainer::prediction_step(Model& model, Batch inputs, bool, const Names&) {
   auto& r = *rolling_;
+  --r.batches_left;
   const torch::NoGradGuard no_grad;
   const Evaluating evaluating(r.evaluating);
   auto batch = make_batch(inputs, r.eval_rows, /*training=*/false);

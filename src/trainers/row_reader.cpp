@@ -136,6 +136,15 @@ size_t completion_start(const std::vector<int64_t>& prompt, const std::vector<in
   return same;
 }
 
+void refuse_images(const Example& row, std::string_view who, const std::string& where) {
+  for (const auto* name : {"image", "images"})
+    if (row.contains(name))
+      throw Error(
+          "G-TRL-2", ErrorKind::data,
+          fmt::format("{} has a column {}, but the models of {} read text only", where, name, who),
+          "Remove the column to train on the text alone.");
+}
+
 const Dataset& rows_to_prepare(const DatasetRef& rows, std::string_view who,
                                const std::string& where) {
   if (rows.is_iterable())

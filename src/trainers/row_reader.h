@@ -58,6 +58,9 @@ bool append_end_token(Example& row, const std::string& name, const Tokenizer& to
 /// completion starts. Warns once when that is not all of the prompt.
 size_t completion_start(const std::vector<int64_t>& prompt, const std::vector<int64_t>& whole);
 
+/// Refuses rows with images for a trainer of language models. Throws `Error` G-TRL-2.
+void refuse_images(const Example& row, std::string_view who, const std::string& where);
+
 /// The rows of a set that `who` prepares: not a stream, and not empty. Throws `Error` G-TRL-1 and
 /// G-TRL-2.
 const Dataset& rows_to_prepare(const DatasetRef& rows, std::string_view who,

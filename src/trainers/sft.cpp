@@ -2,6 +2,8 @@
 #include <gradus/device/runtime.h>
 #include <gradus/trainers/sft.h>
 
+#include <algorithm>
+
 #include "train/label_smoother.h"
 #include "trainers/metric_log.h"
 #include "trainers/sft_data.h"
@@ -15,7 +17,7 @@ using torch::Tensor;
 namespace {
 
 constexpr std::string_view kTruncationModes[] = {"keep_start", "keep_end"};
-constexpr std::string_view kPackingStrategies[] = {"bfd", "bfd_split", "wrapped"};
+constexpr std::string_view kPackingStrategies[] = {"bfd", "bfd_split", "wrapped", "bfd-requeue"};
 constexpr std::string_view kSftLosses[] = {"nll", "dft", "chunked_nll"};
 
 constexpr OptionRow<SFTConfig> kSftRows[] = {
@@ -42,7 +44,8 @@ constexpr OptionRow<SFTConfig> kSftRows[] = {
     {&SFTConfig::packing, "packing", Group::trainer, any_value(),
      "Join rows into rows of max_length."},
     {&SFTConfig::packing_strategy, "packing_strategy", Group::trainer, one_of(kPackingStrategies),
-     "bfd: best fit, cuts what is too long; bfd_split: splits it; wrapped: joins and cuts."},
+     "bfd: best fit, cuts what is too long; bfd_split: splits it (bfd-requeue is its old name); "
+     "wrapped: joins and cuts."},
     {&SFTConfig::padding_free, "padding_free", Group::trainer, any_value(),
      "A batch is one row without padding; always so with packing by bfd and bfd_split."},
     {&SFTConfig::pad_to_multiple_of, "pad_to_multiple_of", Group::trainer,
@@ -81,6 +84,20 @@ void check_sft_args(const SFTConfig& args, bool has_collator) {
                    "Turn packing on, or unset max_length.");
   if (args.router_aux_loss_coef.value_or(0) != 0)
     refuse_options("router_aux_loss_coef is for mixtures of experts", "Leave it out.");
+}
+
+/// Masks become labels in the preparation, without which all tokens would count.
+void check_labels(const DatasetRef& rows, const std::string& name) {
+  const auto columns = rows.column_names();
+  const auto has = [&](const char* column) {
+    return std::ranges::find(columns, column) != columns.end();
+  };
+  if (has("labels") || !(has("completion_mask") || has("assistant_masks"))) return;
+  refuse_options(name +
+                     " has masks but no labels, and skip_prepare_dataset leaves it as it is, so "
+                     "that all tokens would count",
+                 "Give labels, with -100 for tokens that do not count, or leave "
+                 "skip_prepare_dataset out.");
 }
 
 constexpr const char* kNumTokens = "num_tokens";  ///< Of a batch, without what fills it up.
@@ -129,12 +146,14 @@ SFTConfig::operator TrainingArguments() const { return plain_arguments(*this); }
 SFTConfig SFTConfig::resolved() const {
   auto args = with_trl_rules(*this);
   if (args.loss_type == "chunked_nll") args.loss_type = "nll";
+  if (args.packing_strategy == "bfd-requeue") args.packing_strategy = "bfd_split";
   return resolve_fields(args);
 }
 
 /// What the constructor has made of its options.
 struct SFTTrainer::Prepared {
   TrainerOptions options;
+  PrepareRows prepare_rows = nullptr;
   bool has_loss_function = false;
   int64_t pad_token_id = 0;
 };
@@ -150,20 +169,22 @@ SFTTrainer::Prepared SFTTrainer::prepare(SFTTrainerOptions given, const SFTConfi
   options.model = policy_to_train(given.model, given.peft_config, "SFTTrainer");
   options.processing_class = tokenizer;
   prepared.pad_token_id = *tokenizer->pad_token_id();
-  if (!options.data_collator)
+  const bool own_collator = bool(options.data_collator);
+  if (!own_collator)
     options.data_collator = DataCollatorForSft({.pad_token_id = prepared.pad_token_id,
                                                 .padding_free = is_padding_free(args),
                                                 .pad_to_multiple_of = args.pad_to_multiple_of});
 
-  SftPreparation how{.tokenizer = *tokenizer,
-                     .args = args,
-                     .longest = longest_input(*options.model),
-                     .vocabulary = known_tokens(*options.model),
-                     .formatting_func = given.formatting_func};
   const auto& rows = given.train_dataset.map_style();
   const auto sample = rows && rows->size() > 0 ? rows->get(0) : Example();
-  how.completion_only = args.completion_only_loss.value_or(sample.contains("prompt") &&
-                                                           sample.contains("completion"));
+  refuse_images(sample, "SFTTrainer", "train_dataset");
+  const SftPreparation how{.tokenizer = tokenizer,
+                           .args = args,
+                           .completion_only = args.completion_only_loss.value_or(
+                               sample.contains("prompt") && sample.contains("completion")),
+                           .longest = longest_input(*options.model),
+                           .vocabulary = known_tokens(*options.model),
+                           .formatting_func = given.formatting_func};
   if (args.assistant_only_loss && !is_conversational(sample) && !sample.contains("input_ids"))
     refuse_options("assistant_only_loss is set, but the data are not conversations",
                    "Give messages, or leave assistant_only_loss out.");
@@ -172,12 +193,17 @@ SFTTrainer::Prepared SFTTrainer::prepare(SFTTrainerOptions given, const SFTConfi
         "formatting_func makes one text of a row, so completion_only_loss cannot find the "
         "completion",
         "Leave one of them out.");
-  const bool packs_eval = args.eval_packing.value_or(args.packing);
-  prepare_sets(options, "SFTTrainer", [&](const DatasetRef& set, const std::string& name) {
-    if (skips_preparation(args)) return set;
-    how.packing = name == "train_dataset" ? args.packing : packs_eval;
-    return DatasetRef(prepare_sft_rows(set, how, name));
-  });
+  prepared.prepare_rows = [how, own_collator](const DatasetRef& set, const std::string& name) {
+    const auto& args = how.args;
+    if (skips_preparation(args)) {
+      if (!own_collator) check_labels(set, name);
+      return set;
+    }
+    const bool packs =
+        name == "train_dataset" ? args.packing : args.eval_packing.value_or(args.packing);
+    return DatasetRef(prepare_sft_rows(set, how, packs, name));
+  };
+  prepare_sets(options, "SFTTrainer", prepared.prepare_rows);
   prepared.has_loss_function = bool(options.compute_loss_func);
   return prepared;
 }
@@ -189,7 +215,9 @@ SFTTrainer::SFTTrainer(SFTConfig args, Prepared prepared)
     : TrlTrainer(prepared.options, args.to_dict()),
       args_(std::move(args)),
       has_loss_function_(prepared.has_loss_function),
-      pad_token_id_(prepared.pad_token_id) {}
+      pad_token_id_(prepared.pad_token_id) {
+  set_prepare_rows(std::move(prepared.prepare_rows));
+}
 
 DataLoaderOptions SFTTrainer::eval_dataloader_options(const DatasetRef& eval_dataset) {
   eval_rows_left_ = eval_dataset.size().value_or(0);

@@ -25,7 +25,8 @@ constexpr const char* kSftForms =
 /// Whether the model may have said it. Old conversations have names of their own for its role.
 bool is_answer(const ordered_json& message) {
   const auto role = message.is_object() ? message.value("role", ordered_json()) : ordered_json();
-  return std::ranges::none_of(kOthersRoles, [&](const char* other) { return role == other; });
+  return role.is_string() &&
+         std::ranges::none_of(kOthersRoles, [&](const char* other) { return role == other; });
 }
 
 /// One row on its way to tokens.
@@ -55,8 +56,8 @@ class SftRow {
     } else {
       if (how_.formatting_func) row_.set("text", how_.formatting_func(row_));
       if (from_value) to_messages(row_);
-      if (add_eos && !append_end_token(row_, how_.args.dataset_text_field, how_.tokenizer))
-        append_end_token(row_, "completion", how_.tokenizer);
+      if (add_eos && !append_end_token(row_, how_.args.dataset_text_field, *how_.tokenizer))
+        append_end_token(row_, "completion", *how_.tokenizer);
       ids = tokens(masks);
     }
     auto labels = ids;
@@ -117,19 +118,19 @@ class SftRow {
       const bool has_text = row_.contains(how_.args.dataset_text_field);
       return is_conversational(row_) || (!has_text && row_.contains("messages"))
                  ? chat_tokens(read_.messages("messages"), masks)
-                 : how_.tokenizer.encode(read_.text(how_.args.dataset_text_field)).ids();
+                 : how_.tokenizer->encode(read_.text(how_.args.dataset_text_field)).ids();
     }
     std::vector<int64_t> prompt, all;
     if (is_conversational(row_)) {
       auto options = read_.chat_options();
       options.add_generation_prompt = true;
       auto conversation = read_.messages("prompt");
-      prompt = read_.chat_tokens(how_.tokenizer, conversation, options).ids();
+      prompt = read_.chat_tokens(*how_.tokenizer, conversation, options).ids();
       for (auto& message : read_.messages("completion")) conversation.push_back(message);
       all = chat_tokens(conversation, masks);
     } else {
-      prompt = how_.tokenizer.encode(read_.text("prompt")).ids();
-      all = how_.tokenizer.encode(read_.text("prompt") + read_.text("completion")).ids();
+      prompt = how_.tokenizer->encode(read_.text("prompt")).ids();
+      all = how_.tokenizer->encode(read_.text("prompt") + read_.text("completion")).ids();
     }
     const auto start = completion_start(prompt, all);
     if (how_.completion_only) {
@@ -147,7 +148,7 @@ class SftRow {
                    "Give at least one message with the role assistant.");
     auto options = read_.chat_options();
     options.return_assistant_tokens_mask = how_.args.assistant_only_loss;
-    const auto encoded = read_.chat_tokens(how_.tokenizer, conversation, options);
+    const auto encoded = read_.chat_tokens(*how_.tokenizer, conversation, options);
     if (how_.args.assistant_only_loss) {
       masks.push_back(encoded.assistant_masks());
       if (std::ranges::count(masks.back(), 1) == 0)
@@ -199,7 +200,7 @@ std::shared_ptr<Dataset> shuffled_rows(const std::shared_ptr<Dataset>& rows, int
 }  // namespace
 
 std::shared_ptr<const Dataset> prepare_sft_rows(const DatasetRef& rows,
-                                                const SftPreparation& preparation,
+                                                const SftPreparation& preparation, bool packing,
                                                 const std::string& where) {
   const auto& args = preparation.args;
   const auto& source = rows_to_prepare(rows, "SFTTrainer", where);
@@ -209,7 +210,7 @@ std::shared_ptr<const Dataset> prepare_sft_rows(const DatasetRef& rows,
   std::vector<Example> made;
   for (int64_t i = 0; i < source.size(); ++i) {
     auto row = SftRow(preparation, source.get(i), where, i).prepared(add_eos, from_value);
-    if (!preparation.packing && args.max_length && !truncated(row, args)) continue;
+    if (!packing && args.max_length && !truncated(row, args)) continue;
     made.push_back(std::move(row));
   }
   if (made.empty())
@@ -218,7 +219,7 @@ std::shared_ptr<const Dataset> prepare_sft_rows(const DatasetRef& rows,
                             args.max_length.value_or(0)),
                 "Raise --max_length: the prompts alone fill the rows.");
   auto prepared = from_examples(std::move(made));
-  if (preparation.packing) {
+  if (packing) {
     if (args.shuffle_dataset) prepared = shuffled_rows(prepared, args.seed);
     prepared = pack_dataset(prepared, {.seq_length = *args.max_length,
                                        .strategy = packing_strategy(args.packing_strategy)});

@@ -5,6 +5,7 @@
 #include <gradus/models/backbone.h>
 #include <gradus/trainers/trl_trainer.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "trainers/metric_log.h"
@@ -53,9 +54,18 @@ TrlTrainer::~TrlTrainer() = default;
 Metrics TrlTrainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore_keys,
                              const std::string& metric_key_prefix) {
   if (!eval_dataset) eval_dataset = eval_dataset_;
-  if (eval_dataset && !eval_dataset.is_named() && prepare_rows_)
+  if (eval_dataset && !eval_dataset.is_named() && prepare_rows_ && !is_prepared(eval_dataset))
     eval_dataset = prepare_rows_(eval_dataset.single(), "eval_dataset");
   return Trainer::evaluate(std::move(eval_dataset), std::move(ignore_keys), metric_key_prefix);
+}
+
+bool TrlTrainer::is_prepared(const EvalDatasets& set) const {
+  const auto is_it = [&](const DatasetRef& own) {
+    return own.map_style() && own.map_style() == set.single().map_style();
+  };
+  return is_it(train_dataset_) || is_it(eval_dataset_.single()) ||
+         std::ranges::any_of(eval_dataset_.named(),
+                             [&](const auto& named) { return is_it(named.second); });
 }
 
 // In trl `log` adds them to the metrics, which are returned afterwards. Callbacks see them, too.

@@ -20,7 +20,7 @@ HALVES = dict(per_device_train_batch_size=2)
 def cases():
     """As grpo_test.py's."""
     yield ("groups shared by both", "grpo", True,
-           dict(beta=0.1, eval_strategy="steps", eval_steps=3, per_device_eval_batch_size=2,
+           dict(beta=0.1, eval_strategy="steps", eval_steps=3, per_device_eval_batch_size=4,
                 **HALVES), dict(rewards=2, **SHARED))
     yield ("whole groups, two iterations", "grpo", True,
            dict(loss_type="grpo", max_steps=20, gradient_accumulation_steps=2, **TWICE), {})

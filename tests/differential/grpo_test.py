@@ -63,7 +63,7 @@ def cases():
                 gradient_accumulation_steps=2), dict(rewards=2))
     yield ("grpo samples and evaluates", "grpo", False,
            dict(max_steps=20, steps_per_generation=2, eval_strategy="steps", eval_steps=10,
-                num_generations_eval=2, beta=0.05), {})
+                num_generations_eval=2, per_device_eval_batch_size=6, beta=0.05), {})
     yield ("rloo samples", "rloo", False, dict(max_steps=8, num_generations=2, top_k=50), {})
     yield ("distillation samples", "distillation", False,
            dict(beta=0.5, gradient_accumulation_steps=2, eval_strategy="steps", eval_steps=4), {})

@@ -79,6 +79,12 @@ class RolloutTrainer : public TrlTrainer {
  public:
   ~RolloutTrainer() override;
 
+  /// As `TrlTrainer::evaluation_loop`; counts the batches.
+  EvalLoopOutput evaluation_loop(const DataLoader& dataloader, const std::string& description,
+                                 std::optional<bool> prediction_loss_only = {},
+                                 std::optional<Names> ignore_keys = {},
+                                 const std::string& metric_key_prefix = "eval") override;
+
  protected:
   /// A generation batch on its way to the loss.
   struct Scored {
@@ -169,6 +175,9 @@ class RolloutTrainer : public TrlTrainer {
   std::shared_ptr<Sampler> get_eval_sampler(const DatasetRef& eval_dataset) override;
   std::optional<torch::Tensor> get_num_items_in_batch(
       const std::vector<Batch>& window) const override;
+  /// As in trl: each batch counts for as many rows as a full one has, and the last one for the
+  /// prompts that would be left if each had one completion.
+  int64_t rows_of_loss(int64_t rows) const override;
   /// 0, as in trl: the rows that the loader brings have no tokens yet.
   double floating_point_ops(const Batch& inputs) const override;
   void log(Logs logs, std::optional<double> start_time = {}) override;

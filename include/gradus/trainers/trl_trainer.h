@@ -95,6 +95,8 @@ class TrlTrainer : public Trainer {
   nlohmann::ordered_json arguments_to_save() const override;
 
  private:
+  /// Whether a single set is one of this trainer's own.
+  bool is_prepared(const EvalDatasets& set) const;
   /// Pads a batch for `batch_for_gpu`; the names of its columns begin with `prefix`.
   void pad_to_few_lengths(Batch& inputs, const std::string& prefix) const;
   /// The end of a pass over a loader.

@@ -110,21 +110,11 @@ class LoraReader {
 };
 
 /// Features of peft that change what an adapter computes and that gradus does not have.
-constexpr const char* kUnsupported[] = {"alora_invocation_tokens",
-                                        "arrow_config",
-                                        "corda_config",
-                                        "eva_config",
-                                        "kasa_config",
-                                        "layer_replication",
-                                        "lora_ga_config",
-                                        "megatron_config",
-                                        "monteclora_config",
-                                        "target_parameters",
-                                        "use_bdlora",
-                                        "velora_config",
-                                        "trainable_token_indices",
-                                        "use_qalora",
-                                        "ensure_weight_tying"};
+constexpr const char* kUnsupported[] = {
+    "alora_invocation_tokens", "arrow_config",    "kasa_config",
+    "layer_replication",       "megatron_config", "monteclora_config",
+    "target_parameters",       "use_bdlora",      "velora_config",
+    "trainable_token_indices", "use_qalora",      "ensure_weight_tying"};
 
 bool is_set(const json& value) {
   return !value.is_null() && value != json(false) && !value.empty();

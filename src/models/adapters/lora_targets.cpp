@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/nn/modules/normalization.h>
 
 #include <algorithm>
 #include <cctype>
@@ -101,15 +102,19 @@ std::vector<std::string> linear_names(PreTrainedModel& base) {
   return names;
 }
 
+bool can_be_replaced(const torch::nn::Module& part) {
+  return part.as<layers::Linear>() != nullptr || part.as<layers::Embedding>() != nullptr ||
+         part.as<layers::RMSNorm>() != nullptr || part.as<torch::nn::LayerNormImpl>() != nullptr;
+}
+
 void check_trainable_as_a_whole(const std::string& name, torch::nn::Module& module) {
   for (const auto& part : module.modules())
-    if (!part->named_parameters(/*recurse=*/false).is_empty() &&
-        part->as<layers::Linear>() == nullptr && part->as<layers::Embedding>() == nullptr)
+    if (!part->named_parameters(/*recurse=*/false).is_empty() && !can_be_replaced(*part))
       throw Error("G-PEFT-2", ErrorKind::model,
                   fmt::format("modules_to_save matches {}, which has other parts than linear "
-                              "layers and tables of embeddings",
+                              "layers, tables of embeddings and norms",
                               name),
-                  "Name the linear layers and the tables of embeddings in it.");
+                  "Name the linear layers, the tables of embeddings and the norms in it.");
 }
 
 /// The ends of a dotted name, the shortest first.

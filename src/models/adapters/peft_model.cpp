@@ -2,6 +2,7 @@
 #include <gradus/core/files.h>
 #include <gradus/core/json.h>
 #include <gradus/core/nearest.h>
+#include <gradus/formats/weights_folder.h>
 #include <gradus/models/layers/linear.h>
 #include <gradus/models/model_folder.h>
 #include <gradus/models/peft_model.h>
@@ -9,6 +10,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/nn/modules/normalization.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -25,12 +27,23 @@ namespace {
 
 constexpr const char* kFilePrefix = "base_model.model.";
 
-/// Puts `tensor` in the place of a parameter of a linear layer or a table of embeddings.
+/// Lets the parameters of any module be replaced.
+struct OpenModule : torch::nn::Module {
+  using torch::nn::Module::parameters_;
+};
+
+/// Puts `tensor` in the place of a parameter of a linear layer, a table of embeddings or a norm.
 void put_parameter(torch::nn::Module& module, const std::string& name, const Tensor& tensor) {
-  if (auto* linear = module.as<layers::Linear>())
+  if (auto* linear = module.as<layers::Linear>()) {
     name == "bias" ? linear->tie_bias(tensor) : linear->tie(tensor);
-  else if (auto* table = module.as<layers::Embedding>())
+  } else if (auto* table = module.as<layers::Embedding>()) {
     table->tie(tensor);
+  } else {
+    if (auto* rms_norm = module.as<layers::RMSNorm>()) rms_norm->weight = tensor;
+    if (auto* norm = module.as<torch::nn::LayerNormImpl>())
+      (name == "bias" ? norm->bias : norm->weight) = tensor;
+    (module.*&OpenModule::parameters_)[name] = tensor;
+  }
 }
 
 std::string with_thousands(int64_t value) {
@@ -58,6 +71,20 @@ bool has_other_vocabulary(const LoraConfig& config, const nlohmann::json& model)
 bool is_written_beside(const std::string& key) {
   return key.find(".modules_to_save.") != std::string::npos ||
          key.find(".original_module.") != std::string::npos;
+}
+
+/// The config of an adapter that is there already.
+LoraConfig config_of_folder(const std::filesystem::path& directory) {
+  auto config = LoraConfig::from_pretrained(directory);
+  auto& init = config.init_lora_weights;
+  if (init == "eva" || init == "orthogonal") init = "true";  // the values come from the file
+  if (init != "true" && init != "false" && init != "gaussian" && init != "pissa")
+    throw Error("G-PEFT-1", ErrorKind::model,
+                fmt::format("{}: init_lora_weights is {}, which changed the weights of the base "
+                            "model in a way that gradus does not have",
+                            (directory / "adapter_config.json").string(), init),
+                "Merge the adapter into its model with peft and load the merged model.");
+  return config;
 }
 
 bool trains_bias(const LoraConfig& config, bool adapted) {
@@ -88,7 +115,7 @@ std::shared_ptr<PeftModel> PeftModel::from_pretrained(std::shared_ptr<PreTrained
                                                       const std::filesystem::path& directory,
                                                       const std::string& adapter_name,
                                                       bool is_trainable) {
-  auto config = LoraConfig::from_pretrained(directory);
+  auto config = config_of_folder(directory);
   config.inference_mode = !is_trainable;
   auto model = get_peft_model(std::move(base), std::move(config), adapter_name);
   model->read_adapter(directory, adapter_name);
@@ -107,7 +134,7 @@ void PeftModel::add_adapter(const std::string& adapter_name, LoraConfig config) 
 
 void PeftModel::load_adapter(const std::filesystem::path& directory,
                              const std::string& adapter_name, bool is_trainable) {
-  auto config = LoraConfig::from_pretrained(directory);
+  auto config = config_of_folder(directory);
   config.inference_mode = !is_trainable;
   add_adapter(adapter_name, std::move(config));
   read_adapter(directory, adapter_name);
@@ -398,7 +425,7 @@ void PeftModel::read_adapter(const std::filesystem::path& directory, const std::
   const auto places = tensors_of(name), vocabulary = vocabulary_tensors();
   StateDict found;
   std::vector<std::string> unexpected;
-  for (const auto& [key, tensor] : read_safetensors_folder(directory, "adapter_model"))
+  for (const auto& [key, tensor] : read_adapter_folder(directory))
     if (places.contains(key) || vocabulary.contains(key))
       found.insert(key, tensor);
     else if (!is_written_beside(key))

@@ -1,6 +1,9 @@
 // LoRA adapters without Python; tests/differential/lora_test.py compares them with peft.
 #include <gradus/core/error.h>
+#include <gradus/core/files.h>
 #include <gradus/core/json.h>
+#include <gradus/formats/safetensors.h>
+#include <gradus/formats/torch_file.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/peft_model.h>
 #include <gtest/gtest.h>
@@ -99,6 +102,56 @@ TEST(PeftModel, LoadsWhatItSaved) {
   EXPECT_TRUE(torch::equal(peft_logits(*again), peft_logits(*model)));
   EXPECT_EQ(again->count_parameters().trainable, 0);
   EXPECT_EQ(again->peft_config().rank_pattern, config.rank_pattern);
+}
+
+/// Replaces keys of an adapter's config.
+void change_config(const std::filesystem::path& folder, const nlohmann::json& changes) {
+  const auto file = folder / "adapter_config.json";
+  auto config = read_json(file);
+  config.update(changes);
+  write_file_atomically(file, dump_json(config));
+}
+
+TEST(PeftModel, LoadsWhatOtherVersionsOfPeftSave) {
+  const TemporaryFolder folder;
+  const auto model = get_peft_model(small_llama(), not_zero({.target_modules = {"q_proj"}}));
+  model->save_pretrained(folder.path());
+  const auto file = folder.path() / "adapter_model.safetensors";
+  auto tensors = StateTree::dict();
+  for (const auto& [name, tensor] : read_safetensors_folder(folder.path(), "adapter_model"))
+    tensors.set(name, tensor.clone());
+  write_torch_file(folder.path() / "adapter_model.bin", tensors);
+  std::filesystem::remove(file);
+  change_config(folder.path(), {{"init_lora_weights", "eva"}, {"eva_config", {{"rho", 2.0}}}});
+  const auto again = PeftModel::from_pretrained(small_llama(), folder.path());
+  EXPECT_TRUE(torch::equal(peft_logits(*again), peft_logits(*model)));
+
+  change_config(folder.path(), {{"init_lora_weights", "olora"}});
+  const auto said =
+      message_of([&] { PeftModel::from_pretrained(small_llama(), folder.path()); }, "G-PEFT-1");
+  EXPECT_NE(said.find("olora, which changed the weights"), std::string::npos) << said;
+  EXPECT_NE(said.find("Merge the adapter into its model"), std::string::npos) << said;
+}
+
+TEST(PeftModel, TrainsNormsAsAWhole) {
+  const TemporaryFolder folder;
+  const auto base = small_llama();
+  const auto before = peft_logits(*base);
+  const auto model = get_peft_model(
+      base, {.target_modules = {"q_proj"}, .modules_to_save = {"norm", "input_layernorm"}});
+  for (const auto& [name, parameter] : trainable_parameters(*model))
+    if (name.find("norm") != std::string::npos) torch::Tensor(parameter).detach().mul_(2);
+  const auto after = peft_logits(*model);
+  EXPECT_FALSE(torch::allclose(after, before));
+  {
+    const auto off = model->disable_adapter();
+    EXPECT_TRUE(torch::equal(peft_logits(*model), before));
+  }
+  EXPECT_TRUE(torch::equal(peft_logits(*model), after));
+  model->save_pretrained(folder.path());
+  const auto again = PeftModel::from_pretrained(small_llama(), folder.path());
+  EXPECT_TRUE(torch::equal(peft_logits(*again), after));
+  EXPECT_TRUE(torch::equal(peft_logits(*again->merge_and_unload()), after));
 }
 
 TEST(PeftModel, HoldsSeveralAdapters) {

@@ -117,6 +117,43 @@ TEST_F(Grpo, RefusesAReferenceThatIsTheModel) {
                {"the teacher is the model"});
 }
 
+TEST_F(Grpo, DividesByALengthThatIsSet) {
+  GRPOConfig args;
+  args.loss_type = "dr_grpo";
+  args.max_completion_length.reset();
+  expect_error([&] { (void)args.resolved(); }, "G-TRL-1",
+               {"dr_grpo divides by max_completion_length", "Set --max_completion_length"});
+}
+
+TEST_F(Grpo, KeepsTheAdaptedEntropyInTrlsFile) {
+  auto given = options(ones);
+  given.args.use_adaptive_entropy = true;
+  given.args.entropy_coef = 0.25;
+  given.args.entropy_coef_delta = 0.125;
+  given.args.entropy_target = 100;
+  given.args.max_steps = 2;
+  given.args.logging_steps = 1;
+  given.args.save_strategy = "steps";
+  given.args.save_steps = 1;
+  GRPOTrainer(given).train();
+  const auto folder = folder_ / "checkpoint-1";
+  auto state = read_json(folder / "entropy_ctrl_state.json");
+  EXPECT_EQ(state["entropy_coef"], 0.375);
+  EXPECT_GT(state["last_world_entropy"], 0);
+
+  // As a checkpoint of trl.
+  state["entropy_coef"] = 0.5;
+  write_file_atomically(folder / "entropy_ctrl_state.json", dump_json(state));
+  std::filesystem::remove(folder / "manifest.json");
+  given.model = options(ones).model;
+  GRPOTrainer trainer(given);
+  trainer.train(Resume::from(folder));
+  std::vector<double> logged;
+  for (const auto& entry : trainer.state().log_history)
+    if (entry.contains("entropy_coef")) logged.push_back(entry["entropy_coef"]);
+  EXPECT_EQ(logged, (std::vector<double>{0.375, 0.625}));
+}
+
 TEST_F(Grpo, RefusesACollatorOfTheUsers) {
   auto given = options(ones);
   given.data_collator = default_data_collator;
