@@ -78,9 +78,8 @@ CTrainer::CTrainer(const fs::path& folder, const std::string& task, const nlohma
     : args_(TrainingArguments::from_json(options)) {
   refuse_what_has_no_effect(options);
   model_ = open_model(folder, task);
-  if (args_.gradient_checkpointing)
-    model_->gradient_checkpointing_enable(
-        GradientCheckpointing::from_kwargs(args_.gradient_checkpointing_kwargs));
+  if (const auto how = GradientCheckpointing::of(args_))
+    model_->gradient_checkpointing_enable(*how);
   if (args_.neftune_noise_alpha) model_->set_embedding_noise(args_.neftune_noise_alpha);
   optimizer_ = make_optimizer(
       args_.optim, optimizer_groups(args_.optim, model_->named_module(), args_.weight_decay),

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <gradus/config/gradient_checkpointing.h>
 #include <gradus/config/training_options.h>
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
@@ -140,6 +141,16 @@ void check_fp8(const TrainingArguments& args) {
                   "Leave one of them out; --zero_stage 2 goes with fp8.");
 }
 
+void check_memory_budget(const TrainingArguments& args) {
+  if (!args.activation_memory_budget) return;
+  const auto how = GradientCheckpointing::from_kwargs(args.gradient_checkpointing_kwargs);
+  if (how.every_n_layers == 1) return;
+  contradiction(fmt::format("activation_memory_budget is {}, and gradient_checkpointing_kwargs has "
+                            "every_n_layers {}: both choose the blocks that are computed again",
+                            *args.activation_memory_budget, how.every_n_layers),
+                "Leave one of them out.");
+}
+
 void validate(TrainingArguments& args) {
   if (args.logging_strategy == "steps" && args.logging_steps == 0)
     contradiction("logging_strategy is steps, but logging_steps is 0",
@@ -171,6 +182,7 @@ void validate(TrainingArguments& args) {
                               args.ddp_comm_hook),
                   "Leave it out, or --fsdp and --zero_stage.");
   check_fp8(args);
+  check_memory_budget(args);
   args.max_shard_bytes();
   config::profiled_steps(args.profile_steps);
 }

@@ -84,9 +84,10 @@ Tensor Backbone::embed(const BackboneInputs& inputs) {
                                           : embeddings;
 }
 
-bool Backbone::recomputes(size_t index) const {
+bool Backbone::recomputes(size_t index, size_t blocks) const {
   return gradient_checkpointing && is_training() &&
-         index % static_cast<size_t>(gradient_checkpointing->every_n_layers) == 0;
+         gradient_checkpointing->recomputes(static_cast<int64_t>(index),
+                                            static_cast<int64_t>(blocks));
 }
 
 Tensor add_embedding_noise(const Tensor& embeddings, double alpha) {

@@ -123,8 +123,8 @@ void Model::save_config(const std::filesystem::path& directory) const {
 void Model::gradient_checkpointing_enable(const GradientCheckpointing&) {
   throw Error("G-MODEL-3", ErrorKind::model,
               fmt::format("{} does not support gradient checkpointing", named_module().name()),
-              "Turn gradient_checkpointing off, or override gradient_checkpointing_enable() in "
-              "the model.");
+              "Turn gradient_checkpointing off and leave activation_memory_budget out, or override "
+              "gradient_checkpointing_enable() in the model.");
 }
 
 void Model::set_embedding_noise(std::optional<double> alpha) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "optim/saved_options.h"
+#include "optim/stochastic_rounding.h"
 #include "optim/working_precision.h"
 
 namespace gradus {
@@ -50,6 +51,16 @@ const torch::Tensor& scale_(const torch::Tensor& tensor, double factor) {
   return tensor;
 }
 
+// The seed of a parameter's random numbers in one step.
+uint64_t rounding_seed(int64_t step, size_t group, size_t index) {
+  return (uint64_t(step) << 32) ^ (uint64_t(group) << 24) ^ uint64_t(index);
+}
+
+// The states that are rounded by chance: a step computes with their values in float32.
+bool is_rounded_by_chance(const torch::Tensor& state, const AnyPrecisionAdamWOptions& options) {
+  return options.stochastic_rounding && state.scalar_type() == at::kBFloat16;
+}
+
 void take_state_type(const StateTree& saved, const char* key, at::ScalarType& type) {
   std::string text;
   saved::take(saved, key, text);
@@ -66,6 +77,7 @@ std::shared_ptr<Optimizer> AnyPrecisionAdamW::from_arguments(std::vector<ParamGr
                              .eps = args.adam_epsilon,
                              .weight_decay = args.weight_decay};
   extra.read("use_kahan_summation", o.use_kahan_summation);
+  extra.read("stochastic_rounding", o.stochastic_rounding);
   read_state_type(extra, "momentum_dtype", o.momentum_dtype);
   read_state_type(extra, "variance_dtype", o.variance_dtype);
   read_state_type(extra, "compensation_buffer_dtype", o.compensation_buffer_dtype);
@@ -96,15 +108,25 @@ void AnyPrecisionAdamW::update(Bucket& bucket, const StepContext&) {
     const auto& first = bucket.slots[0][i];
     const auto& second = bucket.slots[1][i];
     if (group.weight_decay != 0) scale_(param, 1 - group.lr * group.weight_decay);
-    scale_(first, o.betas[0]).add_(grad, 1 - o.betas[0]);
-    scale_(second, o.betas[1]).addcmul_(grad, grad, 1 - o.betas[1]);
-    const auto denominator = second.sqrt().div_(correction2).add_(o.eps);
+    const bool rounds_first = is_rounded_by_chance(first, o),
+               rounds_second = is_rounded_by_chance(second, o);
+    const auto mean = rounds_first ? first.to(at::kFloat) : first,
+               square = rounds_second ? second.to(at::kFloat) : second;
+    scale_(mean, o.betas[0]).add_(grad, 1 - o.betas[0]);
+    scale_(square, o.betas[1]).addcmul_(grad, grad, 1 - o.betas[1]);
+    if (rounds_first || rounds_second) {
+      const auto seed = rounding_seed(bucket.step, bucket.group, bucket.index[i]);
+      const auto bits = scattered_bits(mean.numel(), seed, mean.device()).view(mean.sizes());
+      if (rounds_first) first.copy_(rounded_by_chance(mean, bits.bitwise_and(0xFFFF)));
+      if (rounds_second) second.copy_(rounded_by_chance(square, bits.bitwise_right_shift(16)));
+    }
+    const auto denominator = square.sqrt().div_(correction2).add_(o.eps);
     if (bucket.slots[2].empty()) {
-      param.addcdiv_(first, denominator, -step_size);
+      param.addcdiv_(mean, denominator, -step_size);
       continue;
     }
     const auto& compensation = bucket.slots[2][i];
-    compensation.addcdiv_(first, denominator, -step_size);
+    compensation.addcdiv_(mean, denominator, -step_size);
     const auto before = param.clone();
     param.add_(compensation);
     compensation.add_(before.sub_(param));
@@ -121,14 +143,16 @@ std::vector<torch::Tensor> AnyPrecisionAdamW::make_slots(const torch::Tensor& pa
 
 StateTree AnyPrecisionAdamW::group_options(size_t group) const {
   const auto& o = options_[group];
-  return StateTree::dict()
-      .set("lr", groups_[group].lr)
+  auto options = StateTree::dict();
+  options.set("lr", groups_[group].lr)
       .set("betas", saved::tuple_of(o.betas))
       .set("eps", o.eps)
       .set("use_kahan_summation", int64_t(o.use_kahan_summation))
       .set("momentum_dtype", type_name_of(o.momentum_dtype))
       .set("variance_dtype", type_name_of(o.variance_dtype))
       .set("compensation_buffer_dtype", type_name_of(o.compensation_buffer_dtype));
+  if (o.stochastic_rounding) options.set("stochastic_rounding", true);  // not in torchdistx' files
+  return options;
 }
 
 void AnyPrecisionAdamW::load_group_options(size_t group, const StateTree& saved) {
@@ -136,6 +160,7 @@ void AnyPrecisionAdamW::load_group_options(size_t group, const StateTree& saved)
   saved::take(saved, "betas", o.betas);
   saved::take(saved, "eps", o.eps);
   saved::take(saved, "use_kahan_summation", o.use_kahan_summation);
+  saved::take(saved, "stochastic_rounding", o.stochastic_rounding);
   take_state_type(saved, "momentum_dtype", o.momentum_dtype);
   take_state_type(saved, "variance_dtype", o.variance_dtype);
   take_state_type(saved, "compensation_buffer_dtype", o.compensation_buffer_dtype);

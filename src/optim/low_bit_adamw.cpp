@@ -11,6 +11,7 @@
 
 #include "kernels/blockwise.h"
 #include "optim/saved_options.h"
+#include "optim/stochastic_rounding.h"
 #include "optim/working_precision.h"
 
 namespace gradus {
@@ -59,15 +60,6 @@ struct LowBitState {
                                 .bitwise_or(found.slice(0, 1, std::nullopt, 2)));
   }
 };
-
-// bfloat16 away from zero with the probability that the lower bits stand for.
-torch::Tensor rounded_by_chance(const torch::Tensor& numbers) {
-  const auto bits = numbers.view(at::kInt);
-  const auto towards_zero = bits.bitwise_and(int64_t(-65536));
-  const auto chance = at::randint_like(bits, 0, 1 << 16);
-  return at::where(chance < bits.bitwise_and(0xFFFF), towards_zero + 0x10000, towards_zero)
-      .view(at::kFloat);
-}
 
 }  // namespace
 
@@ -131,7 +123,9 @@ void LowBitAdamW::update(Bucket& bucket, const StepContext&) {
     param.sub_((first / correction1).mul_(lr).div_(denominator));
     const bool by_chance =
         o.bf16_stochastic_round && bucket.params[i].scalar_type() == at::kBFloat16;
-    bucket.params[i].copy_(by_chance ? rounded_by_chance(param) : param);
+    bucket.params[i].copy_(
+        by_chance ? rounded_by_chance(param, at::randint_like(param.view(at::kInt), 0, 1 << 16))
+                  : param);
   }
 }
 

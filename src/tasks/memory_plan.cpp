@@ -133,12 +133,13 @@ double chunk_rows(double rows, double vocabulary) {
 
 double sequences_of(const PlannedStep& step) { return double(step.rows) * double(step.sequences); }
 
-// What is kept for the backward pass, by blocks that are kept or computed again.
+// What is kept for the backward pass: all of a block, or the input of one that is computed again.
 struct KeptBytes {
-  double all = 0;         // everything that every block keeps
-  double boundaries = 0;  // what goes in between blocks
-  double last = 0;        // the last block, with the gradients of its backward pass
-  double first = 0;       // the same of the first one, where the backward pass ends
+  double at_loss = 0;  // by all blocks
+  // Of the last block, with the gradients of its backward pass, where it is computed again; 0 where
+  // it is kept.
+  double last = 0;
+  double first = 0;  // the same of the first one, where the backward pass ends
 };
 
 KeptBytes kept_bytes(const PlannedStep& step, const ModelShape& shape, double narrow, double wide) {
@@ -152,14 +153,18 @@ KeptBytes kept_bytes(const PlannedStep& step, const ModelShape& shape, double na
         block.reads_target ? sequences_of(step) * double(step.target_tokens) : source;
     const double one =
         (block.narrow * narrow + block.wide * wide) * rows + block.narrow_source * narrow * source;
-    kept.all += double(block.layers) * one;
-    kept.boundaries += double(block.layers) * block.hidden * wide * rows;
-    kept.last = one + block.backward * narrow * rows;
-    if (kept.first == 0) kept.first = kept.last + 2 * bias;
+    const auto& how = step.checkpointing;
+    const double again = how ? double(how->recomputed(block.layers)) : 0;
+    const double input = how && how->offload ? 0 : block.hidden * wide * rows;
+    kept.at_loss += (double(block.layers) - again) * one + again * input;
+    const double at_work = one + block.backward * narrow * rows;
+    const auto is_again = [&](int64_t index) {
+      return how && how->recomputes(index, block.layers);
+    };
+    kept.last = is_again(block.layers - 1) ? at_work : 0;
+    if (&block == &shape.blocks.front() && is_again(0)) kept.first = at_work + 3 * bias;
   }
-  kept.all += bias;
-  kept.boundaries += bias;
-  kept.first += bias;
+  kept.at_loss += bias;
   return kept;
 }
 
@@ -190,21 +195,25 @@ void add_backward(MemoryTerms& terms, const PlannedStep& step, const ModelShape&
   const double gradients = double(step.trainable) * (step.master_weights ? 2 : 4);
   // With accumulation those of the batches before are there all the time.
   const double lasting = step.accumulation > 1 ? gradients : 0;
-  const double before = step.checkpointing ? kept.boundaries : kept.all;
-  const double at_loss = before + loss.logits + loss.gradients;
-  const double after_loss = step.checkpointing ? before + kept.last + loss.gradients : 0;
-  const double at_end = gradients + (step.checkpointing ? kept.first : 0);
+  const double at_loss = kept.at_loss + loss.logits + loss.gradients;
+  const double after_loss = kept.last > 0 ? kept.at_loss + kept.last + loss.gradients : 0;
+  const double at_end = gradients + kept.first;
   terms.gradients = lasting;
   if (at_end > std::max(at_loss, after_loss) + lasting) {
     terms.gradients = gradients;
     terms.activations = at_end - gradients;
   } else if (after_loss > at_loss) {
-    terms.activations = before + kept.last;
+    terms.activations = kept.at_loss + kept.last;
     terms.loss = loss.gradients;
   } else {
-    terms.activations = before;
+    terms.activations = kept.at_loss;
     terms.loss = loss.logits + loss.gradients;
   }
+}
+
+/// Whether more blocks could be computed again.
+bool keeps_activations(const PlannedStep& step) {
+  return !step.checkpointing || step.checkpointing->memory_budget > 0;
 }
 
 }  // namespace
@@ -260,7 +269,7 @@ PlannedStep PlannedStep::of(Model& model, const TrainingArguments& args, int64_t
   step.precision = args.mixed_precision();
   step.master_weights = step.precision == "bf16" &&
                         (args.bf16_mode == "master" || (args.bf16_mode == "auto" && on_gpu));
-  step.checkpointing = args.gradient_checkpointing;
+  step.checkpointing = GradientCheckpointing::of(args);
   step.accumulation = args.gradient_accumulation_steps;
   step.fused = on_gpu;
   step.optim = args.optim;
@@ -324,9 +333,20 @@ std::vector<MemoryAdvice> memory_advice(PlannedStep step, double bytes) {
     step.master_weights = step.fused;
     take("--bf16", "half precision; also faster on a GPU");
   }
-  if (!fits() && !step.checkpointing) {
-    step.checkpointing = true;
-    take("--gradient_checkpointing", "about a third more time");
+  if (!fits() && keeps_activations(step)) {
+    // The largest budget that fits costs the least time.
+    const auto most = step.checkpointing ? step.checkpointing->memory_budget : 1.0;
+    step.checkpointing.emplace();
+    for (int tenths = 9; tenths > 0; --tenths) {
+      step.checkpointing->memory_budget = tenths / 10.0;
+      if (tenths / 10.0 < most && fits()) break;
+      step.checkpointing->memory_budget = 0;
+    }
+    if (const auto budget = step.checkpointing->memory_budget; budget > 0)
+      take(fmt::format("--activation_memory_budget {}", budget),
+           fmt::format("about {:.0f} % more time", 100.0 / 3 * (1 - budget)));
+    else
+      take("--gradient_checkpointing", "about a third more time");
   }
   if (!fits() && step.rows > 1) {
     auto parts = step;

@@ -58,7 +58,8 @@ constexpr OptionRow<NaturalQuestionsFlags> kNaturalQuestionsRows[] = {
 
 /// Options of the Trainer that the functional trainer does not have.
 constexpr const char* kOptionsOfTheTrainer =
-    "adam_beta1 adam_beta2 adam_epsilon auto_find_batch_size bf16 bf16_full_eval deepspeed "
+    "activation_memory_budget adam_beta1 adam_beta2 adam_epsilon auto_find_batch_size bf16 "
+    "bf16_full_eval deepspeed "
     "eval_on_start eval_steps eval_strategy fp16 fp16_full_eval fsdp gradient_accumulation_steps "
     "gradient_checkpointing label_smoothing_factor load_best_model_at_end logging_first_step "
     "logging_strategy lr_scheduler_kwargs lr_scheduler_type max_grad_norm metric_for_best_model "

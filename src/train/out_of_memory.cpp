@@ -27,8 +27,8 @@ Error out_of_memory_error(torch::Device device, const std::string& what) {
                   gib(use.allocated), gib(use.peak), card, what.substr(0, what.find('\n'))),
       "Lower --per_device_train_batch_size and raise --gradient_accumulation_steps by the same "
       "factor, shorten the sequences, "
-      "add --gradient_checkpointing or --bf16, or let --auto_find_batch_size look for a size that "
-      "fits.\n"
+      "add --activation_memory_budget 0.5, --gradient_checkpointing or --bf16, or let "
+      "--auto_find_batch_size look for a size that fits.\n"
       "The checkpoints written so far are complete: --resume_from_checkpoint last continues from "
       "the "
       "newest.");

@@ -2,6 +2,7 @@
 #include "core/parsed_json.h"
 
 #include <fmt/format.h>
+#include <gradus/config/gradient_checkpointing.h>
 #include <gradus/core/error.h>
 #include <gradus/core/json.h>
 #include <gradus/core/log.h>
@@ -59,7 +60,7 @@ std::shared_ptr<Strategy> Processes::strategy(const TrainingArguments& args) con
   if (!group_) return nullptr;
   DataParallelOptions options;
   options.buckets.find_unused_parameters =
-      args.ddp_find_unused_parameters.value_or(!args.gradient_checkpointing);
+      args.ddp_find_unused_parameters.value_or(!GradientCheckpointing::of(args));
   options.buckets.static_graph = args.ddp_static_graph.value_or(false);
   if (args.ddp_bucket_cap_mb) options.buckets.bucket_cap_bytes = *args.ddp_bucket_cap_mb << 20;
   options.broadcast_buffers = args.ddp_broadcast_buffers.value_or(true);

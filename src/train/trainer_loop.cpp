@@ -114,9 +114,8 @@ std::filesystem::path Trainer::prepare_training(const Resume& resume) {
   }
   p.place_model();
   p.preparation.is_done = true;
-  if (p.args.gradient_checkpointing)
-    p.model->gradient_checkpointing_enable(
-        GradientCheckpointing::from_kwargs(p.args.gradient_checkpointing_kwargs));
+  if (const auto how = GradientCheckpointing::of(p.args))
+    p.model->gradient_checkpointing_enable(*how);
   if (p.processing_class) p.model->align_special_tokens(*p.processing_class);
   const std::filesystem::path checkpoint =
       p.processes.of_first([&] { return resolve_resume(resume, *p.args.output_dir).string(); });

@@ -37,8 +37,7 @@ std::string Trainer::Parts::why_not_recorded(const StepTraits& traits) const {
   if (is_auto && (compute_loss_func || !model->is_recordable()))
     return "the model or loss is your own, whose code a replay would not run; --cuda_graphs on "
            "says that it may be skipped";
-  if (args.gradient_checkpointing &&
-      GradientCheckpointing::from_kwargs(args.gradient_checkpointing_kwargs).offload)
+  if (const auto how = GradientCheckpointing::of(args); how && how->offload)
     return "gradient checkpointing moves activations to the host, whose memory a recording cannot "
            "keep";
   return "";

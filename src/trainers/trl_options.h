@@ -89,7 +89,8 @@ TrainingArguments plain_arguments(const Config& args) {
 template <class Config>
 Config with_trl_rules(Config args) {
   if (!args.bf16) args.bf16 = !args.fp16;
-  if (args.activation_offloading && args.gradient_checkpointing) {
+  if (args.activation_offloading &&
+      (args.gradient_checkpointing || args.activation_memory_budget)) {
     if (args.gradient_checkpointing_kwargs.is_null())
       args.gradient_checkpointing_kwargs = nlohmann::json::object();
     args.gradient_checkpointing_kwargs["offload"] = true;

@@ -234,6 +234,9 @@ def gradient_checkpointing(work):
     answer = runs.ask(
         plain.job(columns, "refused", {"error": True}, gradient_checkpointing=True), work)
     assert answer["error"] == "G-EXPORT-5", answer
+    answer = runs.ask(
+        case.job(columns, "budget", {"error": True}, activation_memory_budget=0.5), work)
+    assert answer["error"] == "G-EXPORT-5", answer
     return text
 
 

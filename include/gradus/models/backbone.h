@@ -102,9 +102,9 @@ class Backbone : public torch::nn::Module {
  protected:
   /// The token embeddings, in training with NEFTune's noise; or the given `inputs_embeds`.
   torch::Tensor embed(const BackboneInputs& inputs);
-  /// Whether the block at `index` runs through `layers::checkpoint`: gradient checkpointing is on
-  /// for it and the model is in training mode.
-  bool recomputes(size_t index) const;
+  /// Whether the block at `index` of a stack of `blocks` runs through `layers::checkpoint`:
+  /// gradient checkpointing is on for it and the model is in training mode.
+  bool recomputes(size_t index, size_t blocks) const;
 };
 
 /// Adds NEFTune's noise: embeddings + U(-m, m) with m = alpha / sqrt(tokens · width).

@@ -19,6 +19,9 @@ struct AnyPrecisionAdamWOptions {
   at::ScalarType momentum_dtype = at::kFloat;                ///< of the mean of gradients
   at::ScalarType variance_dtype = at::kFloat;                ///< of the mean of squares
   at::ScalarType compensation_buffer_dtype = at::kBFloat16;  ///< of what rounding took
+  /// Round states of bfloat16 up or down by chance. To the nearest, a mean of squares would stay
+  /// where it is: a step changes it by less than bfloat16 can hold. torchdistx has no such setting.
+  bool stochastic_rounding = false;
 };
 
 /// AdamW with states in types of one's choice: torchdistx' `AnyPrecisionAdamW`.

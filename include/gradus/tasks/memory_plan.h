@@ -36,10 +36,11 @@ struct PlannedStep {
   int64_t target_tokens = 1;     ///< Of a row's target, in models with encoder and decoder.
   std::string precision = "no";  ///< "no", "fp16" or "bf16".
   bool master_weights = false;   ///< bfloat16 weights beside float32 masters.
-  bool checkpointing = false;    ///< Blocks are computed again in the backward pass.
-  int64_t accumulation = 1;      ///< Batches of a step; above 1 gradients stay between.
-  bool keeps_logits = false;     ///< Somebody reads the logits of training steps.
-  bool fused = false;            ///< The kernels of the CUDA plugin are there.
+  /// Which blocks are computed again in the backward pass; unset: none.
+  std::optional<GradientCheckpointing> checkpointing = std::nullopt;
+  int64_t accumulation = 1;                 ///< Batches of a step; above 1 gradients stay between.
+  bool keeps_logits = false;                ///< Somebody reads the logits of training steps.
+  bool fused = false;                       ///< The kernels of the CUDA plugin are there.
   std::string optim = "adamw_torch_fused";  ///< The optimizer.
 
   /// Of a model and its arguments on a device of this kind.

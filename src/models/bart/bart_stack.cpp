@@ -208,7 +208,7 @@ BackboneOutput BartStack::forward(const BackboneInputs& inputs) {
   if (is_decoder_ && inputs.encoder_hidden_states.defined())
     given.push_back(inputs.encoder_hidden_states);
   for (size_t i = 0; const auto& block : *layers_) {
-    const bool recomputed = recomputes(i++) && !inputs.output_attentions;
+    const bool recomputed = recomputes(i++, layers_->size()) && !inputs.output_attentions;
     if (inputs.output_hidden_states) output.hidden_states.push_back(given[0]);
     // Drawn in any case, so that the random numbers after it are those of transformers.
     if (is_training() && at::rand({}, torch::kFloat).item<float>() < layerdrop_) continue;

@@ -114,7 +114,7 @@ BackboneOutput EncoderBody::run_blocks(Tensor x, const BackboneInputs& inputs,
   BackboneOutput output;
   if (inputs.output_attentions) pass.attentions = &output.attentions;
   for (const auto& block : *blocks_) {
-    const bool recomputed = recomputes(pass.layer) && pass.attentions == nullptr;
+    const bool recomputed = recomputes(pass.layer, blocks_->size()) && pass.attentions == nullptr;
     if (inputs.output_hidden_states) output.hidden_states.push_back(x);
     if (block == blocks_->last() && inputs.may_leave_out_tokens() && !pass.attention &&
         !pass.mask.causal && !block->adapters_draw()) {

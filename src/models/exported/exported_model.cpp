@@ -239,7 +239,14 @@ double ExportedModel::floating_point_ops(const Batch& inputs) const {
   return 6.0 * double(input->numel()) * double(count);
 }
 
-void ExportedModel::gradient_checkpointing_enable(const GradientCheckpointing&) {
+void ExportedModel::gradient_checkpointing_enable(const GradientCheckpointing& how) {
+  if (how.memory_budget > 0)
+    throw Error("G-EXPORT-5", ErrorKind::model,
+                fmt::format("the compiled step of this exported model recomputes {} activations; "
+                            "activation_memory_budget {} cannot change it",
+                            manifest_->gradient_checkpointing ? "all" : "no", how.memory_budget),
+                "Leave activation_memory_budget out; gradient_checkpointing is chosen when a model "
+                "is exported.");
   if (manifest_->gradient_checkpointing) return;
   throw Error("G-EXPORT-5", ErrorKind::model,
               "the compiled step of this exported model does not recompute activations",

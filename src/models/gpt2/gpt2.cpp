@@ -198,7 +198,7 @@ class GPT2 : public Backbone {
                     inputs.output_attentions ? &output.attentions : nullptr};
     layers::ResidualStream stream(x);
     for (size_t i = 0; const auto& block : *h_) {
-      const bool recomputed = recomputes(i++) && pass.attentions == nullptr;
+      const bool recomputed = recomputes(i++, h_->size()) && pass.attentions == nullptr;
       if (inputs.output_hidden_states) output.hidden_states.push_back(stream.sum());
       if (recomputed)
         stream = layers::ResidualStream(

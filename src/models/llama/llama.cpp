@@ -174,7 +174,7 @@ class Llama : public Backbone {
     std::map<std::optional<int64_t>, layers::AttentionMask> masks;
     layers::ResidualStream stream(x);
     for (size_t i = 0; const auto& layer : *layers_) {
-      const bool recomputed = recomputes(i++) && pass.attentions == nullptr;
+      const bool recomputed = recomputes(i++, layers_->size()) && pass.attentions == nullptr;
       if (inputs.output_hidden_states) output.hidden_states.push_back(stream.sum());
       auto found = masks.find(layer->window);
       if (found == masks.end())

@@ -256,7 +256,7 @@ BackboneOutput T5Stack::forward(const BackboneInputs& inputs) {
   if (is_decoder_ && inputs.encoder_hidden_states.defined())
     given.push_back(inputs.encoder_hidden_states);
   for (size_t i = 0; const auto& block : *block_) {
-    const bool recomputed = recomputes(i++) && !inputs.output_attentions;
+    const bool recomputed = recomputes(i++, block_->size()) && !inputs.output_attentions;
     if (inputs.output_hidden_states) output.hidden_states.push_back(given[0]);
     const auto run = [block, pass](const std::vector<Tensor>& tensors) {
       return block->forward(tensors[0], tensors[1], tensors.size() > 2 ? tensors[2] : Tensor(),

@@ -153,10 +153,10 @@ class ViTBody : public ImageBody {
 
   Tensor forward(const Tensor& pixels) override {
     auto x = embeddings_->forward(pixels);
-    for (size_t i = 0; const auto& layer : *layers_) {
+    for (int64_t i = 0; const auto& layer : *layers_) {
       const bool recomputed =
           gradient_checkpointing && is_training() &&
-          i++ % static_cast<size_t>(gradient_checkpointing->every_n_layers) == 0;
+          gradient_checkpointing->recomputes(i++, static_cast<int64_t>(layers_->size()));
       x = recomputed ? layers::checkpoint([layer](const Tensor& y) { return layer->forward(y); }, x,
                                           *gradient_checkpointing)
                      : layer->forward(x);

@@ -146,7 +146,7 @@ Tensor SpeechBody::encode(Tensor x, SpeechOutput& output, const ForwardOptions& 
   x = x + positions_->forward(x);
   if (!config.stable_norm) x = encoder_norm_->forward(x);
   x = layers::dropout(x, config.hidden_dropout, is_training());
-  for (size_t i = 0; const auto& block : *blocks_) {
+  for (int64_t i = 0; const auto& block : *blocks_) {
     const auto index = i++;
     if (options.output_hidden_states) output.hidden_states.push_back(x);
     // Drawn in evaluation, too, as transformers does: later numbers are then the same.
@@ -155,7 +155,7 @@ Tensor SpeechBody::encode(Tensor x, SpeechOutput& output, const ForwardOptions& 
     Tensor weights;
     const bool recomputed =
         gradient_checkpointing && is_training() && !options.output_attentions &&
-        index % static_cast<size_t>(gradient_checkpointing->every_n_layers) == 0;
+        gradient_checkpointing->recomputes(index, static_cast<int64_t>(blocks_->size()));
     x = recomputed
             ? layers::checkpoint([block, mask](const Tensor& y) { return block->forward(y, mask); },
                                  x, *gradient_checkpointing)

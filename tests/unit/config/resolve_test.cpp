@@ -364,6 +364,42 @@ TEST(Resolve, HarmlessPythonOptionsAreAnsweredOnce) {
   EXPECT_NE(sink->lines[0].find("use_liger_kernel has no effect"), std::string::npos);
 }
 
+TEST(GradientCheckpointing, ABudgetRecomputesTheFewestBlocksThatStayInside) {
+  using How = GradientCheckpointing;
+  const auto blocks = [](double budget, int64_t all) {
+    const How how{.memory_budget = budget};
+    const auto count = how.recomputed(all);
+    for (int64_t i = 0; i < all; ++i) EXPECT_EQ(how.recomputes(i, all), i < count);
+    return count;
+  };
+  EXPECT_EQ(blocks(0.9, 12), 2);
+  EXPECT_EQ(blocks(0.5, 12), 7);  // 5 blocks and 7 inputs, a twelfth each, are below 6 blocks
+  EXPECT_EQ(blocks(0.5, 11), 6);  // 5 blocks and 6 inputs are 5.5
+  EXPECT_EQ(blocks(0.1, 12), 12);
+  EXPECT_EQ(blocks(0.01, 12), 12);
+  EXPECT_EQ(blocks(0.999, 1), 1);
+  EXPECT_FALSE(How::of({}));
+  EXPECT_FALSE(How::of({.gradient_checkpointing = true, .activation_memory_budget = 1.0}));
+  EXPECT_EQ(How::of({.gradient_checkpointing = true})->recomputed(4), 4);
+  EXPECT_EQ(How::of({.activation_memory_budget = 0.0})->recomputed(4), 4);
+  EXPECT_TRUE(How::of({.gradient_checkpointing_kwargs = {{"offload", true}},
+                       .activation_memory_budget = 0.5})
+                  ->offload);
+}
+
+TEST(GradientCheckpointing, RefusesBudgetsThatMeanNothing) {
+  EXPECT_EQ(resolve_failure({.activation_memory_budget = 1.5}),
+            "G-CONF-3: activation_memory_budget: must be between 0 and 1, received 1.5");
+  EXPECT_EQ(resolve_failure({.activation_memory_budget = -0.1}),
+            "G-CONF-3: activation_memory_budget: must be between 0 and 1, received -0.1");
+  EXPECT_EQ(resolve_failure({.gradient_checkpointing_kwargs = {{"every_n_layers", 2}},
+                             .activation_memory_budget = 0.5}),
+            "G-CONF-4: activation_memory_budget is 0.5, and gradient_checkpointing_kwargs has "
+            "every_n_layers 2: both choose the blocks that are computed again");
+  EXPECT_EQ(resolve_failure({.gradient_checkpointing = true, .activation_memory_budget = 0.5}),
+            "no error");
+}
+
 TEST(GradientCheckpointing, ReadsItsSettings) {
   const auto read = [](const char* text) {
     return GradientCheckpointing::from_kwargs(nlohmann::json::parse(text));

@@ -425,7 +425,7 @@ TEST(Checkpoint, OnlyTheFirstOfEveryNBlocksIsRecomputed) {
     int64_t hidden_size() const override { return 1; }
     std::string blocks() const {
       std::string found;
-      for (size_t i = 0; i < 7; ++i) found += recomputes(i) ? '1' : '0';
+      for (size_t i = 0; i < 7; ++i) found += recomputes(i, 7) ? '1' : '0';
       return found;
     }
   } body;
@@ -434,6 +434,9 @@ TEST(Checkpoint, OnlyTheFirstOfEveryNBlocksIsRecomputed) {
   EXPECT_EQ(body.blocks(), "1111111");
   body.gradient_checkpointing->every_n_layers = 3;
   EXPECT_EQ(body.blocks(), "1001001");
+  EXPECT_EQ(body.gradient_checkpointing->recomputed(7), 3);
+  *body.gradient_checkpointing = {.memory_budget = 0.5};
+  EXPECT_EQ(body.blocks(), "1111000");
   body.eval();
   EXPECT_EQ(body.blocks(), "0000000");
 }

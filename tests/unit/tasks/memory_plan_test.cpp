@@ -72,7 +72,7 @@ TEST(MemoryPlan, IsWithinATwentiethOfWhatWasMeasuredWithCheckpointing) {
   std::vector<std::pair<PlannedStep, double>> measured = {
       {gpt2(), 2.58}, {llama(), 19.46}, {qwen(), 8.49}, {bert(), 1.83}};
   for (auto& [step, peak] : measured) {
-    step.checkpointing = true;
+    step.checkpointing.emplace();
     EXPECT_NEAR(plan_memory(step).total() / kGibi, peak, 0.05 * peak) << step.config;
   }
 }
@@ -92,8 +92,35 @@ TEST(MemoryPlan, TheLargestBatchFitsAndOneMoreDoesNot) {
 TEST(MemoryPlan, CheckpointingLeavesLittleOfTheActivations) {
   auto step = qwen();
   const double before = plan_memory(step).activations;
-  step.checkpointing = true;
+  step.checkpointing.emplace();
   EXPECT_LT(plan_memory(step).activations, 0.2 * before);
+}
+
+TEST(MemoryPlan, ABudgetIsTheShareOfTheActivations) {
+  for (auto step : {gpt2(), llama(), qwen(), bert()}) {
+    const double all = plan_memory(step).activations;
+    double before = all;
+    for (const double budget : {0.9, 0.7, 0.5, 0.3}) {
+      step.checkpointing = {.memory_budget = budget};
+      const double kept = plan_memory(step).activations;
+      EXPECT_LE(kept, budget * all) << step.config;
+      EXPECT_GT(kept, (budget - 0.1) * all) << step.config;
+      EXPECT_LT(kept, before) << step.config;
+      before = kept;
+    }
+  }
+}
+
+TEST(MemoryPlan, CountsTheBlocksThatAreComputedAgain) {
+  auto step = qwen();
+  const double all = plan_memory(step).activations;
+  step.checkpointing.emplace();
+  const double none = plan_memory(step).activations;
+  step.checkpointing->every_n_layers = 2;
+  const double half = plan_memory(step).activations;
+  EXPECT_NEAR(half, (all + none) / 2, 0.1 * all);
+  *step.checkpointing = {.offload = true};
+  EXPECT_LT(plan_memory(step).activations, 0.8 * none);
 }
 
 TEST(MemoryPlan, AnAdapterNeedsNoStateForTheRest) {
@@ -144,6 +171,17 @@ TEST(MemoryPlan, AdvisesUntilItFits) {
   EXPECT_LE(advice.back().total, 24e9);
   for (size_t i = 1; i < advice.size(); ++i) EXPECT_LT(advice[i].total, advice[i - 1].total);
   EXPECT_TRUE(memory_advice(gpt2(), 80e9).empty());
+  // A little too much: the largest budget that fits.
+  const auto a_little = memory_advice(llama(), 24e9);
+  ASSERT_EQ(a_little.size(), 1u);
+  EXPECT_EQ(a_little[0].flag, "--activation_memory_budget 0.8");
+  EXPECT_EQ(a_little[0].cost, "about 7 % more time");
+  EXPECT_LE(a_little[0].total, 24e9);
+  auto tighter = llama();
+  tighter.checkpointing = {.memory_budget = 0.9};
+  EXPECT_EQ(memory_advice(tighter, 24e9).at(0).flag, "--activation_memory_budget 0.8");
+  tighter.checkpointing = {.memory_budget = 0.8};
+  EXPECT_TRUE(memory_advice(tighter, 24e9).empty());
   // Smaller parts of a step that has parts already.
   const auto words = advice[2].flag;
   step.accumulation = 3;

@@ -1,0 +1,115 @@
+"""Loss curves of every optimizer with states of 8 or 4 bits beside its form of 32 bits.
+
+    python benchmarks/optimizer_curves.py [--gradus build/release/bin/gradus] [--steps 1000]
+                                          [--only NAME...] [--results FILE.md]
+
+All runs train the same small GPT-2 from the same weights on the bytes of this repository's pages
+and headers, in the same order. Prints the mean loss of the last 50 steps and how far the two forms are
+apart; exit status 1 if one is more than 1 % above. A run takes minutes on a CPU, so that this is no
+part of run.py.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BOUND = 0.01
+LAST = 50
+
+MODEL = {
+    "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 256,
+    "n_positions": 128, "n_embd": 128, "n_layer": 3, "n_head": 4, "resid_pdrop": 0.0,
+    "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0
+}
+GALORE = ["--optim_target_modules", "attn", "mlp", "--optim_args", "rank=32,update_proj_gap=50"]
+
+# The name, the form of 32 bits that it is compared with, and the flags of both.
+PAIRS = [
+    ("adamw_8bit", "adamw_torch", ["--learning_rate", "2e-3"]),
+    ("adamw_bnb_8bit", "adamw_torch", ["--learning_rate", "2e-3"]),
+    ("paged_adamw_8bit", "paged_adamw_32bit", ["--learning_rate", "2e-3"]),
+    ("adamw_torch_8bit", "adamw_torch", ["--learning_rate", "2e-3"]),
+    ("adamw_torch_4bit", "adamw_torch", ["--learning_rate", "2e-3"]),
+    ("lion_8bit", "lion_32bit", ["--learning_rate", "3e-4"]),
+    ("paged_lion_8bit", "paged_lion_32bit", ["--learning_rate", "3e-4"]),
+    ("ademamix_8bit", "ademamix", ["--learning_rate", "2e-3"]),
+    ("paged_ademamix_8bit", "paged_ademamix_32bit", ["--learning_rate", "2e-3"]),
+    ("rmsprop_bnb_8bit", "rmsprop_bnb_32bit", ["--learning_rate", "5e-4"]),
+    ("galore_adamw_8bit", "galore_adamw", ["--learning_rate", "5e-3", *GALORE]),
+    ("galore_adamw_8bit_layerwise", "galore_adamw_layerwise",
+     ["--learning_rate", "5e-3", *GALORE]),
+]
+
+
+def text_of_repository():
+    files = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("include/**/*.h")])
+    return b"\n".join(file.read_bytes() for file in files)
+
+
+def prepare(folder):
+    """The folder of the model's config.json, and the file of tokens: two bytes each."""
+    (folder / "model").mkdir(exist_ok=True)
+    (folder / "model/config.json").write_text(json.dumps(MODEL))
+    text = text_of_repository()
+    (folder / "text.bin").write_bytes(bytes(part for byte in text for part in (byte, 0)))
+    return folder / "model", folder / "text.bin"
+
+
+def losses_of(options, folder, optimizer, flags):
+    """The loss of every step, and the seconds of the run."""
+    model, data = prepare(folder)
+    out = folder / optimizer
+    command = [
+        options.gradus, "train", "--task", "causal-lm", "--config_name", model, "--train_file",
+        data, "--block_size", "128", "--output_dir", out, "--overwrite_output_dir", "--optim",
+        optimizer, "--per_device_train_batch_size", "4", "--max_steps", options.steps,
+        "--logging_steps", "1", "--warmup_steps", "50", "--lr_scheduler_type", "linear", "--seed",
+        "42", "--save_strategy", "no", "--disable_tqdm", "--report_to", "none", "--use_cpu",
+        "--weight_decay", "0.01", *flags
+    ]
+    started = time.monotonic()
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{optimizer}: {done.stdout[-2000:]}")
+    with open(out / "trainer_state.json") as file:
+        history = json.load(file)["log_history"]
+    return [entry["loss"] for entry in history if "loss" in entry], time.monotonic() - started
+
+
+def main_of_curves():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gradus", default=ROOT / "build/release/bin/gradus")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--results", default="")
+    options = parser.parse_args()
+    lines = ["| optimizer | loss | compared with | loss | apart |", "|---|---|---|---|---|"]
+    print("\n".join(lines), flush=True)
+    known, missed = {}, False
+    with tempfile.TemporaryDirectory(prefix="gradus-curves-") as folder:
+        for name, usual, flags in PAIRS:
+            if options.only and name not in options.only:
+                continue
+            for optimizer in (usual, name):
+                key = (optimizer, *flags)
+                if key not in known:
+                    known[key] = losses_of(options, Path(folder), optimizer, flags)[0]
+            low, full = (statistics.mean(known[(which, *flags)][-LAST:]) for which in (name, usual))
+            apart = (low - full) / full
+            missed |= apart > BOUND
+            lines.append(f"| {name} | {low:.4f} | {usual} | {full:.4f} | {100 * apart:+.2f} % |")
+            print(lines[-1], flush=True)
+    if options.results:
+        Path(options.results).write_text("\n".join(lines) + "\n")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main_of_curves())
