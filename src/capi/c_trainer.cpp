@@ -47,15 +47,15 @@ std::shared_ptr<PreTrainedModel> open_model(const fs::path& folder, const std::s
 
 /// Options that change the numbers of a training, but not those of a step here.
 constexpr std::string_view kWithoutEffect[] = {
-    "bf16",      "fp16", "fp8",       "bf16_full_eval", "fp16_full_eval", "label_smoothing_factor",
-    "deepspeed", "fsdp", "zero_stage"};
+    "bf16",      "fp16", "fp8",        "bf16_full_eval", "fp16_full_eval", "label_smoothing_factor",
+    "deepspeed", "fsdp", "zero_stage", "cpu_matmul"};
 
 /// Trained without them, a model would become another one than the caller asked for.
 void refuse_what_has_no_effect(const nlohmann::json& options) {
   for (const auto name : kWithoutEffect) {
     const auto given = options.find(name);
     if (given == options.end() || given->is_null() || *given == false || *given == 0 ||
-        *given == "")
+        *given == "" || *given == "torch")
       continue;
     throw Error(
         "G-CAPI-1", ErrorKind::usage,

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <gradus/core/error.h>
+#include <gradus/core/log.h>
 #include <gradus/device/cpu_matmul.h>
 #include <torch/library.h>
 
@@ -159,7 +160,9 @@ void use_cpu_matmul(std::string_view name) {
     throw Error("G-CONF-3", ErrorKind::usage,
                 "cpu_matmul: onednn cannot be used, this LibTorch comes without oneDNN",
                 "Leave the option out, or build gradus with another LibTorch.");
-  if (!current_override()) current_override().emplace();
+  if (current_override()) return;
+  current_override().emplace();
+  log_info("Float32 matrices are multiplied by oneDNN.");
 }
 
 std::string_view cpu_matmul() { return current_override() ? "onednn" : "torch"; }

@@ -11,6 +11,7 @@
 #include "tasks/functional_checkpoints.h"
 #include "tasks/functional_events.h"
 #include "train/metrics_report.h"
+#include "train/process_settings.h"
 
 namespace gradus::tasks {
 namespace {
@@ -30,6 +31,8 @@ class QuestionsRun {
         writes_(run.args.should_save()),
         layout_(fn::FlaxLayout::of(run.model->named_module())),
         events_(std::make_shared<FunctionalEvents>(run.args, run.model, callbacks)) {
+    set_log_level(run.args.get_process_log_level());
+    apply_process_settings(run.args);
     run_.model->to(device::pick_device(run.args.use_cpu, run.args.local_process_index()));
     function_ = natural_questions_function(run_.model);
     batch_ = run.functional_args.batch_size_per_device * run.args.world_size();

@@ -8,8 +8,6 @@
 #include <gradus/core/log.h>
 #include <gradus/data/collators.h>
 #include <gradus/data/tokenizer_like.h>
-#include <gradus/device/attention_backend.h>
-#include <gradus/device/cpu_matmul.h>
 #include <gradus/device/runtime.h>
 #include <gradus/optim/param_groups.h>
 #include <gradus/trackers/tracker.h>
@@ -19,6 +17,7 @@
 
 #include "config/profiled_steps.h"
 #include "distributed/process_device.h"
+#include "train/process_settings.h"
 #include "train/step_profiler.h"
 #include "train/trainer_parts.h"
 
@@ -64,15 +63,8 @@ void check_options(const TrainerOptions& options, const TrainingArguments& args)
   if (!options.optimizers.optimizer && !options.optimizer_factory) check_optimizer_name(args.optim);
 }
 
-// What the arguments say about the whole process: threads, kernels, random numbers.
 void set_up_process(const TrainingArguments& args) {
-  device::set_num_threads(args.num_threads);
-  device::use_cpu_matmul(args.cpu_matmul);
-  if (args.tf32) device::allow_tf32(*args.tf32);
-  if (args.full_determinism) {
-    device::use_deterministic_algorithms();
-    device::use_deterministic_attention();
-  }
+  apply_process_settings(args);
   device::load_cuda();
   device::seed_all(args.seed);
   const auto here = launch_environment();

@@ -106,6 +106,11 @@ def main():
             if not found[0][key] == found[1][key] == results[key]:
                 sys.exit(f"{key}: {found[0][key]}, {found[1][key]}, {results[key]}")
 
+        # Settings of the process count here, too.
+        text = run(0, folder, "eval", *data, "--model_name_or_path", "whole", "--output_dir",
+                   "judged", "--cpu_matmul", "onednn", "--log_level", "info")
+        says(text, "multiplied by oneDNN")
+
         # What is wrong is named.
         says(run(2, folder, *train, "--output_dir", "whole"), "G-TASK-2", "run-e")
         says(run(2, folder, *train, "--output_dir", "bad", "--bf16"), "G-TASK-18", "--bf16")

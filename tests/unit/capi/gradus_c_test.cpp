@@ -193,13 +193,15 @@ TEST(CInterface, RefusesOptionsThatAStepWouldNotFollow) {
   const auto open = [&](const char* options) {
     return gradus_open((tiny.folder / "model").c_str(), "causal-lm", options, &other, &error);
   };
-  for (const char* options :
-       {R"({"bf16": true})", R"({"label_smoothing_factor": 0.1})", R"({"zero_stage": 1})",
-        R"({"lr_scheduler_type": "reduce_lr_on_plateau", "max_steps": 5})",
-        R"({"lr_scheduler_type": "reduce_lr_on_plateau"})"})
+  for (const char* options : {R"({"bf16": true})", R"({"label_smoothing_factor": 0.1})",
+                              R"({"zero_stage": 1})", R"({"cpu_matmul": "onednn"})",
+                              R"({"lr_scheduler_type": "reduce_lr_on_plateau", "max_steps": 5})",
+                              R"({"lr_scheduler_type": "reduce_lr_on_plateau"})"})
     EXPECT_EQ(open(options), GRADUS_USAGE) << options;
   EXPECT_EQ(std::string(error.id), "G-CAPI-1");
-  EXPECT_EQ(open(R"({"bf16": false, "label_smoothing_factor": 0.0})"), GRADUS_OK) << error.text;
+  EXPECT_EQ(open(R"({"bf16": false, "label_smoothing_factor": 0.0, "cpu_matmul": "torch"})"),
+            GRADUS_OK)
+      << error.text;
   gradus_close(other, nullptr);
 }
 
