@@ -171,14 +171,13 @@ TEST_F(RunReading, PassesOverWhatIsNoLog) {
 }
 
 TEST_F(RunReading, CutsLongTextsShort) {
-  append("run_log.jsonl", "{\"event\": \"message\", \"text\": \"" + std::string(3999, 'x') + "äöü" +
-                              std::string(3 << 20, 'y') + "\"}\n" +
-                              "{\"step\": 1, \"loss\": 1, \"x\": \"" + std::string(3 << 20, 'y') +
-                              "\"}\n");
+  const std::string end(3 << 20, 'y'), begin(3999, 'x');
+  append("run_log.jsonl", R"({"event": "message", "text": ")" + begin + "ä" + end + "\"}\n");
+  append("run_log.jsonl", R"({"step": 1, "loss": 1, "x": ")" + end + "\"}\n");
   RunReader reader(folder_);
   EXPECT_TRUE(reader.poll());
   ASSERT_EQ(reader.data().messages.size(), 2u);
-  EXPECT_EQ(reader.data().messages[0].text, std::string(3999, 'x') + " …");
+  EXPECT_EQ(reader.data().messages[0].text, begin + " …");
   EXPECT_EQ(reader.data().messages[1].text.size(), 4000u + 4);
   EXPECT_EQ(values(reader, "loss"), (std::vector<double>{1}));
 }
