@@ -12,6 +12,7 @@
 #include <ctime>
 
 #include "cli.h"
+#include "core/temporary_name.h"
 #include "data_cache.h"
 #include "reference.h"
 
@@ -103,7 +104,11 @@ std::vector<CachedFile> cached_files() {
   for (const auto& entry : fs::directory_iterator(data_cache_folder(), error)) {
     struct stat found{};
     if (!entry.is_regular_file(error) || ::stat(entry.path().c_str(), &found) != 0) continue;
-    if (entry.path().extension() != ".arrow") continue;
+    // What was touched of late may belong to a process of another machine.
+    constexpr int64_t kMayBeAtWork = 600;
+    const bool is_abandoned = is_abandoned_temporary(entry.path().filename().string()) &&
+                              std::time(nullptr) - found.st_mtime > kMayBeAtWork;
+    if (entry.path().extension() != ".arrow" && !is_abandoned) continue;
     files.push_back(
         {entry.path(), uint64_t(found.st_size), std::max<int64_t>(found.st_atime, found.st_mtime)});
   }

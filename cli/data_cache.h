@@ -19,8 +19,8 @@ struct CachedFile {
 
 /// The folder of prepared data: gradus/datasets in the user's cache folder.
 std::filesystem::path data_cache_folder();
-/// The files of the cache, the one that was not used for longest first. Unfinished files of
-/// processes that are at work are left out.
+/// The files of the cache, the one that was not used for longest first, and what killed processes
+/// have left of files. Unfinished files of processes that are at work are left out.
 std::vector<CachedFile> cached_files();
 /// Removes files until the rest takes at most `bytes`; those that are open stay usable. Returns
 /// what was removed. Files used within the last `spared_seconds` stay.

@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <gradus/core/files.h>
 #include <microhttpd.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -152,6 +153,21 @@ struct HttpServer::Daemon {
     return MHD_YES;
   }
 
+  /// Whether something follows the headers; no request that is answered here has that.
+  static bool has_body(MHD_Connection* connection) {
+    bool found = false;
+    const MHD_KeyValueIterator look = [](void* into, MHD_ValueKind, const char* key,
+                                         const char* value) {
+      const bool is_length = ::strcasecmp(key, "Content-Length") == 0;
+      if ((is_length && (value == nullptr || std::strcmp(value, "0") != 0)) ||
+          ::strcasecmp(key, "Transfer-Encoding") == 0)
+        *static_cast<bool*>(into) = true;
+      return MHD_YES;
+    };
+    micro_httpd().get_connection_values(connection, MHD_HEADER_KIND, look, &found);
+    return found;
+  }
+
   MHD_Result send(MHD_Connection* connection, HttpAnswer answer) {
     const auto& mhd = micro_httpd();
     MHD_Response* response = nullptr;
@@ -188,6 +204,8 @@ struct HttpServer::Daemon {
       return daemon.send(connection, {.status = 405, .headers = {{"Allow", "GET, HEAD"}}});
     static int mark = 0;
     if (*seen == nullptr) {  // the headers are there; the rest comes with the next call
+      if (has_body(connection))
+        return daemon.send(connection, {.status = 413, .headers = {{"Connection", "close"}}});
       *seen = &mark;
       return MHD_YES;
     }

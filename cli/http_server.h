@@ -31,8 +31,8 @@ struct HttpAnswer {
 ///
 /// Everything is bounded: the number of connections, the memory of each, the bytes of answers that
 /// wait for slow readers, and the time that a silent connection is kept. What is beyond is refused
-/// or waits. Other methods than GET and HEAD are refused. libmicrohttpd is loaded when it is first
-/// needed.
+/// or waits. Other methods than GET and HEAD are refused, and requests with a body. libmicrohttpd
+/// is loaded when it is first needed.
 class HttpServer {
  public:
   /// Called on any thread, several at once. What it throws becomes status 500.

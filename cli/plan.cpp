@@ -211,7 +211,7 @@ int64_t times_in_run(const std::string& strategy, const StepsOrRatio& every,
   if (strategy == "epoch") return plan.num_train_epochs;
   if (strategy != "steps") return 0;
   const auto steps = std::max<int64_t>(every.steps(plan.max_steps), 1);
-  return (plan.max_steps + steps - 1) / steps;
+  return plan.max_steps / steps + (plan.max_steps % steps == 0 ? 0 : 1);
 }
 
 json describe_run(const TrainingArguments& args, const Found& found) {
@@ -300,7 +300,10 @@ std::string run_as_text(const json& run) {
 
 std::string memory_as_text(const json& document) {
   if (!document.contains("memory"))
-    return "The activations of this run are not known beforehand; --measure measures them.\n";
+    return fmt::format("The activations of this run are not known beforehand{}.\n",
+                       document.contains("measured")        ? ""
+                       : document["run"]["device"] == "cpu" ? "; on a GPU --measure measures them"
+                                                            : "; --measure measures them");
   std::string text = "memory of a step:\n";
   for (const char* term :
        {"weights", "masters", "optimizer", "gradients", "activations", "loss", "other", "total"})
@@ -349,6 +352,10 @@ std::vector<Flag> plan_flags() {
 }
 
 int plan_run(Task& task, const TrainingArguments& args, const PlanRequest& request) {
+  if (!args.do_train)
+    throw Error("G-CLI-4", ErrorKind::usage,
+                "plan and --dry_run look at training, and --do_train is false",
+                "Use them with gradus train, or leave --dry_run out.");
   if (request.is_dry_run) check_run_start(args);
   device::load_cuda();
   const bool has_gpu = !args.use_cpu && device::gpu_count() > 0;

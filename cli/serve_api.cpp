@@ -301,7 +301,8 @@ std::shared_ptr<const runs::CollectedRun> ServeApi::run_of(const HttpRequest& re
 HttpAnswer ServeApi::answer(const HttpRequest& request) {
   const auto& path = request.path;
   if (path == "/api/runs")
-    return json_answer(overview(runs_, uint64_t(std::max(number_in(request, "since", 0), 0.0))));
+    return json_answer(
+        overview(runs_, uint64_t(std::clamp(number_in(request, "since", 0), 0.0, 0x1p53))));
   if (path == "/api/curves") return curves(request);
   if (path == "/api/studies") return json_answer(studies(runs_));
   if (path == "/api/samples") return samples(request);

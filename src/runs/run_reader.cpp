@@ -20,6 +20,7 @@ namespace {
 constexpr size_t kChunk = size_t(4) << 20;
 constexpr size_t kLongestLine = size_t(8) << 20;
 constexpr size_t kMessages = 400;
+constexpr size_t kLongestShown = 4000;
 constexpr size_t kMostRuns = 10000;
 constexpr int64_t kMostSeries = 5000;
 
@@ -361,6 +362,12 @@ void RunReader::take_csv_line(std::string_view line) {
 }
 
 void RunReader::keep_message(RunMessage message) {
+  if (message.text.size() > kLongestShown) {
+    size_t end = kLongestShown;  // not within a character
+    while (end > 0 && (static_cast<unsigned char>(message.text[end]) & 0xc0) == 0x80) --end;
+    message.text.resize(end);
+    message.text += " …";
+  }
   if (data_.messages.size() >= kMessages) data_.messages.pop_front();
   data_.messages.push_back(std::move(message));
 }

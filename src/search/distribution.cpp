@@ -161,7 +161,8 @@ std::optional<std::vector<json>> Distribution::all_values() const {
   if (log_ || !step_) return std::nullopt;
   std::vector<json> all;
   const auto count = int64_t(std::round((high_ - low_) / *step_)) + 1;
-  for (int64_t i = 0; i < count; ++i) all.push_back(value_of(low_ + double(i) * *step_));
+  for (int64_t i = 0; i < count; ++i)  // three steps of 0.1 are a little more than 0.3
+    all.push_back(value_of(i + 1 == count ? high_ : low_ + double(i) * *step_));
   return all;
 }
 

@@ -35,6 +35,12 @@ Distribution parse_range(const std::string& name, const json& given) {
   if (type != "" && type != "int" && type != "float")
     refuse_space(name, "has a type that is neither int nor float");
   if (type == "int" && !whole) refuse_space(name, "is an int and has bounds that are not");
+  for (const char* key : {"low", "high", "step"})
+    if (const auto found = given.find(key); whole && found != given.end() &&
+                                            found->is_number_unsigned() &&
+                                            found->get<uint64_t>() > uint64_t(INT64_MAX))
+      refuse_space(name, fmt::format("has the {} {}, which is more than {}", key, dump_json(*found),
+                                     INT64_MAX));
   if (whole && type != "float")
     return Distribution::integer(given["low"], given["high"], log.get<bool>(),
                                  step.is_null() ? 1 : step.get<int64_t>());

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <gradus/core/error.h>
 #include <gradus/core/log.h>
+#include <sys/resource.h>
 
+#include <cerrno>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -26,10 +28,24 @@ struct QueuedEntry {
 
   TrackedEntry unpacked() const { return {{values.begin(), values.end()}, step, time, is_predict}; }
 };
-using QueueItem = std::variant<TrackedRun, TrainingStart, QueuedEntry, RunEnd>;
+using QueuedHistogram = std::unique_ptr<TrackedHistogram>;  // large, and few
+using QueueItem = std::variant<TrackedRun, TrainingStart, QueuedEntry, QueuedHistogram, RunEnd>;
 
 constexpr size_t kLargestBatch = 1000;
 constexpr int kLastAttempts = 2;  // at the end of a run
+constexpr int kNiceness = 10;     // of the thread, beside those that train
+
+/// Whether the item counts towards the capacity, and may be lost.
+bool is_entry(const QueueItem& item) {
+  return std::holds_alternative<QueuedEntry>(item) || std::holds_alternative<QueuedHistogram>(item);
+}
+
+/// Lets the threads that train go first where there are not enough processors for all.
+void lower_priority() {
+  errno = 0;
+  const int now = ::getpriority(PRIO_PROCESS, 0);  // on Linux that of this thread
+  if (errno == 0) ::setpriority(PRIO_PROCESS, 0, now + kNiceness);
+}
 
 /// The queue and its thread's work. The thread shares it, so that a thread that hangs can be left
 /// behind.
@@ -41,9 +57,8 @@ class WriterQueue {
   void put(QueueItem item) {
     const std::lock_guard lock(mutex_);
     if (is_abandoned_) return;
-    const bool is_entry = std::holds_alternative<QueuedEntry>(item);
+    if (is_entry(item)) ++entries_;
     items_.push_back(std::move(item));
-    if (is_entry) ++entries_;
     drop_oldest();
     if (entries_ == options_.capacity / 2 + 1) wake_.notify_one();
   }
@@ -78,6 +93,7 @@ class WriterQueue {
 
   /// The thread's work, until `stop` finds the queue empty.
   void work() {
+    lower_priority();
     std::unique_lock lock(mutex_);
     auto pause = options_.interval;
     int last_attempts = 0;
@@ -116,21 +132,21 @@ class WriterQueue {
   }
 
  private:
-  /// An item that is no entry, or all entries in front of the next such item.
+  /// All values in front of the next item that is none, or that item.
   std::vector<QueueItem> take_batch() {
     std::vector<QueueItem> batch;
     do {
       batch.push_back(std::move(items_.front()));
       items_.pop_front();
+      if (is_entry(batch.back())) --entries_;
       if (!std::holds_alternative<QueuedEntry>(batch.front())) return batch;
-      --entries_;
     } while (batch.size() < kLargestBatch && !items_.empty() &&
              std::holds_alternative<QueuedEntry>(items_.front()));
     return batch;
   }
 
   void put_back(std::vector<QueueItem> batch) {
-    if (std::holds_alternative<QueuedEntry>(batch.front())) entries_ += batch.size();
+    if (is_entry(batch.front())) entries_ += batch.size();
     items_.insert(items_.begin(), std::make_move_iterator(batch.begin()),
                   std::make_move_iterator(batch.end()));
     drop_oldest();
@@ -138,9 +154,7 @@ class WriterQueue {
 
   void drop_oldest() {
     while (entries_ > options_.capacity) {
-      items_.erase(std::find_if(items_.begin(), items_.end(), [](const QueueItem& item) {
-        return std::holds_alternative<QueuedEntry>(item);
-      }));
+      items_.erase(std::find_if(items_.begin(), items_.end(), is_entry));
       --entries_;
       ++lost_;
     }
@@ -150,6 +164,8 @@ class WriterQueue {
     if (const auto* run = std::get_if<TrackedRun>(&batch.front())) return writer_->begin(*run);
     if (const auto* start = std::get_if<TrainingStart>(&batch.front()))
       return writer_->training_begins(start->step);
+    if (const auto* histogram = std::get_if<QueuedHistogram>(&batch.front()))
+      return writer_->write_histogram(**histogram);
     if (std::holds_alternative<RunEnd>(batch.front())) return writer_->finish();
     std::vector<TrackedEntry> entries;
     entries.reserve(batch.size());
@@ -195,7 +211,7 @@ class WriterQueue {
     bool at_end = false;
     while (!at_end && !items_.empty()) {
       at_end = std::holds_alternative<RunEnd>(items_.front());
-      if (std::holds_alternative<QueuedEntry>(items_.front())) {
+      if (is_entry(items_.front())) {
         --entries_;
         ++lost_;
       }
@@ -221,7 +237,8 @@ class BackgroundTracker : public Tracker {
  public:
   BackgroundTracker(std::string name, std::unique_ptr<TrackerWriter> writer,
                     BackgroundOptions options)
-      : queue_(std::make_shared<WriterQueue>(std::move(name), std::move(writer), options)) {}
+      : takes_histograms_(writer->takes_histograms()),
+        queue_(std::make_shared<WriterQueue>(std::move(name), std::move(writer), options)) {}
 
   ~BackgroundTracker() override {
     BackgroundTracker::finish();
@@ -254,6 +271,13 @@ class BackgroundTracker : public Tracker {
     put(QueuedEntry{{metrics.begin(), metrics.end()}, step, now_seconds(), true});
   }
 
+  bool takes_histograms() const override { return takes_histograms_; }
+  void log_histogram(const std::string& name, const Histogram& histogram, int64_t step) override {
+    if (!takes_histograms_) return;
+    describe();
+    put(std::make_unique<TrackedHistogram>(name, histogram, step, now_seconds()));
+  }
+
   void finish() override {
     if (!is_open_) return;
     is_open_ = is_described_ = false;
@@ -278,6 +302,7 @@ class BackgroundTracker : public Tracker {
     if (!thread_.joinable()) thread_ = std::thread([queue = queue_] { queue->work(); });
   }
 
+  const bool takes_histograms_;
   std::shared_ptr<WriterQueue> queue_;
   std::thread thread_;
   TrackedRun run_;

@@ -17,6 +17,14 @@ struct TrackedEntry {
   bool is_predict = false;  // the metrics of `predict`, which are no point of a curve
 };
 
+/// How a weight or a gradient is distributed, as a `TrackerWriter` gets it.
+struct TrackedHistogram {
+  std::string name;
+  Histogram histogram;
+  int64_t step = 0;
+  double time = 0;  // as of an entry
+};
+
 /// What a run says about itself.
 struct TrackedRun {
   nlohmann::json args;
@@ -24,7 +32,7 @@ struct TrackedRun {
   std::optional<int64_t> parameters;
 };
 
-/// Writes the entries of a tracker that may be slow: a database, a server.
+/// Writes the entries of a tracker that may be slow: a file, a database, a server.
 ///
 /// All functions are called on a thread of its own (see `in_background`), one at a time. Each may
 /// throw any `std::exception`; then it is called again later, with the same arguments or more.
@@ -38,6 +46,9 @@ class TrackerWriter {
   /// Writes entries, oldest first. Those written before an exception come again: leave none of them
   /// behind, or know them.
   virtual void write(std::span<const TrackedEntry> entries) = 0;
+  /// Whether `write_histogram` does anything; the same at any time, from any thread.
+  virtual bool takes_histograms() const { return false; }
+  virtual void write_histogram(const TrackedHistogram&) {}
   /// Called between two `write`, at most once in `BackgroundOptions::interval`.
   virtual void idle() {}
   /// The run is over, for now.
@@ -58,7 +69,8 @@ struct BackgroundOptions {
 
 /// A tracker that hands everything to `writer` on a thread of its own.
 ///
-/// `log` only puts an entry into a queue. A failure is reported once, as a warning, and tried again
+/// `log` only puts an entry into a queue. The thread gives way to those that train: its priority is
+/// lower. A failure is reported once, as a warning, and tried again
 /// later. `finish` waits for the queue, but no longer than `finish_timeout`. A writer that does not
 /// come back by then is left behind with its thread, and the run goes on without it. `name` is for
 /// messages.

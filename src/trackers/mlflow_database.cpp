@@ -95,12 +95,17 @@ class MlflowDatabase : public MlflowStore {
   void log_metrics(const std::string& run_id, std::span<const MlflowMetric> metrics) override {
     constexpr double kMost = std::numeric_limits<double>::max();  // MLflow's infinity
     std::map<std::string, const MlflowMetric*> newest;
-    const auto row = [&](const MlflowMetric& metric) {
+    std::vector<std::pair<std::string, SqlValue>> row_of_metric = {
+        {"key", ""}, {"value", 0.0}, {"timestamp", 0},
+        {"step", 0}, {"is_nan", 0},  {"run_uuid", run_id}};
+    const auto row = [&](const MlflowMetric& metric) -> const auto& {
       const bool is_nan = std::isnan(metric.value);
-      const double value = is_nan ? 0 : std::clamp(metric.value, -kMost, kMost);
-      return std::vector<std::pair<std::string, SqlValue>>{
-          {"key", metric.key},   {"value", value},     {"timestamp", metric.time},
-          {"step", metric.step}, {"run_uuid", run_id}, {"is_nan", int64_t(is_nan)}};
+      row_of_metric[0].second = metric.key;
+      row_of_metric[1].second = is_nan ? 0.0 : std::clamp(metric.value, -kMost, kMost);
+      row_of_metric[2].second = metric.time;
+      row_of_metric[3].second = metric.step;
+      row_of_metric[4].second = int64_t(is_nan);
+      return row_of_metric;
     };
     database_.transaction([&] {
       for (const auto& metric : metrics) {

@@ -9,13 +9,14 @@
 namespace gradus {
 namespace {
 
+/// The text of `value` is not copied: it must last until the statement has run.
 int bind_value(sqlite3_stmt* statement, int at, const SqlValue& value) {
   if (const auto* number = std::get_if<int64_t>(&value))
     return ::sqlite3_bind_int64(statement, at, *number);
   if (const auto* number = std::get_if<double>(&value))
     return ::sqlite3_bind_double(statement, at, *number);
   if (const auto* text = std::get_if<std::string>(&value))
-    return ::sqlite3_bind_text64(statement, at, text->data(), text->size(), SQLITE_TRANSIENT,
+    return ::sqlite3_bind_text64(statement, at, text->data(), text->size(), SQLITE_STATIC,
                                  SQLITE_UTF8);
   return ::sqlite3_bind_null(statement, at);
 }
@@ -107,26 +108,48 @@ std::vector<std::vector<SqlValue>> SqliteDatabase::run(const std::string& statem
     for (int i = 0; i < ::sqlite3_column_count(prepared); ++i)
       row.push_back(column_value(prepared, i));
   }
+  end_statement(prepared, answer);
+  return rows;
+}
+
+void SqliteDatabase::end_statement(sqlite3_stmt* statement, int answer) {
   const std::string reason = answer == SQLITE_DONE ? "" : ::sqlite3_errmsg(handle_);
-  ::sqlite3_reset(prepared);
+  ::sqlite3_reset(statement);
+  ::sqlite3_clear_bindings(statement);
   if (answer != SQLITE_DONE)
     throw Error("G-TRACK-2", ErrorKind::io, "cannot use " + file_.string() + ": " + reason);
-  return rows;
 }
 
 void SqliteDatabase::insert(const std::string& table,
                             const std::vector<std::pair<std::string, SqlValue>>& row,
                             const char* verb) {
-  const auto& known = columns(table);
+  // A run adds thousands of rows with the same columns.
+  insert_key_.assign(verb).append(" ").append(table);
+  for (const auto& [name, value] : row) insert_key_.append(" ").append(name);
+  auto& known = inserts_[insert_key_];
+  if (known.statement == nullptr) known = prepare_insert(table, row, verb);
+  int at = 0;
+  for (size_t i = 0; i < row.size(); ++i)
+    if (known.has_column[i] && bind_value(known.statement, ++at, row[i].second) != SQLITE_OK)
+      fail("use");
+  end_statement(known.statement, ::sqlite3_step(known.statement));
+}
+
+SqliteDatabase::Insert SqliteDatabase::prepare_insert(
+    const std::string& table, const std::vector<std::pair<std::string, SqlValue>>& row,
+    const char* verb) {
+  const auto& there = columns(table);
+  Insert made;
   std::string names, marks;
-  std::vector<SqlValue> values;
   for (const auto& [name, value] : row) {
-    if (!known.contains(name)) continue;
+    made.has_column.push_back(there.contains(name));
+    if (!made.has_column.back()) continue;
     names += (names.empty() ? "\"" : ", \"") + name + "\"";
     marks += marks.empty() ? "?" : ", ?";
-    values.push_back(value);
   }
-  run(std::string(verb) + " INTO " + table + " (" + names + ") VALUES (" + marks + ")", values);
+  made.statement =
+      prepare(std::string(verb) + " INTO " + table + " (" + names + ") VALUES (" + marks + ")");
+  return made;
 }
 
 const std::set<std::string>& SqliteDatabase::columns(const std::string& table) {

@@ -50,11 +50,23 @@ class SqliteDatabase {
   [[noreturn]] void fail(const std::string& what);
   /// The prepared statement of this text, ready for new values.
   sqlite3_stmt* prepare(const std::string& statement);
+  /// Makes a statement that has run ready for the next time; throws what went wrong.
+  void end_statement(sqlite3_stmt* statement, int answer);
+
+  /// How a row with certain columns is added.
+  struct Insert {
+    sqlite3_stmt* statement = nullptr;
+    std::vector<bool> has_column = {};  // by the row's values
+  };
+  Insert prepare_insert(const std::string& table,
+                        const std::vector<std::pair<std::string, SqlValue>>& row, const char* verb);
 
   std::filesystem::path file_;
   sqlite3* handle_ = nullptr;
   std::map<std::string, sqlite3_stmt*> prepared_;
   std::map<std::string, std::set<std::string>> columns_;  // by table; none: not there yet
+  std::map<std::string, Insert> inserts_;                 // by verb, table and columns
+  std::string insert_key_;
 };
 
 }  // namespace gradus

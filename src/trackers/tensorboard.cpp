@@ -10,8 +10,9 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "core/append_file.h"
+#include "trackers/background_tracker.h"
 #include "trackers/event_proto.h"
-#include "trackers/tracker_file.h"
 
 namespace gradus {
 namespace {
@@ -70,88 +71,95 @@ std::string file_name_after(const std::string& last) {
   return name(std::atoll(last.c_str() + kFilePrefix.size()) + 1);
 }
 
-class TensorBoardTracker : public Tracker {
+class TensorBoardWriter : public TrackerWriter {
  public:
-  TensorBoardTracker(std::filesystem::path output_dir, std::optional<std::filesystem::path> log_dir)
+  TensorBoardWriter(std::filesystem::path output_dir, std::optional<std::filesystem::path> log_dir)
       : output_dir_(std::move(output_dir)), log_dir_(std::move(log_dir)) {}
-  ~TensorBoardTracker() override { TensorBoardTracker::finish(); }
 
-  void begin(const nlohmann::json& args, const nlohmann::json& model_config) override {
-    if (!open() || std::exchange(is_described_, true)) return;
+  void begin(const TrackedRun& run) override {
+    choose_file();
+    if (is_described_) return append("");
     const double now = wall_time();
-    std::string texts =
-        event_proto::summary_entry(event_proto::text_value("args", dump_json(args, 2)));
-    if (!model_config.is_null())
+    std::string texts;
+    if (!run.args.is_null())
+      texts += event_proto::summary_entry(event_proto::text_value("args", dump_json(run.args, 2)));
+    if (!run.model_config.is_null())
       texts += event_proto::summary_entry(
-          event_proto::text_value("model_config", dump_json(model_config, 2)));
-    write(event_proto::summary_event(now, 0, texts));
-    if (args.is_object()) write_hyperparameters(args, now);
+          event_proto::text_value("model_config", dump_json(run.model_config, 2)));
+    std::string events;
+    if (!texts.empty()) events += summary(now, 0, texts);
+    const bool has_hyperparameters = run.args.is_object();
+    if (has_hyperparameters) events += hyperparameters(run.args, now);
+    append(events);
+    is_described_ = !texts.empty();
+    wrote_hyperparameters_ |= has_hyperparameters;
   }
 
   void training_begins(int64_t step) override {
-    if (!open()) return;
     // TensorBoard drops what it has from the step of this event on.
-    if (continues_ || last_step_ > step) write(event_proto::restart_event(wall_time(), step + 1));
+    if (continues_ || last_step_ > step)
+      append(event_proto::record(event_proto::restart_event(wall_time(), step + 1)));
     continues_ = false;
     last_step_ = step;
   }
 
-  void log(const std::map<std::string, double>& values, int64_t step) override {
-    if (!open()) return;
-    const double now = wall_time();
-    last_step_ = std::max(last_step_, step);
-    entries_.clear();
-    for (const auto& [key, value] : values) {
-      auto& tag = tags_[key];
-      if (tag.empty()) tag = dashboard_key(key);
-      event_proto::append_scalar(entries_, tag, float(value));
+  void write(std::span<const TrackedEntry> entries) override {
+    std::string events;
+    auto last_step = last_step_;
+    for (const auto& entry : entries) {
+      if (entry.is_predict) continue;
+      last_step = std::max(last_step, entry.step);
+      values_.clear();
+      for (const auto& [key, value] : entry.values) {
+        auto& tag = tags_[key];
+        if (tag.empty()) tag = dashboard_key(key);
+        event_proto::append_scalar(values_, tag, float(value));
+      }
+      events += summary(entry.time, entry.step, values_);
     }
-    write(event_proto::summary_event(now, step, entries_));
+    append(events);
+    last_step_ = last_step;
   }
 
   bool takes_histograms() const override { return true; }
-  void log_histogram(const std::string& name, const Histogram& histogram, int64_t step) override {
-    if (!open()) return;
-    write(event_proto::summary_event(
-        wall_time(), step,
-        event_proto::summary_entry(event_proto::histogram_value(name, histogram))));
+  void write_histogram(const TrackedHistogram& entry) override {
+    append(summary(
+        entry.time, entry.step,
+        event_proto::summary_entry(event_proto::histogram_value(entry.name, entry.histogram))));
   }
 
   void finish() override {
-    if (!is_open_) return;
     if (wrote_hyperparameters_) {
-      const auto end = Message().varint(1, /*STATUS_SUCCESS=*/1).fixed64(2, wall_time()).data();
-      write(event_proto::summary_event(
-          wall_time(), 0,
-          event_proto::summary_entry(event_proto::plugin_value(
-              "_hparams_/session_end_info", "hparams", hparams_content(4, end)))));
+      const double now = wall_time();
+      const auto end = Message().varint(1, /*STATUS_SUCCESS=*/1).fixed64(2, now).data();
+      append(summary(now, 0,
+                     event_proto::summary_entry(event_proto::plugin_value(
+                         "_hparams_/session_end_info", "hparams", hparams_content(4, end)))));
     }
-    file_.close();
-    is_open_ = false;
+    file_.reset();
   }
 
  private:
-  bool open() {
-    if (is_open_ || failed_) return is_open_;
+  static std::string summary(double time, int64_t step, const std::string& values) {
+    return event_proto::record(event_proto::summary_event(time, step, values));
+  }
+
+  void choose_file() {
     if (!log_dir_) {
       const char* named = std::getenv("TENSORBOARD_LOGGING_DIR");
       log_dir_ = named != nullptr && *named != '\0' ? expand_user(named)
                                                     : output_dir_ / "runs" / tensorboard_run_name();
     }
-    const bool is_new = path_.empty() || !std::filesystem::exists(path_);
-    if (is_new) {
-      const auto last = last_event_file(*log_dir_);
-      continues_ = !last.empty();
-      path_ = *log_dir_ / file_name_after(last);
-      is_described_ = false;
-    }
-    is_open_ = file_.open(path_);
-    failed_ = !is_open_;
-    if (is_open_ && is_new) write(event_proto::version_event(wall_time()));
-    return is_open_;
+    if (!path_.empty() && (size_ == 0 || std::filesystem::exists(path_))) return;
+    const auto last = last_event_file(*log_dir_);
+    continues_ = !last.empty();
+    path_ = *log_dir_ / file_name_after(last);
+    file_.reset();
+    size_ = 0;
+    is_described_ = wrote_hyperparameters_ = false;
   }
 
-  void write_hyperparameters(const nlohmann::json& args, double now) {
+  static std::string hyperparameters(const nlohmann::json& args, double now) {
     Message start, experiment;
     for (const auto& [name, value] : args.items()) {
       const auto parameter = hyperparameter(value);
@@ -162,25 +170,41 @@ class TensorBoardTracker : public Tracker {
     for (const char* metric : {"train/loss", "eval/loss"})
       experiment.bytes(5, Message().bytes(1, Message().bytes(2, metric).data()).data());
     start.fixed64(5, now);
-    write(event_proto::summary_event(
+    return summary(
         now, 0,
         event_proto::summary_entry(event_proto::plugin_value(
             "_hparams_/experiment", "hparams", hparams_content(2, experiment.data()))) +
             event_proto::summary_entry(event_proto::plugin_value(
-                "_hparams_/session_start_info", "hparams", hparams_content(3, start.data())))));
-    wrote_hyperparameters_ = true;
+                "_hparams_/session_start_info", "hparams", hparams_content(3, start.data()))));
   }
 
-  void write(const std::string& event) { file_.append(event_proto::record(event)); }
+  /// Adds events to the file, after its version where it is new. What a failure leaves of them is
+  /// cut off by the next attempt.
+  void append(const std::string& events) {
+    try {
+      if (file_ == nullptr) {
+        make_directory(path_.parent_path());
+        file_ = std::make_unique<AppendFile>(path_, size_);
+      }
+      const auto version =
+          size_ == 0 ? event_proto::record(event_proto::version_event(wall_time())) : "";
+      file_->append(version + events);
+      file_->flush();
+      size_ += int64_t(version.size() + events.size());
+    } catch (...) {
+      file_.reset();
+      throw;
+    }
+  }
 
   std::filesystem::path output_dir_;
   std::optional<std::filesystem::path> log_dir_;
-  std::filesystem::path path_;  // of the file, once it was opened
-  TrackerFile file_;
-  std::string entries_;                      // of one summary
+  std::filesystem::path path_;  // of the file, once it was chosen
+  std::unique_ptr<AppendFile> file_;
+  int64_t size_ = 0;                         // of what is whole
+  std::string values_;                       // of one summary
   std::map<std::string, std::string> tags_;  // by the Trainer's keys
   int64_t last_step_ = 0;
-  bool is_open_ = false, failed_ = false;
   bool continues_ = false;     // the folder has events of an earlier process
   bool is_described_ = false;  // arguments and config are in the file
   bool wrote_hyperparameters_ = false;
@@ -199,7 +223,8 @@ std::string tensorboard_run_name() {
 
 std::shared_ptr<Tracker> tensorboard_tracker(const std::filesystem::path& output_dir,
                                              std::optional<std::filesystem::path> log_dir) {
-  return std::make_shared<TensorBoardTracker>(output_dir, std::move(log_dir));
+  return in_background("tensorboard",
+                       std::make_unique<TensorBoardWriter>(output_dir, std::move(log_dir)));
 }
 
 }  // namespace gradus

@@ -84,7 +84,7 @@ std::string random_text(size_t digits, std::string_view letters) {
   static std::mt19937_64 source;
   static pid_t seeded_in = 0;  // a forked process needs numbers of its own
   const std::lock_guard lock(mutex);
-  if (std::exchange(seeded_in, ::getpid()) != ::getpid()) {
+  if (const pid_t here = ::getpid(); std::exchange(seeded_in, here) != here) {
     std::random_device device;
     std::seed_seq seeds{device(), device(), device(), device(), device(), device()};
     source.seed(seeds);

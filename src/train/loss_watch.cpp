@@ -40,7 +40,7 @@ void LossWatch::add(const torch::Tensor& loss) {
 
 void LossWatch::add_norm(const torch::Tensor& norm) {
   const torch::NoGradGuard no_grad;
-  add(norm.detach() * 0);  // 0 where it is finite, else not a number
+  add(norm.detach().reshape({}) * 0);  // 0 where it is finite, else not a number
 }
 
 void LossWatch::end_step(Place place) {

@@ -82,6 +82,12 @@ def test_origins(server):
     assert server.get("/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")[0] == 200
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE"):
         assert server.get("/api/runs", method=method)[0] == 405, method
+    for headers in ({"Content_Length": "5"}, {"Transfer_Encoding": "chunked"}):
+        body = b"5\r\nhello\r\n0\r\n\r\n" if "Transfer_Encoding" in headers else b"hello"
+        assert server.get("/api/runs", body=body, **headers)[0] == 413, headers
+    assert server.get("/api/runs", Content_Length="0")[0] == 200
+    for since in ("-1", "1e300", "nan", "99999999999999999999"):
+        assert server.get(f"/api/runs?since={since}")[0] == 200, since
 
 
 def test_paths(server):

@@ -62,6 +62,8 @@ def check_plan(folder):
         words = [*LANGUAGE, "--per_device_train_batch_size", str(rows)]
         again = json.loads(run(folder, "plan", *words, "--json", "--gpu_memory", "100MB"))
         assert again["fits"] is fits, (rows, again)
+    many = json.loads(run(folder, "plan", *LANGUAGE, "--json", "--max_steps", str(2**63 - 1)))
+    assert many["run"]["logs"] > 0 and many["run"]["checkpoints"] > 0, many
     small = json.loads(run(folder, "plan", *LANGUAGE, "--json", "--gpu_memory", "66MB"))
     assert small["fits"] is False and small["advice"], small
     assert small["advice"][0]["flag"] == "--bf16", small
@@ -135,6 +137,9 @@ def check_dry_run(folder):
     two = run(folder, "launch", "--nproc", "2", "--", GRADUS, "train", *LANGUAGE, "--dry_run",
               GLOO_SOCKET_IFNAME="lo")
     assert two.count("nothing was kept") == 1, two
+    for stage in ("eval", "predict"):
+        said = run(folder, stage, *LANGUAGE, "--dry_run", code=2)
+        assert "look at training" in said and "G-CLI-4" in said, said
     said = run(folder, "train", *LANGUAGE, "--dry_run", "--train_file", "no.bin", code=2)
     assert "no.bin" in said, said
 
@@ -148,13 +153,22 @@ def check_cache(folder):
         file.write_bytes(b"x" * size)
         os.utime(file, (now - days * 86400, now - days * 86400))
     (data / "note.txt").write_text("not ours")
+    # What a killed process and one that is at work have begun.
+    killed = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
+    for process, days in [(killed, 50), (os.getpid(), 50), (killed, 0)]:
+        file = data / f".tmp-a.arrow-{process}-x01234567{days:08}"
+        file.write_bytes(b"x" * 500)
+        os.utime(file, (now - days * 86400, now - days * 86400))
+    begun = f".tmp-a.arrow-{killed}-x0123456700000050"
     cache = {"XDG_CACHE_HOME": str(folder / "cache")}
 
     def names(*words):
         found = json.loads(run(folder, "cache", *words, "--json", **cache))
-        return [Path(row["path"]).stem for row in found.get("files", found.get("removed"))]
+        files = [Path(row["path"]) for row in found.get("files", found.get("removed"))]
+        return [file.stem if file.suffix == ".arrow" else file.name for file in files]
 
-    assert names("list") == ["old", "middle", "new"]
+    assert names("list") == [begun, "old", "middle", "new"]
+    assert names("clean", "--cache_limit", "6200") == [begun]
     assert "6.00 kB" in run(folder, "cache", "list", **cache)
     assert names("clean", "--cache_limit", "10KB") == []
     assert names("clean", "--cache_limit", "4KB") == ["old"]

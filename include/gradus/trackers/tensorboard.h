@@ -10,8 +10,8 @@ namespace gradus {
 /// text, and the arguments as hyperparameters.
 ///
 /// The folder is `log_dir`, else the environment's TENSORBOARD_LOGGING_DIR, else
-/// `output_dir`/runs/DATE_HOST as transformers names it; it is made at the first entry. Every entry
-/// is written at once.
+/// `output_dir`/runs/DATE_HOST as transformers names it; it is made at the first entry. Entries are
+/// written by a thread of the tracker's own, several times a second.
 ///
 /// A tracker writes one file: what is logged after `finish`, such as an evaluation after training,
 /// is appended to it. A folder that holds events of earlier processes is continued in a new file,

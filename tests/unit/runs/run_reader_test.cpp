@@ -170,6 +170,18 @@ TEST_F(RunReading, PassesOverWhatIsNoLog) {
   EXPECT_EQ(values(reader, "loss"), (std::vector<double>{1, 2}));
 }
 
+TEST_F(RunReading, CutsLongTextsShort) {
+  const std::string end(3 << 20, 'y'), begin(3999, 'x');
+  append("run_log.jsonl", R"({"event": "message", "text": ")" + begin + "ä" + end + "\"}\n");
+  append("run_log.jsonl", R"({"step": 1, "loss": 1, "x": ")" + end + "\"}\n");
+  RunReader reader(folder_);
+  EXPECT_TRUE(reader.poll());
+  ASSERT_EQ(reader.data().messages.size(), 2u);
+  EXPECT_EQ(reader.data().messages[0].text, begin + " …");
+  EXPECT_EQ(reader.data().messages[1].text.size(), 4000u + 4);
+  EXPECT_EQ(values(reader, "loss"), (std::vector<double>{1}));
+}
+
 TEST_F(RunReading, ReadsBackWhatTheWriterWrote) {
   RunLogWriter writer(folder_ / kRunLogFile);
   writer.begin(

@@ -1,6 +1,7 @@
 // Distributions, samplers, pruners and studies.
 #include <gradus/core/error.h>
 #include <gradus/core/files.h>
+#include <gradus/search/space.h>
 #include <gradus/search/study.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -55,6 +56,33 @@ TEST(Distribution, IsWrittenAsOptunaWritesIt) {
             9e18);
   EXPECT_EQ(Distribution::real(0, 0.3, false, 0.1).all_values()->size(), 4u);
   EXPECT_FALSE(Distribution::real(0, 1).all_values());
+}
+
+// 3 * 0.1 is more than 0.3; Optuna refuses a trial with that value.
+TEST(Distribution, AllValuesLieWithinTheBounds) {
+  for (const auto& [high, step] :
+       std::vector<std::pair<double, double>>{{0.3, 0.1}, {0.7, 0.1}, {2.1, 0.7}, {0.25, 0.1}}) {
+    const auto of = Distribution::real(0, high, false, step);
+    const auto all = of.all_values();
+    ASSERT_TRUE(all);
+    for (const auto& value : *all) EXPECT_TRUE(of.contains(value.get<double>())) << value;
+    EXPECT_EQ(all->back().get<double>(), of.high());
+  }
+}
+
+TEST(Space, ABoundThatIsNoIntegerOfOursIsNamed) {
+  const auto message = [](const json& space) -> std::string {
+    try {
+      parse_space(space);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message({{"seed", {{"low", 0}, {"high", uint64_t(1) << 63}}}}),
+            "the parameter 'seed' of the space has the high 9223372036854775808, which is more "
+            "than 9223372036854775807");
+  EXPECT_EQ(message({{"seed", {{"low", 0}, {"high", INT64_MAX}}}}), "no error");
 }
 
 TEST(Distribution, SaysWhatIsWrong) {

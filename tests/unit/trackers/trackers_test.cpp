@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 
 #include "../error_of.h"
 #include "trackers/event_proto.h"
@@ -126,12 +127,13 @@ TEST_F(TrackerFiles, TensorBoardFileHasVersionTextHyperparametersAndScalars) {
   tracker->begin({{"learning_rate", 0.1}, {"optim", "sgd"}, {"bf16", true}, {"nothing", nullptr}},
                  {{"hidden_size", 8}});
   tracker->log({{"loss", 0.25}, {"eval_loss", 0.5}, {"test_acc", 1.0}}, 300);
+  tracker->finish();
   const auto files = files_in(folder_);
   ASSERT_EQ(files.size(), 1u);
   EXPECT_EQ(files[0].parent_path().parent_path(), folder_ / "runs");
   EXPECT_TRUE(files[0].filename().string().starts_with("events.out.tfevents."));
-  const auto events = read_events(files[0]);  // before finish: a kill would lose nothing
-  ASSERT_EQ(events.size(), 4u);
+  const auto events = read_events(files[0]);
+  ASSERT_EQ(events.size(), 5u);
   EXPECT_TRUE(contains(events[0], "brain.Event:2"));
   EXPECT_TRUE(contains(events[1], "args/text_summary") &&
               contains(events[1], "\"learning_rate\": 0.1") &&
@@ -141,10 +143,63 @@ TEST_F(TrackerFiles, TensorBoardFileHasVersionTextHyperparametersAndScalars) {
   EXPECT_TRUE(contains(events[3], "train/loss") && contains(events[3], "eval/loss") &&
               contains(events[3], "test/acc"));
   EXPECT_TRUE(contains(events[3], std::string("\x10\xac\x02")));  // field 2: step 300
-  const auto size = fs::file_size(files[0]);
+  EXPECT_TRUE(contains(events[4], "_hparams_/session_end_info"));
+}
+
+TEST_F(TrackerFiles, TensorBoardKeepsTheOrderAndTheTimesOfHistogramsAndScalars) {
+  auto tracker = tensorboard_tracker(folder_);
+  EXPECT_TRUE(tracker->takes_histograms());
+  const Histogram histogram{
+      .min = 1, .max = 2, .sum = 3, .sum_squares = 5, .limits = {1, 2}, .counts = {0, 2}};
+  tracker->log_histogram("weights/w", histogram, 1);
+  tracker->log({{"loss", 1.0}}, 1);
+  tracker->log_histogram("weights/w", histogram, 2);
+  tracker->log({{"loss", 2.0}}, 2);
   tracker->finish();
-  EXPECT_TRUE(contains(read_events(files[0]).back(), "_hparams_/session_end_info"));
-  EXPECT_GT(fs::file_size(files[0]), size);
+  const auto events = read_events(files_in(folder_).at(0));
+  ASSERT_EQ(events.size(), 5u);
+  const std::vector<const char*> names = {"brain.Event:2", "weights/w", "train/loss", "weights/w",
+                                          "train/loss"};
+  double before = 0;
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_TRUE(contains(events[i], names[i])) << i;
+    double time = 0;
+    std::memcpy(&time, events[i].data() + 1, sizeof time);  // field 1 comes first
+    // The version is written by the thread that gathers entries, after them.
+    if (i == 0) continue;
+    EXPECT_GE(time, before) << i;
+    before = time;
+  }
+}
+
+TEST_F(TrackerFiles, TensorBoardCutsOffWhatAFullDiskLeftOfAnEntry) {
+  const SinkGuard guard;
+  auto tracker = tensorboard_tracker(folder_, folder_ / "board");
+  tracker->log({{"loss", 1.0}}, 1);
+  tracker->finish();
+  const auto file = files_in(folder_).at(0);
+  std::ofstream(file, std::ios::app) << "the half of an event";
+  tracker->log({{"loss", 2.0}}, 2);
+  tracker->finish();
+  EXPECT_EQ(read_events(file).size(), 3u);
+}
+
+// A thread of a tracker must not take the processor from those that train.
+TEST_F(TrackerFiles, ThreadsOfTrackersGiveWay) {
+  const auto niceness = [](const fs::path& task) {
+    std::string text = read_file(task / "stat"), word;
+    std::istringstream words(text.substr(text.rfind(')') + 2));
+    for (int i = 0; i < 17; ++i) words >> word;
+    return std::stoi(word);
+  };
+  const auto own = niceness("/proc/self");
+  auto tracker = tensorboard_tracker(folder_);
+  tracker->log({{"loss", 1.0}}, 1);
+  tracker->finish();  // its thread has worked by now
+  std::vector<int> others;
+  for (const auto& task : fs::directory_iterator("/proc/self/task"))
+    if (const int value = niceness(task.path()); value != own) others.push_back(value);
+  EXPECT_EQ(others, std::vector<int>{std::min(own + 10, 19)});
 }
 
 TEST_F(TrackerFiles, TensorBoardFolderFromTheEnvironmentIsContinued) {
