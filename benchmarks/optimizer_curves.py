@@ -4,9 +4,9 @@
                                           [--only NAME...] [--results FILE.md]
 
 All runs train the same small GPT-2 from the same weights on the bytes of this repository's pages
-and headers, in the same order. Prints the mean loss of the last 50 steps and how far the two forms are
-apart; exit status 1 if one is more than 1 % above. A run takes minutes on a CPU, so that this is no
-part of run.py.
+and headers, in the same order. Prints the mean loss of the last 50 steps and how far the two forms
+are apart; exit status 1 if one is more than 1 % above. A run takes minutes on a CPU, so that this
+is no part of run.py.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ LAST = 50
 
 MODEL = {
     "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 256,
-    "n_positions": 128, "n_embd": 128, "n_layer": 3, "n_head": 4, "resid_pdrop": 0.0,
+    "n_positions": 64, "n_embd": 128, "n_layer": 2, "n_head": 4, "resid_pdrop": 0.0,
     "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0
 }
 GALORE = ["--optim_target_modules", "attn", "mlp", "--optim_args", "rank=32,update_proj_gap=50"]
@@ -66,7 +66,7 @@ def losses_of(options, folder, optimizer, flags):
     out = folder / optimizer
     command = [
         options.gradus, "train", "--task", "causal-lm", "--config_name", model, "--train_file",
-        data, "--block_size", "128", "--output_dir", out, "--overwrite_output_dir", "--optim",
+        data, "--block_size", "64", "--output_dir", out, "--overwrite_output_dir", "--optim",
         optimizer, "--per_device_train_batch_size", "4", "--max_steps", options.steps,
         "--logging_steps", "1", "--warmup_steps", "50", "--lr_scheduler_type", "linear", "--seed",
         "42", "--save_strategy", "no", "--disable_tqdm", "--report_to", "none", "--use_cpu",

@@ -337,8 +337,8 @@ inline constexpr OptionRow<A> kTrainingRows[] = {
      "compute capability 8.9 or above.", Origin::gradus},
     {&A::activation_memory_budget, "activation_memory_budget", Group::gradus, within(0, 1),
      "The share of the blocks' activations that may be kept, 0.5 for half: as many blocks as need "
-     "be are computed again in the backward pass, all of them with 0 (gradient_checkpointing), none "
-     "with 1.", Origin::gradus},
+     "be are computed again in the backward pass, with 0 all (as gradient_checkpointing), with 1 "
+     "none.", Origin::gradus},
     {&A::cpu_matmul, "cpu_matmul", Group::gradus, one_of(kCpuMatmuls),
      "Who multiplies float32 matrices on a CPU: torch's BLAS, with Python's numbers to the last "
      "bit, or oneDNN, which rounds in another order and is twice as fast on some processors "

@@ -4,6 +4,11 @@ namespace gradus {
 
 using torch::Tensor;
 
+EncoderStates EncoderStates::behind(const std::vector<Tensor>& inputs, size_t count) {
+  if (inputs.size() <= count) return {};
+  return {.for_values = inputs[count], .for_keys = inputs[count + 1]};
+}
+
 layers::AttentionMask cross_mask(const BackboneInputs& inputs, torch::Device device) {
   if (!inputs.encoder_attention_mask.defined() || !inputs.encoder_hidden_states.defined())
     return {};
@@ -38,14 +43,14 @@ Tensor StackAttention::forward(const Tensor& x, const StackAttentionPass& pass) 
   return output->forward(attend(queries, states, pass));
 }
 
-Tensor StackAttention::cross(const Tensor& x, const Tensor& encoder_states,
+Tensor StackAttention::cross(const Tensor& x, const EncoderStates& encoder_states,
                              const StackAttentionPass& pass) const {
   auto queries = query->forward(x);
   const auto* held = pass.cache != nullptr ? pass.cache->cross(options_.layer) : nullptr;
-  const auto states = held != nullptr
-                          ? *held
-                          : layers::KeyValueCache::States{by_heads(key->forward(encoder_states)),
-                                                          by_heads(value->forward(encoder_states))};
+  const auto states = held != nullptr ? *held
+                                      : layers::KeyValueCache::States{
+                                            by_heads(key->forward(encoder_states.for_keys)),
+                                            by_heads(value->forward(encoder_states.for_values))};
   if (pass.cache != nullptr && held == nullptr) pass.cache->set_cross(options_.layer, states);
   const auto rows = x.size(0), tokens = x.size(1), prompts = states.keys.size(0);
   if (rows != prompts) queries = queries.view({prompts, rows / prompts * tokens, -1});

@@ -28,6 +28,22 @@ struct StackAttentionPass {
   std::vector<torch::Tensor>* attentions = nullptr;  ///< Receives the weights; null without.
 };
 
+/// The encoder's output, of which a block makes keys and values.
+///
+/// It is one tensor under two names. A block that is computed again has a gradient for each of
+/// them, and both are added to those of other blocks in the order of a block that is not:
+/// bit-equal.
+struct EncoderStates {
+  torch::Tensor for_values = {}, for_keys = {};
+  /// Takes the two behind the first `count` inputs of a block; undefined where there are none.
+  static EncoderStates behind(const std::vector<torch::Tensor>& inputs, size_t count);
+  bool defined() const { return for_keys.defined(); }
+  /// Appends what `behind` takes.
+  static void append(const torch::Tensor& states, std::vector<torch::Tensor>& inputs) {
+    inputs.insert(inputs.end(), 2, states);
+  }
+};
+
 /// The mask of a decoder over the encoder's output: no padding. Nothing is masked when there is
 /// none.
 layers::AttentionMask cross_mask(const BackboneInputs& inputs, torch::Device device);
@@ -41,7 +57,7 @@ class StackAttention : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x, const StackAttentionPass& pass) const;
   /// Over the encoder's output, whose keys and values are computed once per cache. A row of it
   /// serves as many rows of `x` in a row as fit: the beams of a prompt share one.
-  torch::Tensor cross(const torch::Tensor& x, const torch::Tensor& encoder_states,
+  torch::Tensor cross(const torch::Tensor& x, const EncoderStates& encoder_states,
                       const StackAttentionPass& pass) const;
 
   std::shared_ptr<layers::Linear> query, key, value, output;  ///< Set by the subclass.

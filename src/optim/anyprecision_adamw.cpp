@@ -143,16 +143,15 @@ std::vector<torch::Tensor> AnyPrecisionAdamW::make_slots(const torch::Tensor& pa
 
 StateTree AnyPrecisionAdamW::group_options(size_t group) const {
   const auto& o = options_[group];
-  auto options = StateTree::dict();
-  options.set("lr", groups_[group].lr)
+  return StateTree::dict()
+      .set("lr", groups_[group].lr)
       .set("betas", saved::tuple_of(o.betas))
       .set("eps", o.eps)
       .set("use_kahan_summation", int64_t(o.use_kahan_summation))
       .set("momentum_dtype", type_name_of(o.momentum_dtype))
       .set("variance_dtype", type_name_of(o.variance_dtype))
-      .set("compensation_buffer_dtype", type_name_of(o.compensation_buffer_dtype));
-  if (o.stochastic_rounding) options.set("stochastic_rounding", true);  // not in torchdistx' files
-  return options;
+      .set("compensation_buffer_dtype", type_name_of(o.compensation_buffer_dtype))
+      .set("stochastic_rounding", o.stochastic_rounding);  // not in torchdistx' files
 }
 
 void AnyPrecisionAdamW::load_group_options(size_t group, const StateTree& saved) {

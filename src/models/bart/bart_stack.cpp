@@ -78,7 +78,7 @@ class BartBlock : public torch::nn::Module {
     final_norm_ = register_module("final_layer_norm", bart_norm(config.width));
   }
 
-  Tensor forward(Tensor x, const Tensor& encoder_states, const BartPass& pass) const {
+  Tensor forward(Tensor x, const EncoderStates& encoder_states, const BartPass& pass) const {
     x = with_residual(x, *self_norm_,
                       [&](const Tensor& y) { return self_->forward(y, pass.self); });
     if (cross_ && encoder_states.defined())
@@ -206,14 +206,14 @@ BackboneOutput BartStack::forward(const BackboneInputs& inputs) {
   }
   std::vector<Tensor> given{x};
   if (is_decoder_ && inputs.encoder_hidden_states.defined())
-    given.push_back(inputs.encoder_hidden_states);
+    EncoderStates::append(inputs.encoder_hidden_states, given);
   for (size_t i = 0; const auto& block : *layers_) {
     const bool recomputed = recomputes(i++, layers_->size()) && !inputs.output_attentions;
     if (inputs.output_hidden_states) output.hidden_states.push_back(given[0]);
     // Drawn in any case, so that the random numbers after it are those of transformers.
     if (is_training() && at::rand({}, torch::kFloat).item<float>() < layerdrop_) continue;
     const auto run = [block, pass](const std::vector<Tensor>& tensors) {
-      return block->forward(tensors[0], tensors.size() > 1 ? tensors[1] : Tensor(), pass);
+      return block->forward(tensors[0], EncoderStates::behind(tensors, 1), pass);
     };
     given[0] = within_range(recomputed ? layers::checkpoint(run, given, *gradient_checkpointing)
                                        : run(given));

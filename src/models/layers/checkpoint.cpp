@@ -144,7 +144,8 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
     context->saved_data["held"] = c10::IValue::make_capsule(held);
     auto kept = inputs.vec();
     if (held->how.offload)
-      for (auto& tensor : kept) tensor = on_host(tensor);
+      for (size_t i = 0; i < kept.size(); ++i)
+        kept[i] = i > 0 && inputs[i].is_same(inputs[i - 1]) ? kept[i - 1] : on_host(inputs[i]);
     context->save_for_backward(std::move(kept));
     auto y = held->block(inputs.vec());
     if (held->random) held->random->expect_restorable(y);

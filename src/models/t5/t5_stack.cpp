@@ -109,7 +109,7 @@ class T5Block : public torch::nn::Module {
     layer->push_back(dense_);
   }
 
-  Tensor forward(Tensor x, const Tensor& bias, const Tensor& encoder_states,
+  Tensor forward(Tensor x, const Tensor& bias, const EncoderStates& encoder_states,
                  const T5Pass& pass) const {
     auto own = pass.self;
     own.bias = bias;
@@ -254,13 +254,12 @@ BackboneOutput T5Stack::forward(const BackboneInputs& inputs) {
   std::vector<Tensor> given{
       x, self_bias(inputs, (*block_)[0].positions(), is_decoder_, max_distance_, x)};
   if (is_decoder_ && inputs.encoder_hidden_states.defined())
-    given.push_back(inputs.encoder_hidden_states);
+    EncoderStates::append(inputs.encoder_hidden_states, given);
   for (size_t i = 0; const auto& block : *block_) {
     const bool recomputed = recomputes(i++, block_->size()) && !inputs.output_attentions;
     if (inputs.output_hidden_states) output.hidden_states.push_back(given[0]);
     const auto run = [block, pass](const std::vector<Tensor>& tensors) {
-      return block->forward(tensors[0], tensors[1], tensors.size() > 2 ? tensors[2] : Tensor(),
-                            pass);
+      return block->forward(tensors[0], tensors[1], EncoderStates::behind(tensors, 2), pass);
     };
     given[0] = recomputed ? layers::checkpoint(run, given, *gradient_checkpointing) : run(given);
   }

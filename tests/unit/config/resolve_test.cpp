@@ -389,9 +389,9 @@ TEST(GradientCheckpointing, ABudgetRecomputesTheFewestBlocksThatStayInside) {
 
 TEST(GradientCheckpointing, RefusesBudgetsThatMeanNothing) {
   EXPECT_EQ(resolve_failure({.activation_memory_budget = 1.5}),
-            "G-CONF-3: activation_memory_budget: must be between 0 and 1, received 1.5");
+            "G-CONF-3: activation_memory_budget: must be at least 0 and at most 1, received 1.5");
   EXPECT_EQ(resolve_failure({.activation_memory_budget = -0.1}),
-            "G-CONF-3: activation_memory_budget: must be between 0 and 1, received -0.1");
+            "G-CONF-3: activation_memory_budget: must be at least 0 and at most 1, received -0.1");
   EXPECT_EQ(resolve_failure({.gradient_checkpointing_kwargs = {{"every_n_layers", 2}},
                              .activation_memory_budget = 0.5}),
             "G-CONF-4: activation_memory_budget is 0.5, and gradient_checkpointing_kwargs has "

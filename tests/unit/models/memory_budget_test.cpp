@@ -7,7 +7,8 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
-#include <atomic>
+#include <mutex>
+#include <unordered_map>
 
 namespace gradus {
 namespace {
@@ -27,57 +28,67 @@ class CountedMemory : public c10::Allocator {
     return *only;
   }
   at::DataPtr allocate(size_t bytes) override {
-    auto piece = std::make_unique<Piece>(Piece{*this, theirs_->allocate(bytes), bytes});
+    auto* data = theirs_->raw_allocate(bytes);
+    const std::lock_guard lock(mutex_);
+    sizes_[data] = static_cast<int64_t>(bytes);
     live += static_cast<int64_t>(bytes);
-    peak = std::max<int64_t>(peak, live);
-    auto* data = piece->data.get();
-    return {data, piece.release(), &give_back, at::Device(at::kCPU)};
+    peak = std::max(peak, live);
+    return {data, data, &give_back, at::Device(at::kCPU)};
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
 
-  std::atomic<int64_t> live = 0, peak = 0;
+  int64_t live = 0, peak = 0;
 
  private:
-  struct Piece {
-    CountedMemory& owner;
-    at::DataPtr data;
-    size_t bytes;
-  };
-  static void give_back(void* context) {
-    const std::unique_ptr<Piece> piece(static_cast<Piece*>(context));
-    piece->owner.live -= static_cast<int64_t>(piece->bytes);
+  static void give_back(void* data) {
+    auto& memory = instance();
+    {
+      const std::lock_guard lock(memory.mutex_);
+      const auto found = memory.sizes_.find(data);
+      if (found != memory.sizes_.end()) {
+        memory.live -= found->second;
+        memory.sizes_.erase(found);
+      }
+    }
+    memory.theirs_->raw_deallocate(data);
   }
+
   c10::Allocator* theirs_ = c10::GetCPUAllocator();
+  std::mutex mutex_;
+  std::unordered_map<void*, int64_t> sizes_;
 };
 
 /// A model with so many blocks in each stack, and a batch that needs much more memory than weights.
-struct Case {
+struct StackedModel {
   std::string name;
   std::function<std::shared_ptr<Model>(int64_t blocks)> model;
   std::function<Batch()> batch;
   int64_t stacks = 1;
 };
 
-std::shared_ptr<Model> built(ModelTask task, const json& config) {
+void PrintTo(const StackedModel& model, std::ostream* to) { *to << model.name; }
+
+std::shared_ptr<Model> built_model(ModelTask task, const json& config) {
   torch::manual_seed(1);
   return model_from_config(task, config);
 }
 
-Batch text() {
+Batch text_rows() {
   torch::manual_seed(2);
   const auto ids = torch::randint(3, 50, {8, 48}, torch::kLong);
   return {{"input_ids", ids}, {"labels", ids}};
 }
 
-json llama(int64_t blocks) {
+json stacked_llama(int64_t blocks) {
   return {{"model_type", "llama"},       {"vocab_size", 50},         {"hidden_size", 32},
           {"intermediate_size", 88},     {"num_attention_heads", 4}, {"num_key_value_heads", 2},
           {"num_hidden_layers", blocks}, {"attention_dropout", 0.1}};
 }
 
-json bart(int64_t blocks) {
+json stacked_bart(int64_t blocks) {
   return {{"model_type", "bart"},
           {"vocab_size", 50},
           {"d_model", 32},
@@ -91,65 +102,70 @@ json bart(int64_t blocks) {
           {"attention_dropout", 0.1}};
 }
 
-std::vector<Case> memory_cases() {
-  std::vector<Case> cases;
+std::vector<StackedModel> stacked_models() {
+  std::vector<StackedModel> cases;
   cases.push_back({"gpt2",
                    [](int64_t blocks) {
-                     return built(ModelTask::causal_lm, {{"model_type", "gpt2"},
-                                                         {"vocab_size", 50},
-                                                         {"n_positions", 64},
-                                                         {"n_embd", 32},
-                                                         {"n_layer", blocks},
-                                                         {"n_head", 4}});
+                     return built_model(ModelTask::causal_lm, {{"model_type", "gpt2"},
+                                                               {"vocab_size", 50},
+                                                               {"n_positions", 64},
+                                                               {"n_embd", 32},
+                                                               {"n_layer", blocks},
+                                                               {"n_head", 4}});
                    },
-                   text});
+                   text_rows});
   cases.push_back(
-      {"llama", [](int64_t blocks) { return built(ModelTask::causal_lm, llama(blocks)); }, text});
+      {"llama",
+       [](int64_t blocks) { return built_model(ModelTask::causal_lm, stacked_llama(blocks)); },
+       text_rows});
   cases.push_back({"lora",
                    [](int64_t blocks) {
                      LoraConfig config{.r = 4, .target_modules = "all-linear"};
                      config.lora_dropout = 0.1;
                      config.init_lora_weights = "false";
                      return std::static_pointer_cast<Model>(get_peft_model(
-                         model_from_config(ModelTask::causal_lm, llama(blocks)), config));
+                         model_from_config(ModelTask::causal_lm, stacked_llama(blocks)), config));
                    },
-                   text});
+                   text_rows});
   cases.push_back({"bert",
                    [](int64_t blocks) {
-                     return built(ModelTask::masked_lm, {{"model_type", "bert"},
-                                                         {"vocab_size", 50},
-                                                         {"hidden_size", 32},
-                                                         {"intermediate_size", 128},
-                                                         {"num_attention_heads", 4},
-                                                         {"num_hidden_layers", blocks},
-                                                         {"max_position_embeddings", 64}});
+                     return built_model(ModelTask::masked_lm, {{"model_type", "bert"},
+                                                               {"vocab_size", 50},
+                                                               {"hidden_size", 32},
+                                                               {"intermediate_size", 128},
+                                                               {"num_attention_heads", 4},
+                                                               {"num_hidden_layers", blocks},
+                                                               {"max_position_embeddings", 64}});
                    },
-                   text});
+                   text_rows});
   cases.push_back({"t5",
                    [](int64_t blocks) {
-                     return built(ModelTask::seq2seq_lm, {{"model_type", "t5"},
-                                                          {"vocab_size", 50},
-                                                          {"d_model", 32},
-                                                          {"d_kv", 8},
-                                                          {"d_ff", 128},
-                                                          {"num_layers", blocks},
-                                                          {"num_heads", 4},
-                                                          {"pad_token_id", 0},
-                                                          {"decoder_start_token_id", 0}});
+                     return built_model(ModelTask::seq2seq_lm, {{"model_type", "t5"},
+                                                                {"vocab_size", 50},
+                                                                {"d_model", 32},
+                                                                {"d_kv", 8},
+                                                                {"d_ff", 128},
+                                                                {"num_layers", blocks},
+                                                                {"num_heads", 4},
+                                                                {"pad_token_id", 0},
+                                                                {"decoder_start_token_id", 0}});
                    },
-                   text, 2});
+                   text_rows, 2});
   cases.push_back(
-      {"bart", [](int64_t blocks) { return built(ModelTask::seq2seq_lm, bart(blocks)); }, text, 2});
+      {"bart",
+       [](int64_t blocks) { return built_model(ModelTask::seq2seq_lm, stacked_bart(blocks)); },
+       text_rows, 2});
   cases.push_back({"vit",
                    [](int64_t blocks) {
-                     return built(ModelTask::image_classification, {{"model_type", "vit"},
-                                                                    {"hidden_size", 32},
-                                                                    {"intermediate_size", 128},
-                                                                    {"num_attention_heads", 4},
-                                                                    {"num_hidden_layers", blocks},
-                                                                    {"image_size", 32},
-                                                                    {"patch_size", 4},
-                                                                    {"hidden_dropout_prob", 0.1}});
+                     return built_model(ModelTask::image_classification,
+                                        {{"model_type", "vit"},
+                                         {"hidden_size", 32},
+                                         {"intermediate_size", 128},
+                                         {"num_attention_heads", 4},
+                                         {"num_hidden_layers", blocks},
+                                         {"image_size", 32},
+                                         {"patch_size", 4},
+                                         {"hidden_dropout_prob", 0.1}});
                    },
                    [] {
                      torch::manual_seed(2);
@@ -158,19 +174,19 @@ std::vector<Case> memory_cases() {
                    }});
   cases.push_back({"wav2vec2",
                    [](int64_t blocks) {
-                     return built(ModelTask::ctc, {{"model_type", "wav2vec2"},
-                                                   {"vocab_size", 20},
-                                                   {"hidden_size", 32},
-                                                   {"intermediate_size", 128},
-                                                   {"num_attention_heads", 4},
-                                                   {"num_hidden_layers", blocks},
-                                                   {"conv_dim", {8, 8}},
-                                                   {"conv_kernel", {10, 3}},
-                                                   {"conv_stride", {5, 2}},
-                                                   {"num_conv_pos_embeddings", 4},
-                                                   {"num_conv_pos_embedding_groups", 2},
-                                                   {"layerdrop", 0.0},
-                                                   {"ctc_zero_infinity", true}});
+                     return built_model(ModelTask::ctc, {{"model_type", "wav2vec2"},
+                                                         {"vocab_size", 20},
+                                                         {"hidden_size", 32},
+                                                         {"intermediate_size", 128},
+                                                         {"num_attention_heads", 4},
+                                                         {"num_hidden_layers", blocks},
+                                                         {"conv_dim", {8, 8}},
+                                                         {"conv_kernel", {10, 3}},
+                                                         {"conv_stride", {5, 2}},
+                                                         {"num_conv_pos_embeddings", 4},
+                                                         {"num_conv_pos_embedding_groups", 2},
+                                                         {"layerdrop", 0.0},
+                                                         {"ctc_zero_infinity", true}});
                    },
                    [] {
                      torch::manual_seed(2);
@@ -186,7 +202,7 @@ void set_budget(Model& model, double budget) {
   model.gradient_checkpointing_enable(how);
 }
 
-torch::Tensor loss_of(Model& model, const Batch& batch) {
+torch::Tensor loss_with_seed(Model& model, const Batch& batch) {
   torch::manual_seed(3);
   numpy_random().seed(3);
   ForwardOptions options;
@@ -194,22 +210,22 @@ torch::Tensor loss_of(Model& model, const Batch& batch) {
   return model.forward(batch, options).loss();
 }
 
-class MemoryBudget : public testing::TestWithParam<Case> {};
+class MemoryBudget : public testing::TestWithParam<StackedModel> {};
 
 /// Bytes that the forward pass leaves for the backward pass, and the most of the whole step.
-struct Use {
+struct MemoryUse {
   int64_t kept = 0, most = 0;
 };
-Use use_of(const Case& item, int64_t blocks, std::optional<double> budget) {
+MemoryUse memory_use_of(const StackedModel& item, int64_t blocks, std::optional<double> budget) {
   auto& memory = CountedMemory::instance();
   const auto batch = item.batch();
   const auto model = item.model(blocks);
   model->train();
   if (budget) set_budget(*model, *budget);
-  loss_of(*model, batch).backward();  // gradients and tables are there from now on
+  loss_with_seed(*model, batch).backward();  // gradients and tables are there from now on
   const int64_t before = memory.live;
   memory.peak = before;
-  const auto loss = loss_of(*model, batch);
+  const auto loss = loss_with_seed(*model, batch);
   const int64_t kept = memory.live - before;
   loss.backward();
   return {kept, memory.peak - before};
@@ -218,14 +234,14 @@ Use use_of(const Case& item, int64_t blocks, std::optional<double> budget) {
 TEST_P(MemoryBudget, IsKept) {
   constexpr int64_t kBlocks = 10;
   const auto& item = GetParam();
-  const auto whole = use_of(item, kBlocks, std::nullopt);
-  const double block = double(whole.kept - use_of(item, kBlocks / 2, std::nullopt).kept) /
+  const auto whole = memory_use_of(item, kBlocks, std::nullopt);
+  const double block = double(whole.kept - memory_use_of(item, kBlocks / 2, std::nullopt).kept) /
                        (double(kBlocks) / 2);  // one of each stack
   const double around = double(whole.kept) - kBlocks * block;
   EXPECT_GT(kBlocks * block, around) << "the blocks are what counts";
   int64_t before = whole.kept;
   for (const double budget : {0.9, 0.75, 0.5, 0.3, 0.1}) {
-    const auto found = use_of(item, kBlocks, budget);
+    const auto found = memory_use_of(item, kBlocks, budget);
     const double share = (double(found.kept) - around) / (kBlocks * block);
     EXPECT_LE(share, budget) << item.name;
     EXPECT_GT(share, budget - 1.5 / kBlocks) << item.name << " recomputes more than need be";
@@ -233,7 +249,7 @@ TEST_P(MemoryBudget, IsKept) {
     EXPECT_LT(found.most, whole.most) << item.name << " at " << budget;
     before = found.kept;
   }
-  EXPECT_EQ(use_of(item, kBlocks, 0.01).kept, use_of(item, kBlocks, 0).kept);
+  EXPECT_EQ(memory_use_of(item, kBlocks, 0.01).kept, memory_use_of(item, kBlocks, 0).kept);
 }
 
 TEST_P(MemoryBudget, ChangesNoBit) {
@@ -241,7 +257,7 @@ TEST_P(MemoryBudget, ChangesNoBit) {
   const auto batch = item.batch();
   const auto model = item.model(4);
   model->train();
-  const auto loss = loss_of(*model, batch);
+  const auto loss = loss_with_seed(*model, batch);
   loss.backward();
   std::vector<std::pair<std::string, torch::Tensor>> gradients;
   for (const auto& [name, parameter] : trainable_parameters(*model))
@@ -251,7 +267,7 @@ TEST_P(MemoryBudget, ChangesNoBit) {
   for (const double budget : {0.0, 0.3, 0.5, 0.8}) {
     set_budget(*model, budget);
     model->zero_grad();
-    const auto again = loss_of(*model, batch);
+    const auto again = loss_with_seed(*model, batch);
     again.backward();
     EXPECT_TRUE(torch::equal(again, loss)) << item.name << " at " << budget;
     auto place = gradients.begin();
@@ -265,7 +281,7 @@ TEST_P(MemoryBudget, ChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, MemoryBudget, testing::ValuesIn(memory_cases()),
+INSTANTIATE_TEST_SUITE_P(Models, MemoryBudget, testing::ValuesIn(stacked_models()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

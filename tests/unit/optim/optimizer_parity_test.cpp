@@ -178,7 +178,8 @@ bool both_numbers(const StateTree& a, const StateTree& b) {
   return (a.is_int() || a.is_double()) && (b.is_int() || b.is_double());
 }
 
-// Same keys in the same order, same kinds, same values. "initial_lr" may stand anywhere.
+// Same keys in the same order, same kinds, same values. "initial_lr" may stand anywhere, and
+// "stochastic_rounding" is a setting of ours.
 void expect_same(const StateTree& ours, const StateTree& theirs, const std::string& where) {
   if (both_numbers(ours, theirs)) {
     EXPECT_NEAR(ours.as_double(), theirs.as_double(), 1e-6) << where;
@@ -194,6 +195,7 @@ void expect_same(const StateTree& ours, const StateTree& theirs, const std::stri
     for (const auto& [key, value] : ours.entries()) our_keys.push_back(key);
     for (const auto& [key, value] : theirs.entries()) their_keys.push_back(key);
     std::erase(our_keys, StateTree::Key("initial_lr"));
+    std::erase(our_keys, StateTree::Key("stochastic_rounding"));
     std::erase(their_keys, StateTree::Key("initial_lr"));
     ASSERT_EQ(our_keys, their_keys) << where;
     for (const auto& [key, value] : theirs.entries()) {

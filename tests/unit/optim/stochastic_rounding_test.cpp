@@ -69,7 +69,7 @@ torch::Tensor square_after(int steps, const char* settings) {
 TEST(AnyPrecisionAdamW, AMeanOfSquaresInBfloat16GrowsOnlyByChance) {
   const auto exact = 1 - std::pow(0.999, 1500);
   EXPECT_NEAR(square_after(1500, "").mean().item<double>(), exact, 1e-3);
-  EXPECT_LT(square_after(1500, kNarrow).mean().item<double>(), 0.6 * exact);
+  EXPECT_LT(square_after(1500, kNarrow).mean().item<double>(), 0.7 * exact);
   EXPECT_NEAR(square_after(1500, kNarrowByChance).mean().item<double>(), exact, 0.01);
 }
 
@@ -125,9 +125,7 @@ TEST(AnyPrecisionAdamW, GoesOnWithTheSameRounding) {
     EXPECT_TRUE(torch::equal(second.net->parameters()[i], whole.net->parameters()[i])) << i;
   const auto state = whole.optimizer->state_dict();
   EXPECT_EQ(state.at("state").at(0).at("exp_avg").as_tensor().scalar_type(), torch::kBFloat16);
-  EXPECT_TRUE(state.at("param_groups").at(0).contains("stochastic_rounding"));
-  EXPECT_FALSE(
-      Fit("").optimizer->state_dict().at("param_groups").at(0).contains("stochastic_rounding"));
+  EXPECT_TRUE(state.at("param_groups").items()[0].at("stochastic_rounding").as_bool());
 }
 
 }  // namespace

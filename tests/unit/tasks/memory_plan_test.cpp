@@ -102,9 +102,12 @@ TEST(MemoryPlan, ABudgetIsTheShareOfTheActivations) {
     double before = all;
     for (const double budget : {0.9, 0.7, 0.5, 0.3}) {
       step.checkpointing = {.memory_budget = budget};
-      const double kept = plan_memory(step).activations;
+      const auto terms = plan_memory(step);
+      const double kept = terms.activations;
       EXPECT_LE(kept, budget * all) << step.config;
-      EXPECT_GT(kept, (budget - 0.1) * all) << step.config;
+      if (terms.gradients == 0) {  // else the peak is at the end of the backward pass
+        EXPECT_GT(kept, (budget - 0.1) * all) << step.config;
+      }
       EXPECT_LT(kept, before) << step.config;
       before = kept;
     }
