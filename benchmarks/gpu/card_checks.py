@@ -55,8 +55,10 @@ def script(name, *words):
 
 def ctest(folder):
     command = ["ctest", "--test-dir", folder, "-L", "gpu", "-j", "5", "--output-on-failure"]
+    # threads of two programs on the same cores wait for each other
+    threads = {"OMP_NUM_THREADS": "2"}
     return Check(
-        "ctest", command, 150, limit=300, tiny=command, lines=[
+        "ctest", command, 150, limit=300, tiny=command, environment=threads, lines=[
             Line(14, "ctest -L gpu: tests that fail (waits between logs among them)",
                  r"(\d+) tests? failed out of", most=0),
             Line(14, "ctest -L gpu: tests", r"tests failed out of (\d+)", least=11),
