@@ -59,9 +59,10 @@ def read_options(arguments=None):
         help="float32; bf16: autocast; bf16_weights: computes with bfloat16 weights. Weights in "
         "files and gradients are float32 in all three.")
     add("--batch", type=int, default=4, help="rows of the example batch")
-    add("--length", type=int, default=24, help="tokens of the example batch")
+    add("--length", type=int, help="tokens of the example batch (24), or samples of sound (16000)")
     add("--max_batch", type=int, default=256, help="the most rows of a batch")
-    add("--max_length", type=int, help="the most tokens of a row; default: the model's positions")
+    add("--max_length", type=int,
+        help="the most tokens of a row; default: the model's positions, 30 seconds of sound")
     add("--static", action="store_true", help="only batches of exactly the example's sizes")
     add("--attention_mask", action="store_true",
         help="an attention_mask for a causal model, too: needed for padding on the left")
@@ -98,6 +99,8 @@ options = None if __name__ != "__main__" else read_options()  # before the secon
 
 import torch  # noqa: E402
 
+from export_batch import (  # noqa: E402
+    example_batch, forward_names, largest_sizes, leave_out_masks)
 from export_check import difference, repeats  # noqa: E402
 from export_step import (  # noqa: E402
     ExportError, Steps, SymbolicTrace, compile_step, enable_checkpointing, label_names,
@@ -165,11 +168,6 @@ def load_hugging_face(options):
     return Source(model, batch, axes, extra, TASKS.get(name))
 
 
-def forward_names(model):
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return inspect.signature(inner.forward).parameters
-
-
 def load_function(options):
     module, function = options.source.split(":")
     sys.path.insert(0, os.getcwd())
@@ -184,61 +182,8 @@ def load(options):
         source = (load_function if ":" in options.source else load_hugging_face)(options)
     if not options.dropout:
         leave_out_dropout(source.model)
+    leave_out_masks(source.model)
     return source
-
-
-def example_batch(options, name, model):
-    """A batch of made-up values, and the names of its dimensions."""
-    config, rows, length = model.config, options.batch, options.length
-    torch.manual_seed(1)
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    vocabulary = getattr(text, "vocab_size", 2)
-    taken = forward_names(model)
-    batch, axes = {}, {}
-
-    def put(key, value, *names):
-        batch[key], axes[key] = value, list(names)
-
-    if "pixel_values" in taken and "input_ids" not in taken:
-        size = getattr(config, "image_size", 224)
-        height, width = size if isinstance(size, (list, tuple)) else (size, size)
-        channels = getattr(config, "num_channels", 3)
-        put("pixel_values", torch.randn(rows, channels, height, width), "batch", channels, height,
-            width)
-        if name == "SemanticSegmentation":
-            put("labels", torch.randint(0, config.num_labels, (rows, height, width)), "batch",
-                height, width)
-        else:
-            put("labels", torch.randint(0, config.num_labels, (rows,)), "batch")
-        return batch, axes
-    if "input_features" in taken:
-        frames = 2 * getattr(config, "max_source_positions", 1500)
-        bins = getattr(config, "num_mel_bins", 80)
-        put("input_features", torch.randn(rows, bins, frames), "batch", bins, frames)
-        put("labels", torch.randint(3, vocabulary, (rows, length)), "batch", "length")
-        return batch, axes
-    ids = torch.randint(min(5, vocabulary - 1), vocabulary, (rows, length))
-    put("input_ids", ids, "batch", "length")
-    if name != "CausalLM" or options.attention_mask:
-        if "attention_mask" in taken:
-            put("attention_mask", torch.ones_like(ids), "batch", "length")
-        if "token_type_ids" in taken and getattr(config, "type_vocab_size", 0) > 1:
-            put("token_type_ids", torch.zeros_like(ids), "batch", "length")
-    if name == "SequenceClassification":
-        labels = torch.randint(0, config.num_labels, (rows,))
-        put("labels", labels.float() if config.num_labels == 1 else labels, "batch")
-    elif name == "TokenClassification":
-        put("labels", torch.randint(0, config.num_labels, (rows, length)), "batch", "length")
-    elif name == "QuestionAnswering":
-        for key in ("start_positions", "end_positions"):
-            put(key, torch.randint(0, length, (rows,)), "batch")
-    elif name == "Seq2SeqLM":
-        put("labels", torch.randint(3, vocabulary, (rows, length - 4)), "batch", "target_length")
-    else:
-        labels = ids.clone()
-        labels[:, 1::3] = -100
-        put("labels", labels, "batch", "length")
-    return batch, axes
 
 
 def accepts_loss_kwargs(model):
@@ -286,14 +231,11 @@ def counts_shifted_labels(model):
 
 def bounds_of(options, source):
     """The least and the largest size of each named dimension."""
-    config, bounds = source.config, {}
-    limit = getattr(config, "max_position_embeddings", None) or getattr(
-        config, "max_target_positions", None) or 1024
-    limit = options.max_length or min(limit, 32768)
+    limits, bounds = largest_sizes(options, source.config, source.batch), {}
     for name, value in source.batch.items():
         for axis, size in zip(source.axes[name], value.shape):
             if isinstance(axis, str):
-                bounds[axis] = (1, options.max_batch) if axis == "batch" else (2, limit)
+                bounds[axis] = (1 if axis == "batch" else 2, limits.get(axis, limits["length"]))
                 if size > bounds[axis][1]:
                     raise ExportError(f"the example has {size} as {axis}, above the bound of "
                                       f"{bounds[axis][1]}; give --batch, --length or --max_length")

@@ -20,6 +20,8 @@ from torch.fx.experimental.symbolic_shapes import (DimDynamic, ShapeEnv, Statele
 from torch.nn.utils.stateless import _reparametrize_module
 from torch.overrides import TorchFunctionMode
 
+from export_speech import SpeechOperations
+
 SEED_DISTANCE = 0x3C6EF372FE94F82B % 2**40  # between the seeds of two dropouts of one step
 
 
@@ -184,7 +186,8 @@ class Steps:
         if self.precision == "bf16":
             cast = torch.autocast(device, torch.bfloat16, cache_enabled=False)
         with _reparametrize_module(self.model, {**parameters, **buffers}, tie_weights=True):
-            with cast, Chance(seed):
+            speech = SpeechOperations() if "input_values" in batch else contextlib.nullcontext()
+            with cast, Chance(seed), speech:
                 outputs = named_outputs(self.model(**kwargs))
             return then(outputs)
 
@@ -327,6 +330,9 @@ def index_of(node):
                   torch.ops.aten.nll_loss2d_forward.default):
         scores = node.args[0].meta["val"]
         return node.args[1], scores.size(min(1, scores.dim() - 1)), node.args[4]
+    if target is torch.ops.gradus.ctc_loss_with_gradient.default:
+        padded = node.args[1].args[0]  # clamp_min of SpeechOperations
+        return padded, node.args[0].meta["val"].size(-1), -100
     return None, None, None
 
 

@@ -219,6 +219,9 @@ TORCH_LIBRARY(gradus, library) {
       "int[] "
       "sizes, ScalarType type) -> Tensor");
   library.def("gated_rows_backward(Tensor grad, Tensor gate, Tensor up) -> Tensor");
+  library.def(
+      "ctc_loss_with_gradient(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor "
+      "target_lengths, int blank, bool zero_infinity) -> (Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(gradus, CompositeExplicitAutograd, library) {
@@ -243,4 +246,5 @@ TORCH_LIBRARY_IMPL(gradus, CompositeExplicitAutograd, library) {
   library.impl("gated_rows", plain::gated_rows);
   library.impl("nf4_dense", plain::nf4_dense);
   library.impl("gated_rows_backward", plain::gated_rows_backward);
+  library.impl("ctc_loss_with_gradient", plain::ctc_loss_with_gradient);
 }

@@ -134,6 +134,14 @@ Tensor gated_rows_backward(const Tensor& grad, const Tensor& gate, const Tensor&
 Tensor nf4_dense(const Tensor& packed, const Tensor& absmax, const OptionalTensor& codes,
                  const OptionalTensor& values, const OptionalTensor& offset, at::IntArrayRef sizes,
                  at::ScalarType type);
+/// The CTC loss of each row (rows) and its gradient with respect to `log_probs`, which are (frames,
+/// rows, symbols); `targets` are padded (rows, length). Exported steps call it as gradus's operator
+/// (tools/export_speech.py), because torch's own makes a tensor whose size follows from the values.
+/// Waits for the device.
+std::tuple<Tensor, Tensor> ctc_loss_with_gradient(const Tensor& log_probs, const Tensor& targets,
+                                                  const Tensor& input_lengths,
+                                                  const Tensor& target_lengths, int64_t blank,
+                                                  bool zero_infinity);
 
 }  // namespace plain
 

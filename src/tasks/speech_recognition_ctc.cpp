@@ -247,6 +247,11 @@ class SpeechRecognitionCTC : public Task {
     const auto processor = std::make_shared<Wav2Vec2Processor>(extractor, tokenizer);
     auto model = load_model(ModelTask::ctc, model_flags(), fresh_, config_changes(tokenizer));
     if (model_.freeze_feature_encoder) freeze_feature_encoder_of(*model);
+    if (dynamic_cast<SpeechModel*>(model.get()) == nullptr && args.do_train &&
+        (model_.mask_time_prob > 0 || model_.mask_feature_prob > 0))
+      log_warning(
+          "An exported model masks no frames: --mask_time_prob and --mask_feature_prob "
+          "have no effect on it.");
     if (args.should_save()) {
       processor->save_pretrained(*args.output_dir);
       model->save_config(*args.output_dir);

@@ -43,6 +43,10 @@ VISION = dict(IMAGE, patch_size=8, hidden_size=32, num_hidden_layers=2, num_atte
 FIGURES = ("task", "gradients", "losses", "resumed", "gradus_ms", "eager_ms", "compiled_ms")
 CAUSAL, MASKED, IMAGES = "CausalLM", "MaskedLM", "ImageClassification"
 
+SOUND = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+             conv_dim=[12, 16, 16], conv_stride=[10, 8, 4], conv_kernel=[20, 8, 4],
+             num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=4, vocab_size=13,
+             pad_token_id=10, feat_extract_norm="layer", ctc_loss_reduction="mean")
 ARCHITECTURES = {
     "opt": (CAUSAL, dict(TEXT, ffn_dim=64, word_embed_proj_dim=32)),
     "gemma2": (CAUSAL, dict(TEXT, **KEYS, head_dim=8, sliding_window=16)),
@@ -107,6 +111,8 @@ ARCHITECTURES = {
                         dict(TEXT, cls_token_id=1, sep_token_id=2, local_attention=16,
                              num_labels=3)),
     "albert/answers": ("QuestionAnswering", dict(ENCODER, embedding_size=16)),
+    "wavlm": ("CTC", dict(SOUND, num_buckets=16, max_bucket_distance=40)),
+    "wav2vec2-conformer": ("CTC", dict(SOUND)),
     "clip": ("exported_architectures:make_clip", {}),
     "vit_mae": ("exported_architectures:make_vit_mae", dict(VISION)),
     "detr": ("exported_architectures:make_detr", {}),
@@ -191,6 +197,10 @@ def arguments_for(name, work):
     return [str(work / "model"), "--auto_class", auto, "--random_weights", *own]
 
 
+def longest_of(name):
+    return [] if ARCHITECTURES[name][0] == "CTC" else ["--max_length", "64"]
+
+
 def try_as(name, options, *more):
     """Exports an architecture, with further options of the exporter, and compares."""
     more = more or ("--steps", "train")
@@ -200,7 +210,7 @@ def try_as(name, options, *more):
         exported = pathlib.Path(options.folder or work) / name.replace("/", "-")
         try:
             source, made, result["export_seconds"] = runs.export(
-                [*arguments_for(name, work), *more, "--max_batch", "16", "--max_length", "64"],
+                [*arguments_for(name, work), *more, "--max_batch", "16", *longest_of(name)],
                 exported)
             if options.export_only:
                 return result

@@ -20,6 +20,7 @@ from torchvision.transforms import (Compose, Normalize, RandomHorizontalFlip, Ra
                                     ToTensor)
 
 import exported_runs as runs
+import speech_test as speech
 from image_task_test import CLASSES, make_folder
 
 UNKNOWN, MASK, FIRST_WORD = 3, 4, 5
@@ -56,6 +57,20 @@ def save_companions(auto, config, folder):
     elif auto == "ImageClassification":
         size = {"height": config.image_size, "width": config.image_size}
         transformers.ViTImageProcessor(size=size).save_pretrained(folder)
+
+
+    elif auto == "CTC":
+        letters = speech.vocabulary_of([" ".join(speech.WORDS).lower()])
+        letters |= {"<s>": len(letters), "</s>": len(letters) + 1}
+        assert config.vocab_size == len(letters) and config.pad_token_id == letters["[PAD]"]
+        (folder / "vocab.json").write_text(json.dumps(letters))
+        speech_tokenizer(folder).save_pretrained(folder)
+        transformers.Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(folder)
+
+
+def speech_tokenizer(folder):
+    return transformers.Wav2Vec2CTCTokenizer(folder / "vocab.json", unk_token="[UNK]",
+                                             pad_token="[PAD]", word_delimiter_token="|")
 
 
 def words(rng, vocabulary, least, most):
@@ -207,6 +222,25 @@ def image_classification(source, exported, work, fixed):
     return Data({"train_dir": work / "images", "train_val_split": 0}, rows, collate)
 
 
+def speech_recognition_ctc(source, exported, work, fixed):
+    """A folder of clips with what is said in them."""
+    speech.make_data(work / "clips", {"train": runs.ROWS})
+    tokenizer = speech_tokenizer(exported)
+    extractor = transformers.Wav2Vec2FeatureExtractor.from_pretrained(exported)
+    rows = [{
+        "input_values": extractor(sound, sampling_rate=speech.RATE).input_values[0],
+        "labels": tokenizer(text.replace("!", "").lower() + " ").input_ids
+    } for sound, text in speech.rows_of(work / "clips", "train")]
+    config = source.config
+    flags = {
+        "dataset_name": work / "clips", "train_split_name": "train", "chars_to_ignore": "!",
+        "tokenizer_name_or_path": exported, "freeze_feature_encoder": False, "mask_time_prob": 0,
+        "ctc_loss_reduction": config.ctc_loss_reduction,
+        "ctc_zero_infinity": config.ctc_zero_infinity
+    }
+    return Data(flags, rows, speech.Collator(extractor, tokenizer))
+
+
 # The task of gradus for what exported.json calls the model's task.
 TASKS = {
     "causal_lm": ("causal-lm", causal_lm), "masked_lm": ("masked-lm", masked_lm),
@@ -214,7 +248,8 @@ TASKS = {
     "token_classification": ("token-classification", token_classification),
     "question_answering": ("question-answering", question_answering),
     "seq2seq_lm": ("summarization", summarization),
-    "image_classification": ("image-classification", image_classification)
+    "image_classification": ("image-classification", image_classification),
+    "ctc": ("speech-recognition-ctc", speech_recognition_ctc)
 }
 
 

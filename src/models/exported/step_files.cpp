@@ -57,8 +57,23 @@ void check_package_archive(const fs::path& file, const ExportManifest& manifest)
   }
 }
 
+// What a task with the CTC loss takes from its data and options, and a compiled step cannot change.
+constexpr const char* kCompiledSettings[] = {"vocab_size", "pad_token_id", "ctc_loss_reduction",
+                                             "ctc_zero_infinity"};
+
 void check_config_changes(const fs::path& folder, const nlohmann::json& config,
                           const nlohmann::json& changes, const ExportManifest& manifest) {
+  for (const auto* name : kCompiledSettings) {
+    if (manifest.task != "ctc") break;
+    const auto wanted = changes.find(name), exported = config.find(name);
+    if (wanted == changes.end() || exported == config.end() || *wanted == *exported) continue;
+    throw Error("G-EXPORT-5", ErrorKind::model,
+                fmt::format("{} is {} here, but {} was exported with {}", name, wanted->dump(),
+                            folder.string(), exported->dump()),
+                "Give the data and the options that it was exported for, or set it in config.json "
+                "before the export:\n" +
+                    manifest.command_with(""));
+  }
   if (!changes.contains("num_labels")) return;
   const auto wanted = num_labels(changes), exported = num_labels(config);
   if (wanted == exported) return;
