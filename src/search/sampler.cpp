@@ -113,6 +113,7 @@ std::vector<int64_t> GridSampler::open(const StudyView& study) const {
 }
 
 json GridSampler::before_trial(const StudyView& study, const FrozenTrial& trial) {
+  if (trial.system_attrs.contains("fixed_params")) return json::object();  // no cell of the grid
   const auto left = open(study);
   const bool own = std::find(left.begin(), left.end(), trial.number) != left.end();
   const auto cell = own ? trial.number : left.empty() ? trial.number % size() : left.front();

@@ -17,12 +17,28 @@ using nlohmann::json;
 
 constexpr const char* kOwner = "gradus:process";
 constexpr const char* kSampler = "gradus:sampler";
+constexpr const char* kFixed = "fixed_params";  // of a trial that was put into Optuna's queue
 constexpr const char* kRelative = "tpe:relative_params:";
 constexpr size_t kLongestNote = 2045;  // of a system attribute, in Optuna
 
 bool same_kind(const Distribution& a, const Distribution& b) {
   if (a.kind() != b.kind() || a.log() != b.log()) return false;
   return a.kind() != Distribution::Kind::categorical || a == b;
+}
+
+// What `study.enqueue_trial` of Optuna has given a parameter.
+std::optional<double> fixed_number(const FrozenTrial& trial, const std::string& name,
+                                   const Distribution& distribution) {
+  const auto fixed = trial.system_attrs.find(kFixed);
+  if (fixed == trial.system_attrs.end() || !fixed->is_object() || !fixed->contains(name))
+    return std::nullopt;
+  const double number = distribution.number_of((*fixed)[name]);
+  if (!distribution.contains(number))
+    log_warning(
+        fmt::format("Trial {} was given {} = {}, which its space does not have; it is used "
+                    "all the same.",
+                    trial.number, name, dump_json((*fixed)[name])));
+  return number;
 }
 
 }  // namespace
@@ -45,8 +61,11 @@ json Trial::suggest(const std::string& name, const Distribution& distribution) {
   }
   double number = 0;
   study_->file_->together([&] {
-    number = distribution.is_single() ? distribution.low()
-                                      : study_->choose(*this, now, name, distribution);
+    if (const auto fixed = fixed_number(now, name, distribution))
+      number = *fixed;
+    else
+      number = distribution.is_single() ? distribution.low()
+                                        : study_->choose(*this, now, name, distribution);
     study_->file_->set_param(id_, name, number, distribution);
     study_->keep_sampler_state();
   });
@@ -150,7 +169,10 @@ Trial Study::begin_trial(const std::map<std::string, Distribution>& space) {
     file_->set_trial_attr(left.id, "system", kOwner, this_process());
     return Trial(*this, left.id, left.number);
   }
-  const auto id = file_->add_trial();
+  const auto waits = std::find_if(
+      all.begin(), all.end(), [](const auto& each) { return each.state == TrialState::waiting; });
+  if (waits != all.end()) file_->begin(waits->id);
+  const auto id = waits != all.end() ? waits->id : file_->add_trial();
   const auto added = file_->trial(id);
   file_->set_trial_attr(id, "system", kOwner, this_process());
   const auto notes = sampler_->before_trial({all, direction_}, added);
@@ -173,7 +195,9 @@ std::optional<Trial> Study::ask_up_to(int64_t n_trials,
   file_->together([&] {
     const auto all = trials();
     const bool has_left = std::any_of(all.begin(), all.end(), [](const auto& each) {
-      return each.state == TrialState::running && is_gone(each.system_attrs.value(kOwner, json()));
+      return each.state == TrialState::waiting ||
+             (each.state == TrialState::running &&
+              is_gone(each.system_attrs.value(kOwner, json())));
     });
     const bool may_add =
         int64_t(all.size()) < n_trials && !sampler_->is_exhausted({all, direction_});

@@ -224,6 +224,13 @@ int64_t StudyFile::add_trial() {
   return id;
 }
 
+void StudyFile::begin(int64_t trial) {
+  database_.run(
+      "UPDATE trials SET state = 'RUNNING', datetime_start = ? WHERE trial_id = ? AND state = "
+      "'WAITING'",
+      {utc_now(), trial});
+}
+
 void StudyFile::set_param(int64_t trial, const std::string& name, double number,
                           const Distribution& distribution) {
   database_.run(

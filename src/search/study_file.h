@@ -28,6 +28,8 @@ class StudyFile {
 
   /// Adds a trial that runs; returns its id.
   int64_t add_trial();
+  /// Begins a trial that waits.
+  void begin(int64_t trial);
   /// Notes a parameter of a trial.
   void set_param(int64_t trial, const std::string& name, double number,
                  const Distribution& distribution);

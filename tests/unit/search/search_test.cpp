@@ -12,6 +12,7 @@
 #include <set>
 
 #include "search/truncated_normal.h"
+#include "trackers/sqlite_database.h"
 
 namespace gradus::search {
 namespace {
@@ -156,6 +157,47 @@ TEST_F(StudyTest, TakesUpWhatAKilledProcessHasLeft) {
   EXPECT_EQ(again.suggest_float("x", 0, 1), left);
   study.tell(again, 1.0);
   EXPECT_NE(study.ask().suggest_float("x", 0, 1), left);
+}
+
+// As `study.enqueue_trial({"x": 0.25})` of Optuna leaves it.
+void put_into_queue(const std::filesystem::path& file, const std::string& parameters) {
+  SqliteDatabase database(file);
+  database.run(
+      "INSERT INTO trials (number, study_id, state) SELECT COALESCE(MAX(number), -1) + 1, 1, "
+      "'WAITING' FROM trials");
+  database.run(
+      "INSERT INTO trial_system_attributes (trial_id, key, value_json) SELECT MAX(trial_id), "
+      "'fixed_params', ? FROM trials",
+      {parameters});
+}
+
+TEST_F(StudyTest, BeginsWhatOptunaHasPutIntoTheQueue) {
+  auto study = open();
+  study.tell(study.ask(), 1.0);
+  put_into_queue(file_, R"({"x": 0.25})");
+  put_into_queue(file_, R"({"x": 7})");
+  study.optimize(
+      [](Trial& trial) {
+        return trial.suggest_float("x", 0, 1) + double(trial.suggest_int("y", 3, 9));
+      },
+      4);
+  const auto trials = study.trials();
+  ASSERT_EQ(trials.size(), 4u);
+  for (const auto& trial : trials) EXPECT_EQ(trial.state, TrialState::complete) << trial.number;
+  EXPECT_EQ(trials[1].numbers.at("x"), 0.25);
+  EXPECT_EQ(trials[2].numbers.at("x"), 7);
+  EXPECT_GE(trials[1].numbers.at("y"), 3);
+  EXPECT_LE(trials[3].numbers.at("x"), 1);
+}
+
+TEST_F(StudyTest, AQueuedTrialTakesNoCellOfAGrid) {
+  const GridSampler::Grid grid = {{"a", {1, 2, 3}}};
+  Study study({.storage = file_, .sampler = std::make_shared<GridSampler>(grid, 7)});
+  put_into_queue(file_, R"({"a": 9})");
+  study.optimize([](Trial& trial) { return double(trial.suggest_int("a", 1, 9)); }, 100);
+  std::multiset<double> seen;
+  for (const auto& trial : study.trials()) seen.insert(trial.numbers.at("a"));
+  EXPECT_EQ(seen, (std::multiset<double>{1, 2, 3, 9}));
 }
 
 TEST_F(StudyTest, LeavesTheTrialsOfALivingProcessAlone) {
