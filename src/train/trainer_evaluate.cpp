@@ -103,7 +103,10 @@ Metrics Trainer::evaluate(EvalDatasets eval_dataset, std::optional<Names> ignore
         throw Error("G-TRAIN-12", ErrorKind::usage,
                     "evaluate(): the eval_dataset '" + name + "' is a null pointer",
                     "Give it a data set, or leave it out.");
-      all.merge(evaluate(dataset, ignore_keys, metric_key_prefix + "_" + name));
+      // A name that several sets have is the last one's, as in Python.
+      for (const auto& [metric, value] :
+           evaluate(dataset, ignore_keys, metric_key_prefix + "_" + name))
+        all[metric] = value;
     }
     return all;
   }

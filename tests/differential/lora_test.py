@@ -121,8 +121,7 @@ MORE = [
     ("Llama classifier", LLAMA, "classification", dict(task_type="SEQ_CLS"), {}),
     ("RoBERTa classifier", ROBERTA, "classification", dict(task_type="SEQ_CLS"), {}),
     ("DistilBERT classifier", DISTILBERT, "classification",
-     dict(task_type="SEQ_CLS", target_modules=["q_lin", "v_lin"],
-          modules_to_save=["pre_classifier"]), {}),
+     dict(task_type="SEQ_CLS", target_modules=["q_lin", "v_lin"]), {}),
     # Not Adam: the head's bias has no gradient but noise, which Adam makes large.
     ("RoBERTa question", ROBERTA, "question", dict(task_type="QUESTION_ANS"),
      dict(optim="sgd", learning_rate=0.1)),

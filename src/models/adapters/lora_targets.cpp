@@ -241,7 +241,7 @@ std::vector<NamedModule> modules_to_save(const LoraConfig& config, PreTrainedMod
   for (const auto& wanted : config.modules_to_save) {
     bool found = false;
     for (const auto& item : base_modules(base)) {
-      if (!is_or_ends_with(item.first, {wanted})) continue;
+      if (!item.first.ends_with(wanted)) continue;  // as in peft, also within a word
       found = true;
       check_trainable_as_a_whole(item.first, *item.second);
       // peft's files may say a name twice.

@@ -137,10 +137,15 @@ TEST(PeftModel, TrainsNormsAsAWhole) {
   const TemporaryFolder folder;
   const auto base = small_llama();
   const auto before = peft_logits(*base);
-  const auto model = get_peft_model(
-      base, {.target_modules = {"q_proj"}, .modules_to_save = {"norm", "input_layernorm"}});
+  const auto model =
+      get_peft_model(base, {.target_modules = {"q_proj"}, .modules_to_save = {"norm"}});
+  int64_t norms = 0;
   for (const auto& [name, parameter] : trainable_parameters(*model))
-    if (name.find("norm") != std::string::npos) torch::Tensor(parameter).detach().mul_(2);
+    if (name.find("norm") != std::string::npos) {
+      torch::Tensor(parameter).detach().mul_(2);
+      ++norms;
+    }
+  EXPECT_EQ(norms, 5) << "as in peft, every module whose name ends so";
   const auto after = peft_logits(*model);
   EXPECT_FALSE(torch::allclose(after, before));
   {

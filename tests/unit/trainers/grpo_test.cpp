@@ -145,7 +145,8 @@ TEST_F(Grpo, KeepsTheAdaptedEntropyInTrlsFile) {
   // As a checkpoint of trl.
   state["entropy_coef"] = 0.5;
   write_file_atomically(folder / "entropy_ctrl_state.json", dump_json(state));
-  std::filesystem::remove(folder / "manifest.json");
+  for (const char* ours : {"manifest.json", "gradus_state.json"})
+    std::filesystem::remove(folder / ours);
   given.model = options(ones).model;
   GRPOTrainer trainer(given);
   trainer.train(Resume::from(folder));

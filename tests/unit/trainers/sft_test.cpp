@@ -72,8 +72,10 @@ TEST_F(Sft, EvaluatesRowsThatAreGivenLater) {
   SFTTrainer trainer(given);
   const auto own = trainer.evaluate();
   EXPECT_EQ(trainer.evaluate(rows()).at("eval_loss"), own.at("eval_loss"));
-  const auto named = trainer.evaluate({{"a", rows()}, {"b", rows()}});
+  const auto one = from_examples({{{"text", "go or sleep"}}});
+  const auto named = trainer.evaluate({{"a", one}, {"b", rows()}});
   EXPECT_EQ(named.at("eval_b_loss"), own.at("eval_loss"));
+  EXPECT_EQ(named.at("eval_entropy"), own.at("eval_entropy")) << "that of the last set, as in trl";
 }
 
 TEST_F(Sft, OwnRowsArePackedOnce) {
