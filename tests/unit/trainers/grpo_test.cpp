@@ -1,6 +1,7 @@
 // What GRPOTrainer refuses, and what it passes on; its numbers are compared with trl's in
 // tests/differential/grpo_test.py.
 #include <gradus/core/files.h>
+#include <gradus/core/json.h>
 #include <gradus/data/collators.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/text/tokenizer.h>
