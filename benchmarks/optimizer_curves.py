@@ -3,10 +3,10 @@
     python benchmarks/optimizer_curves.py [--gradus build/release/bin/gradus] [--steps 1000]
                                           [--only NAME...] [--results FILE.md]
 
-All runs train the same small GPT-2 from the same weights on the bytes of this repository's pages
-and headers, in the same order. Prints the mean loss of the last 50 steps and how far the two forms
-are apart; exit status 1 if one is more than 1 % above. A run takes minutes on a CPU, so that this
-is no part of run.py.
+All runs train the same small GPT-2 (GaLore: a Llama) from the same weights on the bytes of this
+repository's pages and headers, in the same order. Prints the mean loss of the last 50 steps and how
+far the two forms are apart; exit status 1 if one is more than 1 % above. A run takes minutes on a
+CPU, so that this is no part of run.py.
 """
 import argparse
 import json
@@ -14,17 +14,22 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BOUND = 0.01
 LAST = 50
 
-MODEL = {
+GPT2 = {
     "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 256,
     "n_positions": 64, "n_embd": 128, "n_layer": 2, "n_head": 4, "resid_pdrop": 0.0,
     "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0
+}
+# GaLore works on linear layers, which GPT-2 has none of.
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 256,
+    "max_position_embeddings": 64, "hidden_size": 128, "intermediate_size": 344,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "bos_token_id": 0, "eos_token_id": 0
 }
 GALORE = ["--optim_target_modules", "attn", "mlp", "--optim_args", "rank=32,update_proj_gap=50"]
 
@@ -52,17 +57,18 @@ def text_of_repository():
 
 
 def prepare(folder):
-    """The folder of the model's config.json, and the file of tokens: two bytes each."""
-    (folder / "model").mkdir(exist_ok=True)
-    (folder / "model/config.json").write_text(json.dumps(MODEL))
+    """Writes the folders of the models' config.json, and the file of tokens: two bytes each."""
+    for config in (GPT2, LLAMA):
+        (folder / config["model_type"]).mkdir()
+        (folder / config["model_type"] / "config.json").write_text(json.dumps(config))
     text = text_of_repository()
     (folder / "text.bin").write_bytes(bytes(part for byte in text for part in (byte, 0)))
-    return folder / "model", folder / "text.bin"
 
 
 def losses_of(options, folder, optimizer, flags):
-    """The loss of every step, and the seconds of the run."""
-    model, data = prepare(folder)
+    """The loss of every step."""
+    config = LLAMA if optimizer.startswith("galore") else GPT2
+    model, data = folder / config["model_type"], folder / "text.bin"
     out = folder / optimizer
     command = [
         options.gradus, "train", "--task", "causal-lm", "--config_name", model, "--train_file",
@@ -72,14 +78,13 @@ def losses_of(options, folder, optimizer, flags):
         "42", "--save_strategy", "no", "--disable_tqdm", "--report_to", "none", "--use_cpu",
         "--weight_decay", "0.01", *flags
     ]
-    started = time.monotonic()
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         sys.exit(f"{optimizer}: {done.stdout[-2000:]}")
     with open(out / "trainer_state.json") as file:
         history = json.load(file)["log_history"]
-    return [entry["loss"] for entry in history if "loss" in entry], time.monotonic() - started
+    return [entry["loss"] for entry in history if "loss" in entry]
 
 
 def main_of_curves():
@@ -94,13 +99,14 @@ def main_of_curves():
     print("\n".join(lines), flush=True)
     known, missed = {}, False
     with tempfile.TemporaryDirectory(prefix="gradus-curves-") as folder:
+        prepare(Path(folder))
         for name, usual, flags in PAIRS:
             if options.only and name not in options.only:
                 continue
             for optimizer in (usual, name):
                 key = (optimizer, *flags)
                 if key not in known:
-                    known[key] = losses_of(options, Path(folder), optimizer, flags)[0]
+                    known[key] = losses_of(options, Path(folder), optimizer, flags)
             low, full = (statistics.mean(known[(which, *flags)][-LAST:]) for which in (name, usual))
             apart = (low - full) / full
             missed |= apart > BOUND

@@ -5,10 +5,45 @@
 
 namespace gradus::tasks {
 
+namespace {
+
+constexpr OptionRow<PaddingFlags> kPaddingRows[] = {
+    {&PaddingFlags::pad_to_multiple_of, "pad_to_multiple_of", Group::data, at_least(1),
+     "Fill batches up to a multiple of so many tokens: fewer lengths, each of which a GPU records. "
+     "Unset: to the longest row, with fp16 to a multiple of 8.",
+     Origin::gradus},
+};
+
+}  // namespace
+
 void LabelingTask::add_options(OptionSet& options) {
   tasks::add_options(options, model_);
   tasks::add_options(options, data_);
   tasks::add_options(options, predict_);
+  options.add(padding_, std::span<const OptionRow<PaddingFlags>>(kPaddingRows));
+}
+
+void LabelingTask::check_padding(bool pad_to_max_length, std::initializer_list<Cut> cuts) const {
+  const auto step = padding_.pad_to_multiple_of;
+  if (!step) return;
+  if (pad_to_max_length)
+    throw Error("G-CONF-4", ErrorKind::usage,
+                fmt::format("pad_to_multiple_of is {}, but pad_to_max_length fills all rows up to "
+                            "one length",
+                            *step),
+                "Add --no_pad_to_max_length, or leave --pad_to_multiple_of out.");
+  for (const auto& [flag, tokens] : cuts)
+    if (tokens && *tokens % *step != 0)
+      throw Error("G-CONF-4", ErrorKind::usage,
+                  fmt::format("{} is {}, no multiple of pad_to_multiple_of {}: the longest rows "
+                              "would be filled up beyond it",
+                              flag, *tokens, *step),
+                  fmt::format("Set --{} to a multiple of {}.", flag, *step));
+}
+
+std::optional<int64_t> LabelingTask::length_step(const TrainingArguments& args) const {
+  if (padding_.pad_to_multiple_of) return padding_.pad_to_multiple_of;
+  return args.fp16 ? std::optional<int64_t>(8) : std::nullopt;
 }
 
 void LabelingTask::check(const TrainingArguments& args) const {

@@ -335,6 +335,7 @@ std::vector<MemoryAdvice> memory_advice(PlannedStep step, double bytes) {
   }
   if (!fits() && keeps_activations(step)) {
     // The largest budget that fits costs the least time.
+    const double before = plan_memory(step).total();
     const auto most = step.checkpointing ? step.checkpointing->memory_budget : 1.0;
     step.checkpointing.emplace();
     for (int tenths = 9; tenths > 0; --tenths) {
@@ -345,7 +346,7 @@ std::vector<MemoryAdvice> memory_advice(PlannedStep step, double bytes) {
     if (const auto budget = step.checkpointing->memory_budget; budget > 0)
       take(fmt::format("--activation_memory_budget {}", budget),
            fmt::format("about {:.0f} % more time", 100.0 / 3 * (1 - budget)));
-    else
+    else if (plan_memory(step).total() < before)
       take("--gradient_checkpointing", "about a third more time");
   }
   if (!fits() && step.rows > 1) {

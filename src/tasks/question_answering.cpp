@@ -108,6 +108,11 @@ class QuestionAnswering : public QuestionTask {
     options.add(flags_, std::span<const OptionRow<AnswerFlags>>(kAnswerRows));
   }
 
+  void check(const TrainingArguments& args) const override {
+    LabelingTask::check(args);
+    check_padding(flags_.pad_to_max_length, {{"max_seq_length", flags_.max_seq_length}});
+  }
+
   PreparedTask prepare(const TrainingArguments& args) override {
     const auto examples = open_stages(args);
     const auto& first = examples.train        ? examples.train
@@ -128,8 +133,7 @@ class QuestionAnswering : public QuestionTask {
       prepared.trainer.data_collator = default_data_collator;
     else
       prepared.trainer.data_collator = DataCollatorWithPadding(
-          {.tokenizer = tokenizer,
-           .pad_to_multiple_of = args.fp16 ? std::optional<int64_t>(8) : std::nullopt});
+          {.tokenizer = tokenizer, .pad_to_multiple_of = length_step(args)});
     prepared.make_trainer = [post_process = post_processing(columns, *args.output_dir),
                              eval_examples = examples.validation.reference(),
                              negatives = flags_.version_2_with_negative](TrainerOptions options) {

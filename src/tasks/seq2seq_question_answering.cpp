@@ -70,6 +70,12 @@ class Seq2SeqQuestionAnswering : public QuestionTask {
     options.add(flags_, std::span<const OptionRow<WrittenAnswerFlags>>(written_answer_rows()));
   }
 
+  void check(const TrainingArguments& args) const override {
+    LabelingTask::check(args);
+    check_padding(flags_.pad_to_max_length, {{"max_seq_length", flags_.max_seq_length},
+                                             {"max_answer_length", flags_.max_answer_length}});
+  }
+
   PreparedTask prepare(const TrainingArguments& args) override {
     const auto examples = open_stages(args);
     const auto tokenizer = load_tokenizer(model_);
@@ -80,8 +86,8 @@ class Seq2SeqQuestionAnswering : public QuestionTask {
 
     PreparedTask prepared;
     hand_over(prepared, model, tokenizer, features);
-    prepared.trainer.data_collator =
-        text_to_text_collator(tokenizer, model, flags_.ignore_pad_token_for_loss, args.fp16);
+    prepared.trainer.data_collator = text_to_text_collator(
+        tokenizer, model, flags_.ignore_pad_token_for_loss, length_step(args));
     make_trainer(prepared, tokenizer, examples.validation.reference());
 
     const auto& own = arguments().as<Seq2SeqTrainingArguments>();

@@ -121,6 +121,7 @@ class TextClassification : public LabelingTask {
                   did_you_mean(*flags_.task_name, names) + " Leave it out for tasks of your own.");
     }
     LabelingTask::check(args);
+    check_padding(flags_.pad_to_max_length, {{"max_seq_length", flags_.max_seq_length}});
   }
 
   PreparedTask prepare(const TrainingArguments& args) override {
@@ -154,8 +155,7 @@ class TextClassification : public LabelingTask {
       trainer.data_collator = default_data_collator;
     else
       trainer.data_collator = DataCollatorWithPadding(
-          {.tokenizer = tokenizer,
-           .pad_to_multiple_of = args.fp16 ? std::optional<int64_t>(8) : std::nullopt});
+          {.tokenizer = tokenizer, .pad_to_multiple_of = length_step(args)});
     trainer.compute_metrics = [problem = labels.problem,
                                names = metrics_for(labels)](const EvalPrediction& prediction) {
       return classification_scores(prediction, problem, names);

@@ -117,14 +117,14 @@ std::shared_ptr<PreTrainedModel> load_text_generator(const ModelFlags& flags,
 
 DataCollator text_to_text_collator(const std::shared_ptr<Tokenizer>& tokenizer,
                                    const std::shared_ptr<PreTrainedModel>& model, bool ignore_pad,
-                                   bool fp16) {
+                                   std::optional<int64_t> length_step) {
   return DataCollatorForSeq2Seq(
       {.tokenizer = tokenizer,
        .prepare_decoder_input_ids =
            [model](const torch::Tensor& labels) {
              return model->prepare_decoder_input_ids_from_labels(labels);
            },
-       .pad_to_multiple_of = fp16 ? std::optional<int64_t>(8) : std::nullopt,
+       .pad_to_multiple_of = length_step,
        .label_pad_token_id = ignore_pad ? -100 : required_pad_id(*tokenizer)});
 }
 
@@ -140,7 +140,13 @@ void TextToTextTask::add_options(OptionSet& options) {
   options.add(flags_, std::span<const OptionRow<TextToTextFlags>>(kTextToTextRows));
 }
 
-void TextToTextTask::check(const TrainingArguments& args) const { LabelingTask::check(args); }
+void TextToTextTask::check(const TrainingArguments& args) const {
+  LabelingTask::check(args);
+  check_padding(flags_.pad_to_max_length,
+                {{"max_source_length", flags_.max_source_length},
+                 {"max_target_length", flags_.max_target_length},
+                 {"val_max_target_length", flags_.val_max_target_length}});
+}
 
 LabelingTask::Splits TextToTextTask::open_stages(const TrainingArguments& args) const {
   Splits splits;
@@ -235,8 +241,8 @@ PreparedTask TextToTextTask::prepare(const TrainingArguments& args) {
   if (flags_.pad_to_max_length && stacks_padded_rows() && args.label_smoothing_factor == 0)
     prepared.trainer.data_collator = default_data_collator;
   else
-    prepared.trainer.data_collator =
-        text_to_text_collator(tokenizer, model, flags_.ignore_pad_token_for_loss, args.fp16);
+    prepared.trainer.data_collator = text_to_text_collator(
+        tokenizer, model, flags_.ignore_pad_token_for_loss, length_step(args));
   if (arguments().as<Seq2SeqTrainingArguments>().predict_with_generate) {
     prepared.trainer.compute_metrics =
         [tokenizer, pad = required_pad_id(*tokenizer), score = scores(args, prepared),

@@ -26,11 +26,11 @@ std::shared_ptr<PreTrainedModel> load_text_generator(
 int64_t required_pad_id(const Tokenizer& tokenizer);
 /// Checks that `code`, the value of a flag, is a token of the tokenizer; throws G-TASK-9.
 void check_language(const Tokenizer& tokenizer, const std::string& flag, const std::string& code);
-/// Pads sources and targets and shifts the targets for the decoder. `ignore_pad`: padding of
-/// targets does not count.
+/// Pads sources and targets, to multiples of `length_step`, and shifts the targets for the decoder.
+/// `ignore_pad`: padding of targets does not count.
 DataCollator text_to_text_collator(const std::shared_ptr<Tokenizer>& tokenizer,
                                    const std::shared_ptr<PreTrainedModel>& model, bool ignore_pad,
-                                   bool fp16);
+                                   std::optional<int64_t> length_step);
 /// The texts of rows of ids, without special tokens; -100 counts as padding.
 std::vector<std::string> decoded_texts(const Tokenizer& tokenizer, const torch::Tensor& ids,
                                        std::optional<bool> clean_up = std::nullopt);

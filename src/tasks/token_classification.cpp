@@ -126,6 +126,11 @@ class TokenClassification : public LabelingTask {
     options.add(flags_, std::span<const OptionRow<TokenFlags>>(kTokenRows));
   }
 
+  void check(const TrainingArguments& args) const override {
+    LabelingTask::check(args);
+    check_padding(flags_.pad_to_max_length, {{"max_seq_length", flags_.max_seq_length}});
+  }
+
   PreparedTask prepare(const TrainingArguments& args) override {
     auto splits = open_splits(args);
     const auto config = load_config(model_);
@@ -151,8 +156,7 @@ class TokenClassification : public LabelingTask {
     hand_over(prepared, model, tokenizer, splits);
     prepared.predict_has_labels = labeled_test;
     trainer.data_collator = DataCollatorForTokenClassification(
-        {.tokenizer = tokenizer,
-         .pad_to_multiple_of = args.fp16 ? std::optional<int64_t>(8) : std::nullopt});
+        {.tokenizer = tokenizer, .pad_to_multiple_of = length_step(args)});
     trainer.compute_metrics = [names, by_type = flags_.return_entity_level_metrics](
                                   const EvalPrediction& prediction) {
       const auto [references, predictions] =

@@ -209,6 +209,34 @@ def questions(cwd, lines):
             "--validation_file", "sums.json")
 
 
+def rounded_lengths(cwd, lines):
+    """--pad_to_multiple_of: batches have other lengths and the same losses."""
+    rows = [{
+        "translation": {"en": line[:3 + i % 9], "xx": line[:4]}
+    } for i, line in enumerate(lines)]
+    write_rows(cwd / "short.jsonl", rows)
+    words = [
+        "--task", "translation", "--model_name_or_path", "t5", "--source_lang", "en",
+        "--target_lang", "xx", "--train_file", "short.jsonl", "--validation_file", "short.jsonl",
+        "--max_source_length", "32", "--max_target_length", "32"
+    ]
+    losses, tokens = [], []
+    for more in ([], ["--pad_to_multiple_of", "16"]):
+        name = f"rounded-{len(more)}"
+        metrics = run(name, cwd, "train", *words, *SHORT, *more, "--learning_rate", "0",
+                      "--per_device_train_batch_size", "1", "--include_num_input_tokens_seen",
+                      "all", "--output_dir", name)
+        losses.append(metrics.get("eval", {}).get("eval_loss", 0))
+        tokens.append(history(cwd / name)[-1].get("num_input_tokens_seen", 0))
+    expect("rounded lengths", losses[0] > 0 and abs(losses[0] - losses[1]) < 1e-5, f"{losses}")
+    expect("rounded lengths", tokens[0] % 16 != 0 and tokens[1] % 16 == 0, f"{tokens}")
+    refused("a length that is no multiple", cwd, 2, "max_source_length is 32, no multiple", "train",
+            *words, *SHORT, "--pad_to_multiple_of", "12")
+    refused("rows of one length", cwd, 2, "pad_to_max_length fills all rows", "train", "--task",
+            "text-classification", *SHORT, "--model_name_or_path", "bert", "--train_file",
+            "classes.csv", "--validation_file", "classes.csv", "--pad_to_multiple_of", "16")
+
+
 def distillation(cwd, lines):
     rows = "sentence,label\n" + "".join(
         f"{line},{'city' if 'Berlin' in line else 'other'}\n" for line in lines)
@@ -275,8 +303,8 @@ def main():
         cwd = Path(folder)
         subprocess.run([TINY_MODELS, folder], check=True, timeout=120)
         lines = (cwd / "text.txt").read_text().splitlines()[:40]
-        for test in (summarization, translation, questions, distillation, language_distillation,
-                     fresh_models):
+        for test in (summarization, translation, questions, distillation, rounded_lengths,
+                     language_distillation, fresh_models):
             test(cwd, lines)
     print(f"{len(failures)} failed" if failures else "all tasks did what they should")
     return 1 if failures else 0

@@ -185,6 +185,8 @@ TEST(MemoryPlan, AdvisesUntilItFits) {
   EXPECT_EQ(memory_advice(tighter, 24e9).at(0).flag, "--activation_memory_budget 0.8");
   tighter.checkpointing = {.memory_budget = 0.8};
   EXPECT_TRUE(memory_advice(tighter, 24e9).empty());
+  tighter.checkpointing = {.memory_budget = 0.05};  // every block already
+  EXPECT_NE(memory_advice(tighter, 10e9).at(0).flag, "--gradient_checkpointing");
   // Smaller parts of a step that has parts already.
   const auto words = advice[2].flag;
   step.accumulation = 3;
