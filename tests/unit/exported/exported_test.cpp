@@ -12,6 +12,7 @@
 
 #include "models/exported/export_manifest.h"
 #include "models/exported/exported_gradients.h"
+#include "models/exported/step_files.h"
 #include "models/exported/step_inputs.h"
 
 namespace gradus {
@@ -189,6 +190,25 @@ TEST(StepInputs, RefusesNumbersOutOfRange) {
   EXPECT_TRUE(has(refused(with(1, -5)), "labels holds -5"));
   text["inputs"][0]["values"] = {{"below", "many"}, {"ignored", nullptr}};
   EXPECT_TRUE(has(refusal(text), "below"));
+}
+
+// The CTC loss with its blank is part of the compiled step.
+TEST(StepFiles, RefuseAnotherKindOfCtcLoss) {
+  const json config = {{"vocab_size", 13}, {"pad_token_id", 10}, {"ctc_loss_reduction", "sum"}};
+  auto text = small_manifest();
+  text["task"] = "ctc";
+  const ManifestFolder folder(text);
+  const auto manifest = ExportManifest::read(folder.path);
+  const auto check = [&](const json& changes) {
+    check_config_changes(folder.path, config, changes, manifest);
+  };
+  check({{"vocab_size", 13}, {"ctc_loss_reduction", "sum"}, {"mask_time_prob", 0.05}});
+  const auto said = message_of("G-EXPORT-5", [&] { check({{"ctc_loss_reduction", "mean"}}); });
+  EXPECT_TRUE(has(said, "ctc_loss_reduction is \"mean\" here, but")) << said;
+  EXPECT_TRUE(has(said, "was exported with \"sum\"")) << said;
+  EXPECT_TRUE(has(said, "tools/export_model.py a b")) << said;
+  message_of("G-EXPORT-5", [&] { check({{"vocab_size", 14}}); });
+  message_of("G-EXPORT-5", [&] { check({{"pad_token_id", 0}}); });
 }
 
 TEST(ExportedGradients, ReachTheParametersScaledAndOnce) {
