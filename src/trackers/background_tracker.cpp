@@ -95,21 +95,25 @@ class WriterQueue {
   void work() {
     lower_priority();
     std::unique_lock lock(mutex_);
-    auto pause = options_.interval;
+    auto pause = options_.retry;  // after a failure
     int last_attempts = 0;
+    size_t due = 0;  // items that were there at the last moment of writing
     while (!is_abandoned_) {
       const bool hurries = is_stopping_ || ends_wanted_ > ends_done_;
-      if (!hurries)
-        wake_.wait_for(lock, pause, [&] {
+      if (!hurries && due == 0)
+        wake_.wait_until(lock, failures_ == 0 ? next_moment() : Clock::now() + pause, [&] {
           return is_stopping_ || ends_wanted_ > ends_done_ ||
                  (failures_ == 0 && entries_ > options_.capacity / 2);
         });
       if (items_.empty()) {
         if (is_stopping_) return;
+        due = 0;
         run_idle(lock);
         continue;
       }
+      if (due == 0) due = items_.size();
       auto batch = take_batch();
+      due -= std::min(due, batch.size());
       lock.unlock();
       const auto problem = attempt([&] { write_batch(batch); });
       lock.lock();
@@ -117,11 +121,11 @@ class WriterQueue {
       if (!problem) {
         if (std::holds_alternative<RunEnd>(batch.front())) note_end();
         failures_ = last_attempts = 0;
-        pause = options_.interval;
         continue;
       }
       warn_once(lock, *problem);
       if (is_stopping_) return;
+      due = 0;
       pause = options_.retry * (1 << std::min(failures_++, 6));
       put_back(std::move(batch));
       if (ends_wanted_ > ends_done_ && ++last_attempts >= kLastAttempts) {
@@ -132,6 +136,15 @@ class WriterQueue {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  /// All trackers write at the same moments: those that train are then disturbed once, not once by
+  /// each.
+  Clock::time_point next_moment() const {
+    const auto end = Clock::now() + options_.interval;
+    return end - end.time_since_epoch() % options_.interval;
+  }
+
   /// All values in front of the next item that is none, or that item.
   std::vector<QueueItem> take_batch() {
     std::vector<QueueItem> batch;

@@ -124,6 +124,29 @@ TEST_F(BackgroundTrackers, CallsKeepTheirOrderAndEntriesAreWrittenTogether) {
   EXPECT_EQ(told_->calls, (Calls{R"(begin {"seed":1} 7)", "log 5", "finish"}));
 }
 
+/// Says when it has got as many histograms as it waits for.
+struct HistogramWriter : TrackerWriter {
+  explicit HistogramWriter(int count) : left(count) {}
+  void begin(const TrackedRun&) override {}
+  void write(std::span<const TrackedEntry>) override {}
+  bool takes_histograms() const override { return true; }
+  void write_histogram(const TrackedHistogram&) override {
+    if (--left == 0) all.set_value();
+  }
+  int left;
+  std::promise<void> all;
+};
+
+// A step has hundreds of them, and a pause between two would be minutes for each step.
+TEST_F(BackgroundTrackers, WhatWaitsIsWrittenWithoutPausesBetween) {
+  auto writer = std::make_unique<HistogramWriter>(6);
+  auto all = writer->all.get_future();
+  auto tracker = in_background("histograms", std::move(writer), {.capacity = 10, .interval = 1h});
+  tracker->training_begins(0);
+  for (int i = 0; i < 6; ++i) tracker->log_histogram("weights/w", {}, 1);  // more than half
+  EXPECT_EQ(all.wait_for(60s), std::future_status::ready);
+}
+
 TEST_F(BackgroundTrackers, AFailureIsTriedAgainAndLosesNothing) {
   told_->failures = 1;
   auto tracker = telling({.interval = 1ms, .retry = 1ms});
