@@ -74,8 +74,6 @@ bool is_padding_free(const SFTConfig& args) {
 }
 
 void check_sft_args(const SFTConfig& args, bool has_collator) {
-  if (args.packing && !args.max_length)
-    refuse_options("packing needs max_length, the length of the packed rows", "Set --max_length.");
   if (is_padding_free(args) && has_collator)
     refuse_options("a data collator of one's own cannot be used without padding",
                    "Turn padding_free and packing off, or leave the collator out.");
@@ -201,6 +199,9 @@ SFTTrainer::Prepared SFTTrainer::prepare(SFTTrainerOptions given, const SFTConfi
     }
     const bool packs =
         name == "train_dataset" ? args.packing : args.eval_packing.value_or(args.packing);
+    if (packs && !args.max_length)
+      refuse_options("packing needs max_length, the length of the packed rows",
+                     "Set --max_length.");
     return DatasetRef(prepare_sft_rows(set, how, packs, name));
   };
   prepare_sets(options, "SFTTrainer", prepared.prepare_rows);

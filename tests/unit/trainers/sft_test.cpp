@@ -88,6 +88,17 @@ TEST_F(Sft, OwnRowsArePackedOnce) {
   EXPECT_EQ(trainer.evaluate(rows()).at("eval_loss"), own.at("eval_a_loss"));
 }
 
+TEST_F(Sft, PackingNeedsALength) {
+  for (const bool of_evaluation : {false, true}) {
+    auto given = options();
+    (of_evaluation ? given.args.eval_packing.emplace() : given.args.packing) = true;
+    given.args.max_length.reset();
+    given.eval_dataset = EvalDatasets(DatasetRef(rows()));
+    expect_error([&] { SFTTrainer trainer(given); }, "G-TRL-1",
+                 {"packing needs max_length", "Set --max_length"});
+  }
+}
+
 TEST_F(Sft, MasksThatNobodyReadsAreRefused) {
   auto given = options();
   given.args.dataset_kwargs = {{"skip_prepare_dataset", true}};
