@@ -1,6 +1,7 @@
 // activation_memory_budget: the memory that a forward pass leaves behind, counted byte by byte, and
 // numbers that stay what they were.
 #include <c10/core/CPUAllocator.h>
+#include <fmt/format.h>
 #include <gradus/core/numpy_random.h>
 #include <gradus/models/auto_model.h>
 #include <gradus/models/peft_model.h>
@@ -243,6 +244,7 @@ TEST_P(MemoryBudget, IsKept) {
   for (const double budget : {0.9, 0.75, 0.5, 0.3, 0.1}) {
     const auto found = memory_use_of(item, kBlocks, budget);
     const double share = (double(found.kept) - around) / (kBlocks * block);
+    RecordProperty(fmt::format("kept_with_{}", budget), fmt::format("{:.3f}", share));
     EXPECT_LE(share, budget) << item.name;
     EXPECT_GT(share, budget - 1.5 / kBlocks) << item.name << " recomputes more than need be";
     EXPECT_LT(found.kept, before);
