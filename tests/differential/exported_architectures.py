@@ -112,7 +112,6 @@ ARCHITECTURES = {
                              num_labels=3)),
     "albert/answers": ("QuestionAnswering", dict(ENCODER, embedding_size=16)),
     "wavlm": ("CTC", dict(SOUND, num_buckets=16, max_bucket_distance=40)),
-    "wav2vec2-conformer": ("CTC", dict(SOUND)),
     "clip": ("exported_architectures:make_clip", {}),
     "vit_mae": ("exported_architectures:make_vit_mae", dict(VISION)),
     "detr": ("exported_architectures:make_detr", {}),
